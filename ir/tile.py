@@ -39,7 +39,8 @@ class Collective(Stmt):
 class Stage(Collective):
     """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
 
-    Cells outside of src become zero. Axis names of the slab are labels local to the Stage. via: SYNC, ASYNC
+    Cells outside of src become zero. Axis names of the slab are labels local to the Stage. An axis without a dimension
+    is gathered: the origin says, by its label, where each of its places is (`k_at // 9`). via: SYNC, ASYNC
     (cp.async), TMA, or FETCH: the threads load the box into registers, and a later Put stores it. pad: unused words
     per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk is flipped by the named bit of the
     row; lanes: threads that copy a row (0: as many as fit); when: a predicate for the whole copy.
@@ -59,6 +60,11 @@ class Stage(Collective):
     xor: tuple[Int, ...] = ()
     lanes: Int = 0
     when: Expr = True
+
+    @property
+    def gathered(self) -> tuple[str, ...]:
+        """The labels that the origin may mention, slowest first; none for a box."""
+        return tuple(axis.name for axis in self.slab if axis.dim is None)
 
 
 class Slab(Stmt):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...ir.expr import Var, add, binary, floordiv, modulo, multiply
-from ...ir.facts.layout import copy_shape, lanes_of
+from ...ir.facts.layout import copy_shape, lanes_of, place_in_source, rows_in_turn
 from ...ir.kernel import Branch, Commit, CopyAsync, Element, LoadFrom, Registers, StoreTo, WaitGroup
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
@@ -65,7 +65,9 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
 def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_axis: str) -> Block:
     turns, axes = low.replicated, tuple(axis for axis in (row_axis, chunk_axis) if low.replicated[axis] > 1)
     thread: Expr = low.thread if low.thread_count > 1 else 0
-    row = add(floordiv(thread, shape.lanes), multiply(Var(row_axis), shape.groups) if turns[row_axis] > 1 else 0)
+    run = rows_in_turn(stmt, shape.rows, shape.groups)
+    first, step = multiply(floordiv(thread, shape.lanes), run), shape.groups if run == 1 else 1
+    row = add(first, multiply(Var(row_axis), step) if turns[row_axis] > 1 else 0)
     chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
     row, column = tidied(low, row), tidied(low, multiply(chunk, shape.width))
     position = source_position(low, stmt, row, column)
@@ -109,18 +111,13 @@ def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
 
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
     """The element of the source that goes to a cell, through the axes of the slab."""
-    position = list(stmt.origin)
+    places: list[Expr] = []
     rest = math.prod(axis.extent for axis in stmt.slab[:-1])
-    for number, axis in enumerate(stmt.slab):
-        if axis is stmt.slab[-1] and number == len(stmt.slab) - 1:
-            place: Expr = column
-        else:
-            rest //= axis.extent
-            place = floordiv(row, rest)
-            place = tidied(low, modulo(place, axis.extent) if number else place)
-        dim = axis.dim or 0
-        position[dim] = add(position[dim], multiply(place, axis.stride))
-    return tuple(tidied(low, p) for p in position)
+    for number, axis in enumerate(stmt.slab[:-1]):
+        rest //= axis.extent
+        place = floordiv(row, rest)
+        places.append(tidied(low, modulo(place, axis.extent) if number else place))
+    return tuple(tidied(low, p) for p in place_in_source(stmt, (*places, column)))
 
 
 def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> bool:

@@ -17,14 +17,6 @@ def sectors(places: Any, mask: Any) -> float:
     return float(_first_ones(np.broadcast_to(places, mask.shape) // SECTOR, mask)[1].sum())
 
 
-def first_asked(places: Any, mask: Any, known: set[int]) -> int:
-    """How many sectors no earlier access of these threads has asked for; `known` takes them in."""
-    here = set(np.unique(np.broadcast_to(places, mask.shape)[mask] // SECTOR).tolist())
-    fresh = len(here - known)
-    known |= here
-    return fresh
-
-
 def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
     """Wavefronts that warps take, and the least that they could. words: the first word of each lane (warps, lanes).
 

@@ -8,9 +8,11 @@ counters of checked mode, which follow every access of a real run, are the test 
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,7 +54,8 @@ from ...ir.kernel import (
 )
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Stmt
-from .accesses import LANES, LINE, SECTOR, first_asked, least, sectors, wavefronts
+from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
+from .first_cache import KEPT_BELOW, WORD, FirstCache
 from .latency import Waits
 from .work import Replications, Work
 
@@ -60,6 +63,8 @@ HALVES_IN_WORD = 2
 LOOP_OVERHEAD = 3  # count, compare, branch
 MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 WARPS_OF_GROUP = 4  # that multiply together
+
+Copies = Literal["none", "one", "all"]
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ class _Counter:
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
+        self.varying: frozenset[str] = frozenset()  # what is not the same in every turn of the innermost loop
         self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
         self.followed = block
         self.idle = False  # some guard let no thread pass
@@ -157,7 +163,7 @@ class _Counter:
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = (
             self.hits
         ) = 0.0
-        self.asked: dict[str, set[int]] = {}  # the sectors that loads of this straight-line code have asked for
+        self.cache = FirstCache()
 
     # ---- statements
 
@@ -205,16 +211,17 @@ class _Counter:
             self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
         self.issue(LOOP_OVERHEAD, times * turns, mask)
         apart = any(True for _ in nodes(loop, Barrier))
-        asked, self.asked = self.asked, {}
-        with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart):
+        around, self.varying = self.varying, frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))})
+        with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart), self.cache.apart():
             self.block(loop.body, times * turns, mask)
-        self.turns, self.asked = outside, asked
+        self.turns, self.varying = outside, around
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
         """What gives a register a value, or an address a name."""
         if isinstance(statement, Registers | Fragment):
             self.scope.defined(statement.dst, self.scope.here)
         elif isinstance(statement, Base):
+            self.digits((statement.offset,), times, mask)
             root, origin = self.bases[statement.root]
             offset = self.value(statement.offset)
             self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
@@ -236,7 +243,8 @@ class _Counter:
         if isinstance(statement, LoadFrom):
             self.scope.changed(statement.into)
             size = _item(statement.dtype) * statement.width
-            self.access(statement.address, size, times, mask, statement.when, near=True)
+            self.digits((statement.when, statement.address.offset), times, mask)
+            self.access(statement.address, size, times, mask, statement.when, "all" if size < WORD else "one")
             self.waits.loads(self.bases[statement.address.base][0] == SHARED)
         elif isinstance(statement, LoadMatrix):
             rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
@@ -257,7 +265,9 @@ class _Counter:
         elif isinstance(statement, CopyAsync):
             self.waits.copies()
             there, share = self.where(statement.when, mask)
-            self.access(statement.source, statement.bytes, times * share, there, statement.inside)
+            self.digits((statement.when, statement.inside, statement.source.offset), times, mask)
+            kept: Copies = "all" if statement.bytes < KEPT_BELOW else "none"
+            self.access(statement.source, statement.bytes, times * share, there, statement.inside, kept)
             self.access(statement.to, statement.bytes, times * share, there)
         elif isinstance(statement, Shuffle):
             self.scope.changed(statement.place)
@@ -304,11 +314,11 @@ class _Counter:
     # ---- memory
 
     def access(
-        self, address: Address, size: int, times: float, mask: Any, guard: Any = True, near: bool = False
+        self, address: Address, size: int, times: float, mask: Any, guard: Any = True, kept: Copies = "none"
     ) -> None:
         """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
 
-        near: whether L1 keeps what it moves.
+        kept: whether L1 keeps what it moves, and which copies of an unrolled one are followed there.
         """
         mask, share = self.where(guard, mask)
         times *= share
@@ -323,12 +333,22 @@ class _Counter:
                 self.wavefronts + times * taken,
                 self.ideal_wavefronts + times * fewest,
             )
-        else:
-            touched = sectors(place, mask)
-            self.sectors += times * touched
-            if near and not unknown:
-                self.hits += times * (touched - first_asked(place, mask, self.asked.setdefault(root, set())))
-            self.ideal_sectors += times * least(mask, size, SECTOR)
+            return
+        touched = sectors(place, mask)
+        self.sectors += times * touched
+        self.ideal_sectors += times * least(mask, size, SECTOR)
+        if kept != "none" and not unknown:
+            copies = ((base + at) * unit for at in self.unrolled(address.offset)) if kept == "all" else (place,)
+            self.hits += times * touched * self.cache.served(root, copies, mask)
+
+    def unrolled(self, offset: Any) -> Iterator[Any]:
+        """The values of an offset in all copies that replication makes of it."""
+        names = [name for name in self.turns if name in free_names(offset) and name in self.scope.replicated_names]
+        first = {name: self.env[name] for name in names}
+        for point in itertools.product(*(self.turns[name].tolist() for name in names)):
+            self.env.update(zip(names, point, strict=True))
+            yield self.value(offset)
+        self.env.update(first)
 
     # ---- values
 
@@ -363,6 +383,10 @@ class _Counter:
 
     def issue(self, count: float, times: float, mask: Any) -> None:
         self.work.issued += count * times * _warps(mask)
+
+    def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
+        """Count what a turn of the innermost loop computes for places and guards that are digits of a number."""
+        self.work.add(self.scope.digits(values, self.varying), times * _warps(mask))
 
     def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
         """Count the instructions of values; what they depend on."""

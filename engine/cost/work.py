@@ -6,13 +6,17 @@ folded.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.expr import Binary, Call, Not, Sum, Var
+from ...ir.expr import Binary, Call, Not, Sum, Var, free_names
 from ...ir.kernel import Element
+from ...ir.node import nodes
+from ...ir.ranges import simplify
+from ...ir.substitute import substitute
 
 # Instructions of a scalar function: all, and of these on the special function unit. Divisions and the functions of the
 # C library are short programs; what is not named here is one instruction.
@@ -24,6 +28,9 @@ COSTS = {
     "erfinv": (30, 2), "erfcinv": (40, 3), "erfcx": (40, 2), "lgamma": (60, 2), "zeta": (300, 16), "gcd": (800, 8),
     "bessel_j0": (80, 3), "bessel_j1": (80, 3), "bessel_y0": (120, 5), "bessel_y1": (120, 5), "three_terms": (100, 5),
 }  # fmt: skip
+QUOTIENTS = ("//", "%")
+DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a remainder a product more
+MOST_COPIES = 256  # of one index, that are compared
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
 Copies = frozenset[int]  # the enclosing replications on which a value depends
@@ -80,6 +87,10 @@ class Replications:
             self._depends[place.name] = self._depends.get(place.name, frozenset()) | (self._extents.keys() - named)
 
     @property
+    def replicated_names(self) -> frozenset[str]:
+        return frozenset(self._variables)
+
+    @property
     def here(self) -> Copies:
         return frozenset(self._extents)
 
@@ -123,6 +134,41 @@ class Replications:
                 total.add(self._own(e, depends, seen), self.copies(depends))
         return seen[e]
 
+    def digits(self, values: Sequence[Any], varying: frozenset[str]) -> Work:
+        """The instructions of indices and guards that hold a quotient or a remainder of what varies; the rest is
+        part of an address, or is computed before the loop."""
+        total, seen = Work(), dict[Any, tuple[Copies, bool]]()
+        for value in values:
+            if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary)):
+                self._digits(value, total, seen, varying)
+        return total
+
+    def _digits(
+        self, e: Any, total: Work, seen: dict[Any, tuple[Copies, bool]], varying: frozenset[str]
+    ) -> tuple[Copies, bool]:
+        if not isinstance(e, Call | Binary | Sum | Not):
+            depends, _ = self.depends(e)
+            return depends, not (isinstance(e, Var) and e.name in varying)
+        if e not in seen:
+            parts = [self._digits(part, total, seen, varying) for part in operands(e)]
+            depends, known = frozenset().union(*(p for p, _ in parts)), all(k for _, k in parts)
+            seen[e] = depends, known
+            if not known:
+                divides = isinstance(e, Binary) and e.op in QUOTIENTS and not _power_of_two(e.b)
+                share = self.copies(depends) * self._different(e)
+                total.add(Work(DIVISION) if divides else self._own(e, depends, seen), share)
+        return seen[e]
+
+    def _different(self, e: Any) -> float:
+        """Of the copies of an index that replication makes, the share that differ: `(k + r // 3) % 3` has a third."""
+        names = sorted(free_names(e) & self._variables.keys())
+        extents = [self._extents.get(self._variables[name], 1) for name in names]
+        points = list(itertools.product(*(range(extent) for extent in extents)))
+        if len(points) > MOST_COPIES or len(points) == 1:
+            return 1.0
+        made = {simplify(substitute(e, dict(zip(names, point, strict=True))), {}) for point in points}
+        return len(made) / len(points)
+
     def _own(self, e: Any, depends: Copies, seen: dict[Any, tuple[Copies, bool]]) -> Work:
         """The instructions of an expression without its operands. A product that only this sum needs is part of it."""
         if not isinstance(e, Call):
@@ -144,3 +190,7 @@ def operands(e: Any) -> tuple[Any, ...]:
     if isinstance(e, Binary):
         return (e.a, e.b)
     return (e.a,) if isinstance(e, Not) else ()
+
+
+def _power_of_two(n: Any) -> bool:
+    return isinstance(n, int) and n > 0 and n & (n - 1) == 0

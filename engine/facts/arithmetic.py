@@ -47,6 +47,12 @@ def ceildiv(site: Any, a: int, b: int) -> int:
     return -(-a // b)
 
 
+@fact("lcm(int, int) -> int")
+def lcm(site: Any, a: int, b: int) -> int:
+    """The least common multiple of two numbers."""
+    return math.lcm(a, b)
+
+
 @fact("highest(int) -> int")
 def highest(site: Any, n: int) -> int:
     """The greatest number that a size can be; a number as it is."""

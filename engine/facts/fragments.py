@@ -19,6 +19,7 @@ from ...ir.program import Block, Kernel
 from ...ir.tile import Mma, Stage, Sync
 from ..language.facts import fact
 from ..language.policy import policy
+from .shared import kept_inside
 
 
 class AtomRecord(NamedTuple):
@@ -228,7 +229,8 @@ def _operand_dtypes(kernel: Kernel, body: Block, sources: set[str]) -> tuple[set
     anything else, or nothing."""
     if not body:
         return set(), set()
-    loads = {stmt.dst: stmt for stmt in body if isinstance(stmt, Load) and stmt.when is True and stmt.buf in sources}
+    own = (stmt for stmt in body if isinstance(stmt, Load) and stmt.buf in sources)
+    loads = {stmt.dst: stmt for stmt in own if kept_inside(kernel, stmt)}
     values = {stmt.dst: stmt.val for stmt in body[:-1] if isinstance(stmt, Let)}
     total = body[-1]
     if len(loads) == 2 and len(loads) + len(values) == len(body) - 1 and isinstance(total, Accumulate):

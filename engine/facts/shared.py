@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
-from ...ir.expr import Binary, Call, Var, add, free_names, linear, modulo, multiply, only_sizes, subtract
+from ...ir.expr import (
+    Binary,
+    Call,
+    Var,
+    add,
+    free_names,
+    from_linear,
+    is_int,
+    linear,
+    modulo,
+    multiply,
+    only_sizes,
+    subtract,
+)
 from ...ir.facts import staging
 from ...ir.facts.boxes import is_box
 from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region
@@ -18,6 +31,7 @@ from ...ir.facts.layout import (
     copy_shape,
     item_bytes,
     params,
+    place_in_source,
     ranges_of,
     slab_bytes,
     stages,
@@ -26,7 +40,7 @@ from ...ir.facts.layout import (
 from ...ir.facts.structure import accumulators, only, summary
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import replace
-from ...ir.program import Block
+from ...ir.program import Block, Kernel
 from ...ir.ranges import decide, interval
 from ...ir.sizes import decide_sizes
 from ...ir.tile import Combine, CombineTuple, Stage
@@ -299,10 +313,18 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 @fact("zero_filled(stmt, expr) -> bool", TILE)
 def zero_filled(site: Any, load: Load, condition: Any) -> bool:
     """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
+    if isinstance(stage, Stage) and stage.gathered:
+        parts = [part for part in conjuncts(condition) if not _always(site, part)]
+        return all(_beyond_source(site, plain, part) for part in parts) and in_slabs(site, (plain,))
     if condition.__class__ is not Binary or condition.op != "<":
         return False
-    plain = replace(load, when=True)
     return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+
+
+def _always(site: Any, condition: Any) -> bool:
+    known = ranges_of(site.kernel)
+    return decide(tidy(condition, known), known) is True
 
 
 @fact("parts_zero_filled(stmt, expr) -> bool", TILE)
@@ -318,19 +340,58 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
-    position = list(stage.origin)
-    for axis, cell in zip(stage.slab, load.idx, strict=True):
-        dim = axis.dim or 0
-        position[dim] = add(position[dim], multiply(cell, axis.stride))
-    known, shape = ranges_of(site.kernel), params(site.kernel)[stage.src].shape
-    return only_sizes(condition.b) and any(
-        _reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True)
+    return leaves(site.kernel, stage.src, place_in_source(stage, load.idx), condition)
+
+
+def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) -> bool:
+    """Whether a place is outside of its buffer wherever a condition fails."""
+    known, shape = ranges_of(kernel), params(kernel)[buf].shape
+    if condition.__class__ is Binary and condition.op == ">=":
+        return any(_falls_below(place, condition, known) for place in position)
+    return (
+        condition.__class__ is Binary
+        and condition.op == "<"
+        and only_sizes(condition.b)
+        and any(_reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True))
     )
 
 
+def kept_inside(kernel: Kernel, load: Load) -> bool:
+    """Whether a load asks for nothing but places of its buffer, and gives zero elsewhere: as a copy of it would."""
+    if load.when is True:
+        return True
+    known = params(kernel)
+    parts = conjuncts(load.when)
+    return load.buf in known and load.other == 0 and all(leaves(kernel, load.buf, load.idx, part) for part in parts)
+
+
+def _falls_below(place: Any, condition: Any, known: Any) -> bool:
+    """Whether a place is negative wherever `a >= b` fails: it is a - b and nothing more."""
+    more = tidy(subtract(place, subtract(condition.a, condition.b)), known)
+    return interval(more, known)[1] <= 0
+
+
 def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
-    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more."""
-    terms, (atom, n) = linear(tidy(place, known))[0], next(iter(linear(condition.a)[0].items()), (None, 1))
+    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more.
+
+    A quotient by n is where what is divided is beyond n times the extent.
+    """
+    whole = tidy(place, known)
+    divided = _one_quotient(whole)
+    if divided is not None:
+        return _reaches(divided[0], multiply(extent, divided[1]), condition, known)
+    terms, (atom, n) = linear(whole)[0], next(iter(linear(condition.a)[0].items()), (None, 1))
     times = max(terms.get(atom, 0) // n, 1)
     more = tidy(subtract(place, multiply(condition.a, times)), known)
     return interval(more, known)[0] >= 0 and decide_sizes("<=", extent, multiply(condition.b, times)) is True
+
+
+def _one_quotient(place: Any) -> tuple[Any, int] | None:
+    """(a, n) of what is `a // n`, if it is one quotient and multiples beside it."""
+    terms, constant = linear(place)
+    quotients = [atom for atom, times in terms.items() if times == 1 and atom.__class__ is Binary and atom.op == "//"]
+    if len(quotients) != 1 or not is_int(quotients[0].b) or quotients[0].b <= 0:
+        return None
+    (quotient,) = quotients
+    beside = from_linear({atom: times for atom, times in terms.items() if atom is not quotient}, constant)
+    return add(quotient.a, multiply(beside, quotient.b)), quotient.b

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.expr import free_names
+from ...ir.facts.layout import place_in_source
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.program import Block
@@ -98,10 +99,10 @@ class _ExtentWalk:
             self.slabs.add(statement.dst)
         elif isinstance(statement, Stage):
             self.slabs.add(statement.dst)
-            origins = [self.value(e, env) for e in statement.origin]
+            ends = [axis.extent - 1 for axis in statement.slab]
+            last = place_in_source(statement, ends)
+            origins = [self.value(e, env) for e in last]
             extents = [UNKNOWN if o is None else int(np.max(o, initial=0)) + 1 for o in origins]
-            for axis in statement.slab:
-                extents[axis.dim or 0] += (axis.extent - 1) * axis.stride
             self.needs.note(self.needs.soft, statement.src, extents)
 
     def hard(self, buffer: str, indices: tuple[Any, ...], env: dict[str, Any], mask: Any) -> None:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from ..expr import Axis, Var, free_names, from_linear, linear, subtract
 from ..loop import Load
 from ..names import unused
-from ..node import names_in
+from ..node import Expr, names_in
 from ..program import Block, Kernel
 from ..ranges import Interval
 from ..sizes import highest
+from ..substitute import substitute
 from .layout import DTYPE_BYTES, bound_ranges, params, stages
 from .structure import dependencies, summary
 
@@ -23,7 +24,8 @@ STAGED_DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i8")
 class Footprint(NamedTuple):
     """The box `buf[origin + slab]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
 
-    reuse: some element is read more than once by the block.
+    reuse: some element is read more than once by the block. cells: where elements are gathered, what stands in an
+    index of the copy; the origin mentions the labels of the slab then.
     """
 
     buf: Var
@@ -34,6 +36,7 @@ class Footprint(NamedTuple):
     dims: tuple[int, ...]
     reuse: bool
     bytes: int
+    cells: tuple[Expr, ...] = ()
 
 
 class RangedBlock(NamedTuple):
@@ -79,7 +82,9 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
     taken: set[str] = set()
     found = []
     for buf, loads in wanted.items():
-        for box, within in _boxes(loads, here):
+        boxes = _boxes(loads, here)
+        found += [] if boxes else _gathered(buf, loads, here, taken)
+        for box, within in boxes:
             if any(extent > 1 for extent, _ in box.sides):
                 found.append(_footprint(buf, within, box, here, taken))
     return tuple(found)
@@ -87,6 +92,11 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
 
 def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
     """Whether a load with this index is one of those that a footprint is of."""
+    if foot.cells:
+        labels = [Var(axis.name) for axis in foot.slab]
+        return (
+            substitute(idx, {cell.name: label for cell, label in zip(foot.cells, labels, strict=True)}) == foot.origin
+        )
     box = box_of(idx, here)
     return box is not None and box.origin == foot.origin
 
@@ -161,6 +171,30 @@ def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, ta
     return Footprint(Var(buf), Var(smem), box.origin, slab, base, dims, bool(shared) or len(loads) > 1, size)
 
 
+def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
+    """What loads of one place read where that is no box: each combination of the axes and loops of the place is a cell.
+
+    Axes of the block come last: its threads copy along them.
+    """
+    idx = loads[0].idx
+    names = sorted(free_names(idx) & here.local, key=lambda name: (name in here.threads, list(here.ranges).index(name)))
+    inside = free_names(idx) <= here.local | here.uniform and all(here.ranges[name][0] == 0 for name in names)
+    if not names or not inside or any(load.idx != idx for load in loads):
+        return []
+    known = names_in(here.kernel) | taken
+    labels = {name: unused(f"{name}_at", known) for name in names}
+    smem = unused(f"{buf}_smem", known)
+    taken.update((smem, *labels.values()))
+    slab = tuple(Axis(labels[name], here.ranges[name][1] + 1) for name in names)
+    origin = substitute(idx, {name: Var(label) for name, label in labels.items()})
+    shared = {name for name in here.threads - dependencies(idx, here.body) if here.ranges[name][1] > 0}
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
+    cells = tuple(Var(name) for name in names)
+    return [Footprint(Var(buf), Var(smem), origin, slab, (), (), bool(shared), size, cells)]
+
+
 def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
     """An index of the buffer as an index of its copy."""
+    if foot.cells:
+        return foot.cells
     return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))

@@ -18,6 +18,7 @@ from ..loop import For
 from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
 from ..ranges import Interval, interval, simplify
+from ..substitute import substitute
 from ..tile import Slab, Stage, Tile
 from .structure import summary
 
@@ -313,6 +314,8 @@ def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:
 def _aligned(source: Param, stage: Stage, width: int) -> bool:
     """Whether rows of the source and of the slab come apart into the same groups of `width` elements."""
     inner, last = stage.slab[-1], len(source.shape) - 1
+    if stage.gathered:
+        return False
     sizes = (inner.extent, pitch(stage), source.shape[-1])
     if inner.dim != last or inner.stride != 1:
         return False
@@ -322,6 +325,16 @@ def _aligned(source: Param, stage: Stage, width: int) -> bool:
         return False
     terms, constant = linear(stage.origin[-1])
     return constant % width == 0 and all(factor % width == 0 for factor in terms.values())
+
+
+def place_in_source(stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The element of the source that a Stage copies to a cell."""
+    labels = {axis.name: place for axis, place in zip(stage.slab, cell, strict=True) if axis.dim is None}
+    position = list(substitute(stage.origin, labels))
+    for axis, place in zip(stage.slab, cell, strict=True):
+        if axis.dim is not None:
+            position[axis.dim] = add(position[axis.dim], multiply(place, axis.stride))
+    return tuple(position)
 
 
 def lanes_of(kernel: Kernel, stage: Stage) -> int:
@@ -335,4 +348,11 @@ def owners(kernel: Kernel, stage: Stage) -> list[int]:
     width, _, rows, threads = copy_shape(kernel, stage)
     lanes = lanes_of(kernel, stage)
     groups = threads // lanes
-    return [r % groups * lanes + x // width % lanes for r in range(rows) for x in range(stage.slab[-1].extent)]
+    run = rows_in_turn(stage, rows, groups)
+    return [r // run % groups * lanes + x // width % lanes for r in range(rows) for x in range(stage.slab[-1].extent)]
+
+
+def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
+    """Neighbouring rows that the same lanes copy: where cells are gathered all of theirs, so that what a row adds to an
+    address is a number of its turn."""
+    return rows // groups if stage.gathered and rows % groups == 0 else 1

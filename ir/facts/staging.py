@@ -77,9 +77,13 @@ def spread_lanes(kernel: Kernel, stage: Stage) -> int:
     Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
     """
     width, chunks, rows, threads = copy_shape(kernel, stage)
+    if stage.gathered:
+        return 0
     if width * item_bytes(kernel, stage) == WORD:
         even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
         return WARP if even and min(chunks, threads) > WARP else 0
+    if width * item_bytes(kernel, stage) == CHUNK and math.gcd(chunks, threads) == 1 < chunks <= min(WARP, threads):
+        return chunks  # neighbours share sectors, though a few threads copy nothing
     if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
         return 0
     lanes = max(threads // rows, 2)

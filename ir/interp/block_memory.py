@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..expr import Var, free_names
 from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..loop import Load, Store
 from ..program import Kernel
@@ -41,7 +42,6 @@ class BlockMemory:
             elif stmt.via != "SYNC":
                 group.queue.append(nothing)  # an empty copy still counts for Wait
             return
-        origin = [self.uniform_of_block(e, group) for e in stmt.origin]
         slot = int(self.uniform(stmt.slot, group))
         if not 0 <= slot < stmt.depth:
             raise ScheduleError(f"{stmt.dst}: slot {slot} of {stmt.depth}")
@@ -57,7 +57,7 @@ class BlockMemory:
         words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * slab_cells(stmt)
         if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
-        copied, values = Cells(words, threads), self.source(stmt, origin, cells)
+        copied, values = Cells(words, threads), self.source(stmt, self.origin(stmt, cells, group), cells)
         if stmt.via == "FETCH":
             self.hold(stmt, lambda: self.land(slab, copied, values), group)
         else:
@@ -120,6 +120,17 @@ class BlockMemory:
             return True
 
         group.queue.append(landed)
+
+    def origin(self, stmt: Stage, cells: np.ndarray, group: ThreadGroup) -> list[Any]:
+        """Where a copy begins, for every block; where its cells are gathered, for every cell."""
+        labels = {
+            axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim is None
+        }
+        if not labels:
+            return [self.uniform_of_block(e, group) for e in stmt.origin]
+        names = free_names(stmt.origin) - labels.keys()
+        around = {name: self.uniform_of_block(Var(name), group) for name in names}
+        return [evaluate(e, {**around, **labels}) for e in stmt.origin]
 
     def source(self, stmt: Stage, origin: list[Any], cells: np.ndarray) -> Any:
         """The cells' values for every block; zero outside of the source."""

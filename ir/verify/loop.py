@@ -123,7 +123,8 @@ class Check:
     def names(self, stmt: Any, scope: Scope) -> None:
         """Every name an expression mentions is bound here."""
         own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over"))
-        for name in sorted(free_names(own) - scope.names - self.sums):
+        labels = stmt.gathered if isinstance(stmt, Stage) else ()
+        for name in sorted(free_names(own) - scope.names - self.sums - {*labels}):
             self.report(stmt, f"`{name}` is not defined here")
 
     def statement(self, stmt: Any, scope: Scope) -> None:

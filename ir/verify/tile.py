@@ -206,8 +206,10 @@ class _TileCheck(Check):
             self.report(stmt, f"`{stmt.src}` is no input")
         elif len(source) != len(stmt.origin):
             self.report(stmt, f"`{stmt.src}` has {len(source)} dimensions")
-        if not free_names((stmt.origin, stmt.slot, stmt.when)).isdisjoint(self.varying):
+        if not free_names((stmt.origin, stmt.slot, stmt.when)).difference(stmt.gathered).isdisjoint(self.varying):
             self.report(stmt, "the origin, slot or predicate varies by thread")
+        for name in sorted(self.fixed.intersection(stmt.gathered)):
+            self.report(stmt, f"the label `{name}` is an axis or a loop, too: its origin could mean either")
         if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.slab):
             self.report(stmt, "an axis of the slab says no dimension of its source")
         if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
@@ -220,4 +222,4 @@ def divides(cluster: int, along: list[Any]) -> bool:
 
 
 def _is_side(axis: Axis, rank: int) -> bool:
-    return axis.dim is not None and 0 <= axis.dim < rank and axis.extent >= 1
+    return (axis.dim is None or 0 <= axis.dim < rank) and axis.extent >= 1

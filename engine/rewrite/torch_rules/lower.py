@@ -332,9 +332,15 @@ class TorchLowering:
     def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
         """The error for an op that no rule takes: for an element of a list, about what made these."""
         source = statement
-        if statement.op in READERS and isinstance(dict(statement.args)["self"], Var):
-            source = self.made_by(self._value(dict(statement.args)["self"])) or statement
-        return unsupported(source, origin, refusals, self.spans.get(origin.dst))
+        while source.op in READERS and isinstance(read := dict(source.args)["self"], Var):
+            made = self.made_by(self._value(read))
+            if made is None:
+                break
+            source = made
+        if source is not statement and source.op not in self.rules:
+            refusals = ()  # of who reads it: no rule at all makes it
+        found = self.spans.get(origin.dst) or self.spans.get(source.dst)  # the parts of a result are read at no line
+        return unsupported(source, origin, refusals, found)
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
