@@ -93,10 +93,9 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
 def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
     """Whether a load with this index is one of those that a footprint is of."""
     if foot.cells:
-        labels = [Var(axis.name) for axis in foot.slab]
-        return (
-            substitute(idx, {cell.name: label for cell, label in zip(foot.cells, labels, strict=True)}) == foot.origin
-        )
+        labels = {cell.name: Var(axis.name) for cell, axis in zip(foot.cells, foot.slab, strict=True)}
+        places: tuple[Any, ...] = substitute(idx, labels)
+        return places == foot.origin
     box = box_of(idx, here)
     return box is not None and box.origin == foot.origin
 

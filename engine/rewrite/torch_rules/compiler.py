@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.diagnostic import DplcError, did_you_mean
+from ....ir.expr import Axis
 from ....ir.functions import FUNCTIONS
 from ....ir.node import walk
-from ....ir.tensor import Axis
 from ...language import core as s
 from ...language import positions
 from ...language.evaluate import Expressions
