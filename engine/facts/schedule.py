@@ -355,21 +355,24 @@ def _parts(atom: Any) -> tuple[Any, ...]:
 
 
 class BlockShape(NamedTuple):
-    """The outputs of a block."""
+    """The outputs of a block: in all, `area`."""
 
     rows: int
     columns: int
+    area: int
 
 
 @fact("squarest(int, int, int) -> record", TILE)
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`; neither exceeds what there is, nor
+    """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`; neither side exceeds what there is, nor
     `tile_side` where the area is no larger than its square."""
     rows, columns = hinted(rows), hinted(columns)
     side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
-    square = 1 << ((4 * area // 3).bit_length() - 1) // 2  # 64 x 48 and 64 x 96, not 32 x 96 and 128 x 48
-    height = min(side, 1 << (max(rows, 1) - 1).bit_length(), square)
-    return BlockShape(height, min(side, area // height, 1 << (max(columns, 1) - 1).bit_length()))
+    height = 1 << (area.bit_length() - 1) // 2
+    height *= 2 if area // height > 2 * height else 1  # 64 x 48, not 32 x 96
+    height = min(side, 1 << (max(rows, 1) - 1).bit_length(), height)
+    width = min(side, area // height, 1 << (max(columns, 1) - 1).bit_length())
+    return BlockShape(height, width, height * width)
 
 
 @fact("useful(int, int, int, int) -> int", TILE)

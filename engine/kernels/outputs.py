@@ -8,6 +8,7 @@ places in memory are the same, and what runs a program gives results torch's sha
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -58,9 +59,13 @@ def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
     none.
     """
     own, mapping, wanted = axes(view.x), dict(view.map), _place(outer, {})
-    if len(own) > MOST or set(axes(view)) != set(outer):
+    if len(own) > MOST or set(axes(view)) != set(outer) or _elements(own) != _elements(outer):
         return None
     return next((order for order in itertools.permutations(own) if _place(order, mapping) == wanted), None)
+
+
+def _elements(own: Sequence[Axis]) -> Expr:
+    return functools.reduce(multiply, (axis.extent for axis in own), 1)
 
 
 def _place(order: Sequence[Axis], mapping: dict[Axis, Expr]) -> Expr:

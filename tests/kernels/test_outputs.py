@@ -65,7 +65,7 @@ def test_rows_that_are_cut_anew(outer: int, pieces: int, inner: int, cut: int) -
 
 
 M, N = Axis("i", 4), Axis("n", 6)
-D, E = Axis("d", 2), Axis("e", 12)
+D, E, R = Axis("d", 2), Axis("e", 12), Axis("r", 23)
 FLAT = binary("+", binary("*", D, 12), E)
 
 
@@ -97,6 +97,7 @@ def test_places_in_memory_stay() -> None:
         ({M: binary("//", FLAT, 6), N: binary("%", FLAT, 6)}, (E, D)),  # other places
         ({M: D, N: binary("%", binary("+", E, 1), 6)}, (D, E)),  # rows twice
         ({M: D, N: binary("//", E, 2)}, (D, E)),  # elements twice
+        ({M: binary("//", R, 6), N: binary("%", R, 6)}, (R,)),  # the first elements
     ],
 )
 def test_what_moves_elements_stays(places: dict[Axis, Any], outer: tuple[Axis, ...]) -> None:
