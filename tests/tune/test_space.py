@@ -97,7 +97,7 @@ def test_what_is_not_legal_becomes_the_nearest_or_the_default() -> None:
     found = space(MATMUL, "blockify_launch")
     state = found.root.state
     near = found.after(state, Fire("blockify_launch", "0/0", (("BM", 30), ("BN", 100)))).token
-    assert near == Fire("blockify_launch", "0/0", (("BM", 32), ("BN", 128)))
+    assert near == Fire("blockify_launch", "0/0", (("BM", 32), ("BN", 96)))
     assert found.after(state, Fire("blockify_launch", "0/9", (("BM", 16), ("BN", 16)))).token == DEFAULT
     assert found.after(state, Fire("no_such_rule", "0/0")).token == DEFAULT
 

@@ -163,7 +163,7 @@ class Integers:
         if isinstance(domain, s.NameOf) and domain.text in self.lets:
             return self.member(value, self.lets[domain.text], scope)
         if isinstance(domain, s.Group):
-            return self.joined("or", [value == self.number(item, scope) for item in domain.items])
+            return self.joined("or", [self._among(value, item, scope) for item in domain.items])
         if isinstance(domain, s.Apply) and domain.fn == "pow2":
             low, high = (self.number(item, scope) for item in domain.items)
             if isinstance(low, int) and isinstance(high, int):
@@ -172,6 +172,10 @@ class Integers:
             whole = self.number(domain.items[0], scope)
             return self.joined("and", [value >= 1, self.divided("%", whole, value) == 0])
         raise Unknown(f"`{expression(domain)}` is no set of integers")
+
+    def _among(self, value: Any, item: s.Syntax, scope: Scope) -> Any:
+        """Whether a number is an item of a list, or of the list that a run puts there."""
+        return self.member(value, item.base, scope) if isinstance(item, s.Run) else value == self.number(item, scope)
 
     # ---- what the rule says about its unknowns
     def values(self, name: str) -> tuple[int, ...] | None:
@@ -186,8 +190,9 @@ class Integers:
     def _listed(self, domain: s.Syntax) -> tuple[int, ...] | None:
         if isinstance(domain, s.NameOf) and domain.text in self.lets:
             return self._listed(self.lets[domain.text])
-        if isinstance(domain, s.Group) and all(isinstance(item, s.Number) for item in domain.items):
-            return tuple(int(item.value) for item in domain.items)  # type: ignore[attr-defined]
+        if isinstance(domain, s.Group):
+            each = [self._listed(item.base) if isinstance(item, s.Run) else whole(item) for item in domain.items]
+            return None if None in each else tuple(n for items in each for n in items)  # type: ignore[union-attr]
         if isinstance(domain, s.Apply) and domain.fn == "pow2" and all(isinstance(i, s.Number) for i in domain.items):
             low, high = (int(item.value) for item in domain.items)  # type: ignore[attr-defined]
             return tuple(1 << n for n in range(MOST_VALUES) if low <= 1 << n <= high)
@@ -219,6 +224,11 @@ class Integers:
             return [say()]
         except Unknown:
             return []
+
+
+def whole(item: s.Syntax) -> tuple[int, ...] | None:
+    """The value of a number that stands there."""
+    return (int(item.value),) if isinstance(item, s.Number) else None
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
