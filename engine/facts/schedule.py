@@ -364,8 +364,8 @@ class BlockShape(NamedTuple):
 
 @fact("squarest(int, int, int) -> record", TILE)
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`; neither side exceeds what there is, nor
-    `tile_side` where the area is no larger than its square."""
+    """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
+    nor `tile_side` where the area is no larger than its square."""
     rows, columns = hinted(rows), hinted(columns)
     side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
     height = 1 << (area.bit_length() - 1) // 2
