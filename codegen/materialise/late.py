@@ -54,7 +54,9 @@ def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
 def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:
     """Where an operand starts, and how it goes on. Raises DplcError where no descriptor says so."""
     view = low.env[name]
-    assert isinstance(view, LateOperand)
+    if not isinstance(view, LateOperand):
+        hint = "load it from a slab, under no guard, for nothing but products of such atoms"
+        raise DplcError(f"`{stmt.atom}` reads matrices in shared memory, and `{name}` is a value of threads", hint=hint)
     stage = low.stages[view.load.buf]
     form = matrix_view(low.kernel, stage, view.load, stmt, left)
     if form is None:

@@ -3,6 +3,7 @@
     python examples/benches/dynamic.py [--only RMSNorm] [--dtype f32] [--target h200] [--lengths]
     python examples/benches/dynamic.py --costs
     python examples/benches/dynamic.py --static
+    python examples/benches/dynamic.py --measured
 
 Every program is compiled once for 1..4096 (hint 512), then with the usual rows (at most twelve parts of the range),
 and once for each length. A cell is the predicted time of the first or the second over that of the third, all by the
@@ -10,11 +11,14 @@ model of `dplc bench`: the geometric mean over the lengths, the worst and where 
 open: rule refusals, of all compiles with sizes, that a number would not have had. --costs measures what rows cost here:
 seconds of CPU for twelve rows of a Linear, microseconds of a look into the table, and of a whole call. --static: what
 programs without sizes pay for them: the share of warm compiles that is spent in the modules that are about sizes.
+--measured, on a machine with a GPU: medians of calls with rows over those of a compile for that length, in turns; both
+are compared with float64 first, and what is wrong is not timed.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import cProfile
 import functools
 import inspect
@@ -34,8 +38,10 @@ from torch import nn
 
 import dplc
 from dplc.codegen.target import Target, target
+from dplc.engine.bench.measuring import Clock, CudaClock, can_measure, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
+from dplc.engine.run.judge import judge
 from dplc.ir.substitute import with_sizes
 
 LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 2047, 2048, 4096)
@@ -200,6 +206,30 @@ def time_calls(rounds: int = 60, each: int = 20) -> None:
     print("a call: " + ", ".join(f"{name} {spent:.0f} us" for name, spent in best.items()))
 
 
+def measured(case: Case, dtype: str, clock: Clock, device: str = "cuda", lengths: Sequence[int] = LENGTHS) -> str:
+    """A line of the table of measured ratios. clock: of `dplc bench`. Raises SystemExit for a result that is wrong."""
+    module = case.make().to(DTYPES[dtype]).eval()
+    exact = copy.deepcopy(module).double()
+    options: dict[str, Any] = {"device": device, "db": False}
+    names = list(inspect.signature(module.forward).parameters)
+    dynamic = {name: {case.shape.index(0): dplc.Dim("s", 1, max(LENGTHS), hint=HINT)} for name in names}
+    made = dplc.compile(module, case.arguments(HINT, DTYPES[dtype]), dynamic=dynamic, **options)
+    ratios: dict[int, float] = {}
+    for length in lengths:
+        given = tuple(torch.randn_like(tensor) for tensor in case.arguments(length, DTYPES[dtype]))
+        with torch.no_grad():
+            wanted, eager = exact(*[tensor.double() for tensor in given]), module(*given)
+        own = dplc.compile(module, given, trace=False, **options)
+        there = tuple(tensor.to("cuda" if device == "cuda" else "cpu") for tensor in given)
+        for name, compiled in (("with rows", made), ("for its length", own)):
+            if not judge([compiled(*there).cpu()], [wanted], [eager]).ok:
+                raise SystemExit(f"{case.name} {dtype}, {name}, at {length}: wrong, not timed")
+        taken = [timing(functools.partial(compiled, *there), clock).median_us for compiled in (made, own)]
+        ratios[length] = taken[0] / taken[1]
+    worst, where = max((ratio, length) for length, ratio in ratios.items())
+    return f"| {case.name} | {dtype} | {geomean(ratios.values()):.3f} | {worst:.2f} at {where} |"
+
+
 ABOUT_SIZES = (
     "ir/sizes.py", "ir/text/sizes.py", "engine/rows.py", "engine/dispatch.py", "engine/binding.py",
     "engine/capture/sizes.py", "engine/capture/several_lengths.py",
@@ -238,8 +268,22 @@ def main() -> None:
     parser.add_argument("--lengths", action="store_true", help="every length, and what sizes left open")
     parser.add_argument("--costs", action="store_true", help="what rows cost here, instead")
     parser.add_argument("--static", action="store_true", help="what programs without sizes pay for them, instead")
+    parser.add_argument("--measured", action="store_true", help="measure on the GPU that is here, instead")
     options = parser.parse_args()
     machine = target(options.target)
+    chosen = [
+        (case, dtype)
+        for case in CASES
+        for dtype in DTYPES
+        if options.only in case.name and options.dtype in (None, dtype)
+    ]
+    if options.measured:
+        if not can_measure():
+            raise SystemExit("no GPU here, or no PyCUDA: `dplc doctor` says which")
+        print("| measured, over a compile for each length | dtype | rows: geomean | worst |\n|---|---|---:|---:|")
+        for case, dtype in chosen:
+            print(measured(case, dtype, CudaClock()), flush=True)
+        return
     if options.costs:
         costs(machine)
         return
@@ -248,15 +292,13 @@ def main() -> None:
         print(f"of warm compiles without sizes: {calls:.2%} of calls, {seconds:.2%} of profiled time are about sizes")
         return
     print(HEAD)
-    for case in CASES:
-        for dtype in DTYPES:
-            if options.only in case.name and options.dtype in (None, dtype):
-                line = compared(case, dtype, machine)
-                print(line, flush=True)
-                if options.lengths:
-                    ratios = (line.one.times, line.rows.times, line.one.instructions, line.rows.instructions)
-                    told = (" ".join(f"{n}: {x:.2f}" for n, x in found.items()) for found in ratios)
-                    print("".join(f"    {text}\n" for text in (*told, *line.left_open)), end="")
+    for case, dtype in chosen:
+        line = compared(case, dtype, machine)
+        print(line, flush=True)
+        if options.lengths:
+            ratios = (line.one.times, line.rows.times, line.one.instructions, line.rows.instructions)
+            told = (" ".join(f"{n}: {x:.2f}" for n, x in found.items()) for found in ratios)
+            print("".join(f"    {text}\n" for text in (*told, *line.left_open)), end="")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Steps: every command of README.md, line by line, and its Python; what is there (`dplc doctor`), the tests of tests/gpu
 (every family of kernels on the real driver), every suite
-of examples/suites and every model of examples/models by `dplc bench`, which measures only what is right. Each is a
+of examples/suites and every model of examples/models by `dplc bench`, which measures only what is right, and one kernel
+for every length beside one for each (`dynamic.py --measured`). Each is a
 process of its own, so that a step that fails does not stop the others; the exit code is 1 if one did. Results go to
 examples/suites/results/DEVICE/: the records, and README.md with the date, versions, commands and how each went.
 
@@ -59,13 +60,15 @@ class Outcome:
     said: str
 
 
-def steps(out: Path, arch: str, suites: list[Path], models: list[Path]) -> Iterator[Step]:
+def steps(out: Path, arch: str, suites: list[Path], models: list[Path], dry: bool = False) -> Iterator[Step]:
     """Everything, in order."""
     yield from readme(out)
     yield Step("doctor", ("-m", "dplc", "doctor", "--json"), "doctor.json")
     yield Step("tests", ("-m", "pytest", "-q", "-n", "0", "-rs", "tests/gpu"), "tests.txt")
     for suite in suites:
         yield bench(out, suite.stem, suite, "--target", arch)
+    dynamic = str(ROOT / "examples" / "benches" / "dynamic.py")
+    yield Step("lengths", (dynamic, *(("--only", "softmax") if dry else ("--measured",))), "lengths.md")
     for model, dtype, length in itertools.product(models, DTYPES, LENGTHS):
         how = ("--target", arch, "--dtype", dtype, "--seq-len", str(length))
         yield bench(out, f"{model.stem}.{dtype}.s{length}", model, *how)
@@ -156,7 +159,7 @@ def main() -> int:
     suites = [path.resolve() for path in given.suite or sorted((ROOT / "examples" / "suites").glob("*.json"))]
     models = [path.resolve() for path in given.model or sorted((ROOT / "examples" / "models").glob("*.json"))]
     outcomes: list[Outcome] = []
-    for step in steps(out, arch, suites, models):
+    for step in steps(out, arch, suites, models, given.dry_run):
         if given.only is None or step.name in given.only or step.name.split(" ")[0] in given.only:
             print(f"{step.name}: {step.command.splitlines()[0]}", flush=True)
             outcomes.append(run(step, out))

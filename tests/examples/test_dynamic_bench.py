@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dplc.codegen.target import target
 
@@ -39,3 +41,40 @@ def test_programs_without_sizes_hardly_pay_for_them() -> None:
     """Of a profile, which makes such short functions dear; the bar of a warm compile is 2%."""
     calls, seconds = BENCH["static_share"](target("h200"))
     assert calls > 0.001 and 0 < seconds <= 0.02
+
+
+class Counting:
+    """Every run takes two microseconds, and is run."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def prepare(self) -> None: ...
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        run()
+        self.runs += 1
+        return 2e-6
+
+    def graph(self, run: Callable[[], Any]) -> None:
+        return None
+
+
+def test_what_is_right_is_measured_beside_a_compile_for_its_length() -> None:
+    clock = Counting()
+    line = BENCH["measured"](CASES["softmax [64, s]"], "f32", clock, "emulator", (1, 7))
+    assert line.startswith("| softmax [64, s] | f32 | 1.000 | 1.00 at ") and clock.runs >= 4 * 30
+
+
+def test_what_is_wrong_is_not_measured() -> None:
+    class Wrong(torch.nn.Module):  # type: ignore[misc]
+        """What is exported adds another number."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + (2.0 if torch.compiler.is_exporting() else 1.0)
+
+    clock = Counting()
+    case = BENCH["Case"]("wrong", Wrong, (0, 4))
+    with pytest.raises(SystemExit, match="wrong f32, with rows, at 7: wrong, not timed"):
+        BENCH["measured"](case, "f32", clock, "emulator", (7,))
+    assert clock.runs == 0

@@ -21,6 +21,7 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
+from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.text.print import print_program
 from dplc.ir.text.read import read_program
@@ -168,3 +169,17 @@ def test_laws_of_kernel_ir(name: str) -> None:
     text = print_program(materialise(read(product("nt", 64))[0], target("h200")), "kernel")
     (kernel,) = read_program(altered(text, old, new, 1))[1]
     assert any(message in problem for problem in problems(kernel)), problems(kernel)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Mma(acc, a, b,", "c = multiply(a, a)\n            Mma(acc, c, b,"),
+        ("Mma(acc, a, b,", "c = add(b, b)\n            Mma(acc, a, c,"),
+    ],
+)
+def test_a_value_of_threads_is_no_matrix(old: str, new: str) -> None:
+    """Found by `dplc check` of 2026-11-22, on a program near one that a rule makes."""
+    (kernel,) = read(product().replace(old, new))
+    with pytest.raises(DplcError, match=r"reads matrices in shared memory, and `c` is a value of threads"):
+        materialise(kernel, target("sm_90a"))
