@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..diagnostic import DplcError
+
 
 def _sort(args: Mapping[str, Any]) -> Any:
     import torch
@@ -126,7 +128,21 @@ def _places() -> Any:
     return torch.int64
 
 
+def _scaled_mm(args: Mapping[str, Any]) -> Any:
+    """A product of 8-bit floats, which PyTorch makes of nothing wider: of float64 by its own words."""
+    import torch
+
+    a, b, bias, wanted = args["self"], args["mat2"], args.get("bias"), args.get("out_dtype")
+    if a.dtype is not torch.float64:
+        return torch.ops.aten._scaled_mm(**args)
+    if args.get("scale_result") is not None:
+        raise DplcError("`ScaledMm` with a scale of its result has no meaning here")
+    made = a @ b * args["scale_a"] * args["scale_b"]
+    return (made if bias is None else made + bias).to(a.dtype if wanted is None else wanted)
+
+
 SETTLED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "Sort": _sort, "Argsort": _argsort, "Topk": _topk, "Kthvalue": _kth, "Median": _median, "Nanmedian": _nanmedian,
     "Searchsorted": _searchsorted, "Bucketize": _bucketize, "Histc": _bins, "EmbeddingBag": _bags,
+    "ScaledMm": _scaled_mm,
 }  # fmt: skip

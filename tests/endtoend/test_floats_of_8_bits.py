@@ -12,6 +12,11 @@ from products_of_halves import FOUR_WARPS, TEAMS
 
 import dplc
 from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.target import target
+from dplc.engine.capture.text import capture_text
+from dplc.engine.compiler import compile_captured
+from dplc.engine.ruleset import toolchain
+from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Mma
 
@@ -171,3 +176,15 @@ def test_quantised_on_the_way() -> None:
     want = s.double() * t.double() * ((wide / s).to(E4M3).double() @ w.double().t())
     own = (f(wide, w, s, t).double() - want).abs().max()
     assert (made(wide, w, s, t).double() - want).abs().max() <= 2 * own
+
+
+def test_the_command_runs_a_product_and_judges_it() -> None:
+    """Its meaning in float64 is ours: PyTorch makes the product of nothing wider than 8 bits."""
+    capture = capture_text(
+        "torch._scaled_mm(torch.randn(5, 16).to(torch.float8_e4m3fn), torch.randn(7, 16).to(torch.float8_e4m3fn).t(), "
+        "torch.rand(5, 1), torch.rand(1, 7), bias=torch.randn(7).bfloat16(), out_dtype=torch.bfloat16)"
+    )
+    made = dplc.Compiled(compile_captured(capture, toolchain(), target("sm_89")), "emulator")
+    (want,) = run_reference(capture, capture.tensors)
+    assert want.dtype is torch.float64 and want.shape == (5, 7)
+    assert accepted(made.run({}), [want], capture.reference)
