@@ -84,6 +84,10 @@ class Atom(NamedTuple):
         """Whether there is an instruction for operands of these dtypes."""
         return {left, right} <= set(self.dtypes) and (left == right or self.mixed)
 
+    def on(self, sm: int) -> bool:
+        """Whether a machine has it."""
+        return self.sm <= sm <= (self.newest or sm)
+
     def words(self, order: tuple[str, ...]) -> int:
         """The words of an operand."""
         sizes = dict(self.axes)

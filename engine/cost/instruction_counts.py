@@ -64,7 +64,7 @@ LOOP_OVERHEAD = 3  # count, compare, branch
 MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 WARPS_OF_GROUP = 4  # that multiply together
 
-Copies = Literal["none", "one", "all"]
+Followed = Literal["none", "one", "all"]
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class _Counter:
             self.waits.copies()
             there, share = self.where(statement.when, mask)
             self.digits((statement.when, statement.inside, statement.source.offset), times, mask)
-            kept: Copies = "all" if statement.bytes < KEPT_BELOW else "none"
+            kept: Followed = "all" if statement.bytes < KEPT_BELOW else "none"
             self.access(statement.source, statement.bytes, times * share, there, statement.inside, kept)
             self.access(statement.to, statement.bytes, times * share, there)
         elif isinstance(statement, Shuffle):
@@ -314,7 +314,7 @@ class _Counter:
     # ---- memory
 
     def access(
-        self, address: Address, size: int, times: float, mask: Any, guard: Any = True, kept: Copies = "none"
+        self, address: Address, size: int, times: float, mask: Any, guard: Any = True, kept: Followed = "none"
     ) -> None:
         """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
 

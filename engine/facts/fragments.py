@@ -215,9 +215,8 @@ def _along(body: Block) -> bool:
 
 def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:
     """Whether an atom multiplies operands of one or two dtypes here: f32 loses bits, so it is asked for by name."""
-    there = atom.sm <= site.target.sm <= (atom.newest or site.target.sm)
     asked = "f32" not in dtypes or policy(site.target).tf32_products > 0
-    return there and asked and bool(dtypes) and atom.multiplies(min(dtypes), max(dtypes))
+    return atom.on(site.target.sm) and asked and bool(dtypes) and atom.multiplies(min(dtypes), max(dtypes))
 
 
 def _record(atom: Atom) -> AtomRecord:

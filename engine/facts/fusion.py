@@ -319,11 +319,7 @@ def multiplied_narrow(site: Any, y: Any) -> bool:
     if any(reader.__class__ is not Elementwise or reader.fn != "multiply" for reader in readers):
         return False
     held = [[_widened_from(x) for x in reader.args] for reader in readers]
-    own = [
-        atom
-        for atom in ATOMS.values()
-        if atom.sm <= site.target.sm <= (atom.newest or site.target.sm) and atom.sums == dtype(y)
-    ]
+    own = [atom for atom in ATOMS.values() if atom.on(site.target.sm) and atom.sums == dtype(y)]
     return bool(held) and all(any(a and b and atom.multiplies(a, b) for atom in own) for a, b in held)
 
 

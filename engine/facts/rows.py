@@ -78,6 +78,15 @@ def all_vary(site: Any, body: Block, width: int) -> bool:
     return True
 
 
+@fact("rows_held(run) -> int", TILE)
+def rows_held(site: Any, body: Block) -> int:
+    """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
+    sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
+    every = set().union(*sweeps)
+    kept = sum(sum(buffer in sweep for sweep in sweeps) > 1 for buffer in every)
+    return kept + (kept < len(every))
+
+
 @fact("all_combined(run, name) -> bool", TILE)
 def all_combined(site: Any, body: Block, t: Var) -> bool:
     """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""

@@ -64,15 +64,6 @@ def buffers(site: Any, body: Block) -> tuple[Var, ...]:
     return tuple(dict.fromkeys(Var(load.buf) for load in summary(body).loads))
 
 
-@fact("rows_held(run) -> int", TILE)
-def rows_held(site: Any, body: Block) -> int:
-    """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
-    sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
-    every = set().union(*sweeps)
-    kept = sum(sum(buffer in sweep for sweep in sweeps) > 1 for buffer in every)
-    return kept + (kept < len(every))
-
-
 @fact("plain(run) -> bool", TILE)
 def plain(site: Any, body: Block) -> bool:
     """Whether a run only loads and computes values: doing it more often changes nothing."""
