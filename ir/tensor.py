@@ -7,8 +7,9 @@ d]`). Dimensions of size 1 do not exist here: the launch plan keeps torch's shap
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from .expr import COMPARISONS, Axis, Binary, Not
 from .functions import opmath, promote, result_dtype
@@ -16,6 +17,7 @@ from .monoids import of_part
 from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
 from .program import Param
 
+R = TypeVar("R")
 AxisMap = Any  # ((Axis of the operand, index expression over Axis leaves and Terms), ...), in the operand's axis order
 
 
@@ -173,7 +175,28 @@ def read_by(term: Fold) -> tuple[Term, ...]:
     return tuple(given[name] for name in monoid.reads(part))
 
 
-@memoised
+def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
+    """`memoised`, of terms that ask their operands. Those come first: chains may be longer than the stack of Python."""
+    remembered = memoised(function)
+
+    @functools.wraps(function)
+    def asked(term: Any) -> R:
+        memo = term._memo
+        if memo is not None and function in memo:
+            return memo[function]  # type: ignore[no-any-return]
+        pending = [term]
+        while pending:
+            top = pending[-1]
+            unknown = [x for x in operands(top) if x._memo is None or function not in x._memo]
+            pending.extend(unknown)
+            if not unknown:
+                remembered(pending.pop())
+        return remembered(term)
+
+    return asked
+
+
+@from_below
 def axes(term: Any) -> tuple[Axis, ...]:
     """The axes a term varies with, in order of first occurrence."""
     kind = term.__class__
@@ -199,7 +222,7 @@ def axes(term: Any) -> tuple[Axis, ...]:
     return ()
 
 
-@memoised
+@from_below
 def dtype(term: Any) -> str:
     """The dtype of a term's elements."""
     kind = term.__class__

@@ -7,13 +7,11 @@ varies with, once per block. Loop-invariant placement, computing again in every 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.dtypes import INTEGERS
 from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, Var, both, invert, rebuild
 from ...ir.facts.dataflow import common_key, topological
 from ...ir.facts.index import operate, substitute
@@ -27,6 +25,7 @@ from ...ir.sizes import sizes_in
 from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
 from .buffers import BufferLayout, Write
 from .names import KEYWORDS
+from .numbers import literal, number, zero_of
 
 
 @dataclass
@@ -71,6 +70,10 @@ class Lift:
                 self.groups.setdefault((common_key(term), rank), []).append(term)
             self.rank[term] = rank
         self.deeper = self._deeper(order)
+        self.anywhere: set[Any] = set()
+        for term in order:
+            if self._needs_no_guard(term):
+                self.anywhere.add(term)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
         """The axes under which folds are computed, and what needs them.
@@ -89,6 +92,25 @@ class Lift:
                 own = term.over if term.__class__ is Reduce else ()
                 found[term] = tuple(axis for axis in below if axis not in own)
         return found
+
+    def _needs_no_guard(self, term: Any) -> bool:
+        """Whether a value can be computed, and is the same, where a guard fails: operations on what is always there.
+
+        The sides of a selection that have it in common share it then (the steps of a loop that was written out and
+        stacked); computed under each guard, it would be there once for each side.
+        """
+        if term in self.written or self._buffer(term) is not None or term.__class__ is not Elementwise:
+            return False
+        return all(arg.__class__ is Const or arg in self.anywhere or self._always_there(arg) for arg in term.args)
+
+    def _always_there(self, term: Any) -> bool:
+        """Whether an element is read from memory that is there for every place of the loops."""
+        source, mapping = (term.x, dict(term.map)) if term.__class__ is Remap else (term, {})
+        buffer = self._buffer(source)
+        if buffer is None:
+            return False
+        places = self._places(buffer, {**mapping, **{axis: 0 for axis in buffer.loops if axis not in axes(source)}})
+        return self._present(buffer, places) is True and not any(map(holds_terms, places))
 
     # ---- what is read from memory
     def _buffer(self, term: Any) -> BufferLayout | None:
@@ -176,6 +198,7 @@ class Lift:
     # ---- values
     def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
         """The expression that holds a term's value: a name or a number. Its statements go where they belong."""
+        guard = True if term in self.anywhere else guard
         pending = [term]  # explicit: chains of operations may be longer than Python's stack
         while True:
             top = pending[-1]
@@ -371,22 +394,6 @@ def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], An
     return change(e)
 
 
-def literal(term: Const) -> Any:
-    """The number of a constant, in the kind that its dtype says."""
-    if term.dtype == "b8":
-        return bool(term.value)
-    return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
-
-
-def number(term: Const) -> Any:
-    """A constant as a value. A bare number is f32 where nothing beside it says otherwise: one of f64 says it."""
-    return Call("f64", (literal(term),)) if term.dtype == "f64" else literal(term)
-
-
 def holds_terms(e: Any) -> bool:
     """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
     return isinstance(e, Node) and contents(e) & marks_of(Term) != 0
-
-
-def zero_of(kind: str) -> Any:
-    return False if kind == "b8" else 0 if kind in INTEGERS else 0.0

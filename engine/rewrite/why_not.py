@@ -45,14 +45,18 @@ class Evidence:
         self.refusals: list[Refusal] = []
         self.nearest: tuple[int, s.Syntax, Any] | None = None
         self._closeness = (0, 0)
+        self._wanted: dict[int, tuple[s.Syntax, type | None]] = {}  # the statement that a line of the pattern is, by line
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
         """After `matched` statements the pattern wants `expected`, the program has `found` (None: the block ends)."""
-        if matched < self._closeness[0]:
+        if (matched, 1) <= self._closeness:  # no nearer, however alike
             return
-        closeness = (matched, int(_alike(expected, found)))
+        wanted = self._wanted.get(id(expected))
+        if wanted is None:
+            wanted = self._wanted[id(expected)] = (expected, _shape(expected))
+        closeness = (matched, int(found is not None and type(found) is wanted[1]))
         if closeness > self._closeness:
             self._closeness = closeness
             self.nearest = (matched, expected, found)
@@ -120,13 +124,12 @@ class Evidence:
         return Refusal(rule, -1, expected.span, text)
 
 
-def _alike(expected: s.Syntax, found: Any) -> bool:
+def _shape(expected: s.Syntax) -> type | None:
+    """The statement that a line of a pattern stands for; None for one that stands for none."""
     from ..language.statements import shape_of
 
-    if found is None or isinstance(expected, s.PassStatement):
-        return False
-    shape = shape_of(expected)
-    return shape is not None and type(found) is shape.cls
+    shape = None if isinstance(expected, s.PassStatement) else shape_of(expected)
+    return None if shape is None else shape.cls
 
 
 def _head(node: s.Syntax) -> str:

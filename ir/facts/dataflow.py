@@ -21,7 +21,6 @@ from ..tensor import (
     Remap,
     Term,
     axes,
-    dtype,
     index_axes,
     operands,
     read_by,
@@ -48,17 +47,11 @@ def topological(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = op
     return order
 
 
-DEEP = 200  # operations that recursion may be trusted with
-
-
 class Dataflow:
     """The terms below `roots`. position is a term's place in order; readers never repeat a term."""
 
     def __init__(self, roots: Iterable[Term]):
         self.order = topological(roots)
-        if len(self.order) > DEEP:  # remembered from below, so that no chain is too long for recursion
-            for term in self.order:
-                axes(term), dtype(term)
         self.position = {term: place for place, term in enumerate(self.order)}
         self.axes: list[Axis] = []
         self._bits: dict[Axis, int] = {}

@@ -1,4 +1,7 @@
-"""Tiles of 48, 96 and 192 columns or rows: 8 x 6 outputs of a thread, in strips that no two lanes read from one bank."""
+"""Tiles of 48, 96 and 192 columns or rows: 8 x 6 outputs of a thread, in strips that no two lanes read from one bank.
+
+Those of 80, 112, 160 and 208 are for searches.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,13 @@ def test_every_order_of_operands_is_right(layout: str, rows: int, columns: int) 
     sides = {"blockify_launch": {"BM": rows, "BN": columns}}
     is_right(text(layout, 96, 64, 192), sides)
     is_right(text(layout, 101, 67, 131), sides)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("rows", "columns"), [(64, 80), (80, 32), (48, 112), (112, 64), (160, 32), (16, 208)])
+def test_sides_to_search_are_right(layout: str, rows: int, columns: int) -> None:
+    sides = {"blockify_launch": {"BM": rows, "BN": columns}}
+    is_right(text(layout, 101, 67, 227), sides)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
