@@ -11,6 +11,7 @@ from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import load
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
+from dplc.ir.text.syntax_errors import _slip_of_line
 
 HEAD = "rule r on tile\nmatch\n    Tile(axes..):\n        body..\n"
 SLIPS = {
@@ -89,6 +90,29 @@ def test_a_file_with_a_slip(tmp_path: Path, slip: str) -> None:
     assert told.startswith(f"mine.rw:{place}: error: {what}"), told
     assert rest in told and "^" in told, told
     assert not re.search(r"\b_?[A-Z]{3,}\b", told.replace("LEVEL", "").replace("UTF", "")), told  # of the grammar
+
+
+# What is underlined of the line, where a slip has a reading of its own.
+MARKED = {
+    "no where": "known(x)", "no name": " ", "a tab among spaces": "\t", "a program of another word": "torch",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", MARKED)
+def test_what_is_marked(slip: str) -> None:
+    with pytest.raises(DplcError) as caught:
+        parse(Source("mine.rw", FILES[slip][0]))
+    span = caught.value.span
+    assert span is not None and span.line == span.end_line
+    assert span.source.line(span.line).ljust(span.end_column)[span.column : span.end_column] == MARKED[slip]
+
+
+def test_a_tab_may_stand_on_the_line_behind() -> None:
+    """What does not fit may be the line before the tab: where the parser stops, and one line on."""
+    for line in (3, 4):
+        found = _slip_of_line(Source("mine.rw", "a\n    b\nc\n\td\n"), line)
+        assert found is not None and found.span is not None and found.span.line == 4
+    assert _slip_of_line(Source("mine.rw", "a\n    b\nc\n\td\n"), 2) is None
 
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n"])
