@@ -65,6 +65,7 @@ FILES = {
     "no match, no indentation of it": ("rule mine on tensor\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "a pattern without its word", "write `match`"),
     "no where, no because": (TENSOR.format("exp(x)", "known(x)\n"), "4:1", "a guard without its word", "because"),
     "a comparison without either": (TENSOR.format("exp(x)", "size(axes(x)) > 3\n"), "4:1", "a guard without its word", "write `where`"),
+    "a comparison right below the head": ("rule mine on tensor\nsize(axes(x)) > 3\nmatch\n    y = exp(x)\n", "2:1", "a guard without its word", "write `where`"),
     "half a condition": (TENSOR.format("exp(x)", 'where 3 < because "no"\n'), "4:11", "unexpected `because`", "no whole condition"),
     "an open bracket at the end": ("rule mine on tensor\nmatch\n    y = exp(x\n", "3:12", "`(` is never closed", "the file ends inside of it"),
     "an open bracket in the head": ("rule mine(N: int in {1, 2} = 1 on tensor\nmatch\n    y = exp(x)\n", "1:10", "`(` is never closed", "`on` stands inside"),
@@ -113,6 +114,12 @@ def test_a_tab_may_stand_on_the_line_behind() -> None:
         found = _slip_of_line(Source("mine.rw", "a\n    b\nc\n\td\n"), line)
         assert found is not None and found.span is not None and found.span.line == 4
     assert _slip_of_line(Source("mine.rw", "a\n    b\nc\n\td\n"), 2) is None
+
+
+def test_what_stands_below_a_pipeline_is_no_guard() -> None:
+    with pytest.raises(DplcError) as caught:
+        parse(Source("mine.rw", TENSOR.format("exp(x)", "") + "\npipeline tensor\nsize(x) > 3\n"))
+    assert "a guard" not in caught.value.what
 
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n"])

@@ -49,7 +49,7 @@ def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.Mo
     monkeypatch.setattr(mcts, "ordered", lambda *_: [1, 2])
     site: Any = SimpleNamespace(rule="r", where="0", open=SimpleNamespace(name="N"), choose=lambda value: None)
     search._path, search._guide, search._inside = [search.root], {}, True
-    assert search._values(search.space, SimpleNamespace(), site) is DEFAULT  # type: ignore[arg-type]
+    assert search._values(search.space, "slot", site) is DEFAULT
     assert search._path[-1] is not search.root and search._path[-1].closed and not search._inside
 
 
