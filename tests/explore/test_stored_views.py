@@ -10,7 +10,12 @@ import pytest
 from dplc.engine.explore.solution import Extraction
 
 # 0 reads a view (1) of a view (2) of a value (3) of an input (4): (op, .., operands), one spelling each
-CLASSES = {0: [("Elementwise", None, (1,))], 1: [("Map", None, (2,))], 2: [("Map", None, (3,))], 3: [("Elementwise", None, (4,))]}
+CLASSES = {
+    0: [("Elementwise", None, (1,))],
+    1: [("Map", None, (2,))],
+    2: [("Map", None, (3,))],
+    3: [("Elementwise", None, (4,))],
+}
 EVERYTHING = {"Elementwise": (True, True), "Map": (True, True)}
 NOTHING = {"Elementwise": (False, False), "Map": (False, False)}
 

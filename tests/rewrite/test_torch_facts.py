@@ -42,7 +42,9 @@ def test_a_reshape_is_cut_where_as_many_elements_end(
     assert _group((7, *source), (7, *target), 1, 1) == (ends[0] + 1, ends[1] + 1)
 
 
-WINDOWS = list(itertools.product((1, 4, 7), (1, 2, 3), (1, 2), (1, 2), (0, 1, 2), (0, 1)))  # n, k, stride, dilation, padding, more
+WINDOWS = list(
+    itertools.product((1, 4, 7), (1, 2, 3), (1, 2), (1, 2), (0, 1, 2), (0, 1))
+)  # n, k, stride, dilation, padding, more
 
 
 def test_a_place_of_a_window_is_within_what_is_counted() -> None:

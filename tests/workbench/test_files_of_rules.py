@@ -35,5 +35,8 @@ def test_what_can_have_another_name(tmp_path: Path) -> None:
         before = RULE[: RULE.index(word)]
         return ours(document, before.count("\n"), len(before.rpartition("\n")[2]) + 1)
 
-    named = {word: declared(word) for word in ("mine", "U:", "axes", "body", "beside", "most_unrolled", "size", "Tile", "where")}
+    named = {
+        word: declared(word)
+        for word in ("mine", "U:", "axes", "body", "beside", "most_unrolled", "size", "Tile", "where")
+    }
     assert [word for word, is_ours in named.items() if not is_ours] == ["size", "Tile", "where"]
