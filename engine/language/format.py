@@ -14,17 +14,15 @@ FURTHEST = 72  # it moves on for longer ones, up to here
 WIDTH = 140  # a reason of a guard that does not fit stands below it
 
 
-def format_rule(rule: Rule | s.Rule) -> str:
+def format_rule(rule: Rule) -> str:
     """A rule as text, ending in a newline. A member of a family is written out."""
-    if isinstance(rule, Rule):
-        meant = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
-        clauses = tuple(rule.written) or meant
-        marks = tuple(sorted(rule.attributes))
-        rule = s.Rule(
-            rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses,
-            rule.examples,
-        )  # fmt: skip
-    return "\n".join(_rule(rule, (*(rule.written or rule.clauses), *rule.examples))) + "\n"
+    meant = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
+    clauses = tuple(rule.written) or meant
+    marks = tuple(sorted(rule.attributes))
+    declared = s.Rule(
+        rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses, rule.examples
+    )
+    return "\n".join(_rule(declared, (*clauses, *rule.examples))) + "\n"
 
 
 def format_file(declarations: Iterable[s.Syntax]) -> str:
@@ -33,9 +31,10 @@ def format_file(declarations: Iterable[s.Syntax]) -> str:
 
 
 def lines_of(node: s.Syntax) -> list[str]:
-    """The lines of a declaration. One that ends in a long reason has a line break in it."""
+    """The lines of a declaration, as it is parsed: not elaborated yet. One that ends in a long reason has a line break
+    in it."""
     if isinstance(node, s.Rule):
-        parts: tuple[s.Syntax, ...] = (*(node.written or node.clauses), *node.examples)
+        parts: tuple[s.Syntax, ...] = (*node.clauses, *node.examples)
         return _rule(node, sorted(parts, key=lambda part: part.span.line))
     if isinstance(node, eq.GuardGroup):
         column = _column(node.guards)

@@ -45,21 +45,35 @@ def nearest(root: Path, fault: Fault, tests: list[str]) -> list[str]:
     """Files of tests, the nearest first, of equally near ones the shortest."""
     module = fault.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package, _, name = module.rpartition(".")
-    home = "tests/" + str(Path(fault.file).parent).removeprefix("engine/") + "/"
+    home, inner = _home(root, fault.file)
     held = "|".join(map(re.escape, _holders((root / fault.file).read_text(), fault.at[0]))) or "$^"
     imported = re.compile(rf"\b{re.escape(module)}\b|from \S*{re.escape(package)} import .*\b{re.escape(name)}\b")
     beside, named = re.compile(rf"\b{re.escape(package)}\b"), re.compile(rf"\b(?:{held})\b")
-    words, users = set(name.split("_")), re.compile("|".join(map(re.escape, _users(root, name, fault.file))) or "$^")
+    words = {_singular(word) for word in (*name.split("_"), *inner)}
+    users = re.compile("|".join(map(re.escape, _users(root, name, fault.file))) or "$^")
 
     def distance(test: str) -> tuple[int, int]:
         text = (root / test).read_text()
-        shared = len(words & set(Path(test).stem.split("_")))
+        shared = len(words & {_singular(word) for word in Path(test).stem.split("_")})
         near = (
             8 * bool(imported.search(text)) + 4 * bool(named.search(text)) + 3 * shared + 2 * bool(users.search(text))
         )
         return -(near + 2 * test.startswith(home) + bool(beside.search(text))), len(text)
 
     return sorted(tests, key=distance)
+
+
+def _home(root: Path, file: str) -> tuple[str, list[str]]:
+    """The folder of tests of a file's folder, or of the nearest one above; the words of the folders below that one."""
+    folder, inner = Path(file.removeprefix("engine/")).parent, list[str]()
+    while folder.name and not (root / "tests" / folder).is_dir():
+        inner += folder.name.split("_")
+        folder = folder.parent
+    return f"tests/{folder}/", inner
+
+
+def _singular(word: str) -> str:
+    return word.removesuffix("s")
 
 
 def _users(root: Path, name: str, file: str) -> list[str]:

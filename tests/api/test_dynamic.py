@@ -13,6 +13,7 @@ from torch import nn
 
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.engine.capture.sizes import Extent, sizes_of_factory
 from dplc.engine.capture.text import capture_text
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
@@ -385,6 +386,15 @@ def test_a_text_declares_a_size() -> None:
 def test_factories_take_a_size(made: str) -> None:
     (given,) = capture_text(f"{made} * 2").graph.ins
     assert given.shape[0] is Size("s", 1, 9, 1, 9)
+
+
+def test_the_size_of_a_factory_stands_in_the_arguments_that_say_its_shape() -> None:
+    size = Size("s", 1, 9, 1, 9)
+    n = Extent(9, size)
+    assert sizes_of_factory((n, 4), (9, 4)) == sizes_of_factory(((n, 4),), (9, 4)) == {0: size}
+    assert sizes_of_factory((3, n, torch.float32), (3, 9)) == {1: size} == sizes_of_factory((3, (4, n)), (4, 9))
+    assert sizes_of_factory((n,), (9, 9)) == {}, "an identity has more dimensions than arguments"
+    assert sizes_of_factory((n,), (8,)) == sizes_of_factory((9,), (9,)) == sizes_of_factory((), ()) == {}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import dplc
+from dplc.engine.capture.sizes import MOST_TRIED
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError
 
@@ -48,3 +49,10 @@ def test_what_is_no_number_for_all_lengths_is_told(name: str) -> None:
     with pytest.raises(DplcError) as told:
         compiled(function)
     assert said in told.value.what and told.value.hint
+
+
+def test_a_range_too_long_to_try_is_told() -> None:
+    """A quotient is taken where every length agrees; so many are not asked one by one."""
+    longer = dplc.Dim("s", 8, 8 + MOST_TRIED + 1, hint=64)
+    with pytest.raises(DplcError, match="ToFloat"):
+        dplc.compile(GROWN["half as long again"], (torch.randn(1, 2, 16),), dynamic={"x": {2: longer}}, rows=())

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dplc.engine.capture.text import capture_text
+from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.interp.torch import call, run
 from dplc.ir.program import Param, TensorType
@@ -79,3 +80,17 @@ def test_a_value_has_no_strides_that_a_view_could_miss() -> None:
     turned = torch.arange(6).reshape(2, 3).T
     for op in ("View", "UnsafeView"):
         assert torch.equal(call(op, {"self": turned, "size": [6]}), turned.reshape(6))
+
+
+@pytest.mark.parametrize("given", [1, 2, 5])
+def test_half_a_transform_is_of_one_place_more_or_less(given: int) -> None:
+    """Of n real places n // 2 + 1 are given, so two lengths fit, and of one place given the length is 1."""
+    x = torch.randn(3, given, dtype=torch.complex128)
+    said = {"self": x, "dim": [1], "normalization": 0}
+    for length in range(1, 2 * given + 2):
+        if length // 2 + 1 == given:
+            found = call("FftC2r", {**said, "last_dim_size": length})
+            assert torch.allclose(found, torch.fft.irfft(x, n=length, norm="forward"))
+        else:
+            with pytest.raises(DplcError, match="of n places n // 2"):
+                call("FftC2r", {**said, "last_dim_size": length})

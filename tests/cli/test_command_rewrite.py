@@ -82,6 +82,10 @@ def test_a_rule_of_any_level(ok: Command) -> None:
     assert ok("rewrite", "-c", MATMUL, "--only", "tileify").out.startswith("## level: tile")
 
 
+def test_a_rule_that_fires_after_every_other_belongs_to_the_level_of_its_statements(ok: Command) -> None:
+    assert ok("rewrite", "-c", MATMUL, "--only", "drop_guard").out.startswith("## level: tile")
+
+
 def test_of_a_file_nothing_else_fires(ok: Command, dump) -> None:  # type: ignore[no-untyped-def]
     loop = dump("loop")
     out = ok("rewrite", loop, "--only", "tileify").out

@@ -85,3 +85,22 @@ kernel f(x: {dtype}[128]) -> y: f32[128]:
     x = torch.arange(128).to(held) - 60
     program = Program((print_cuda(kernel),), (Buffer("x", dtype, (128,)),), (Buffer("y", "f32", (128,)),))
     assert torch.equal(EmulatorExecutor().run(program, {"x": x})["y"], x.float())
+
+
+@pytest.mark.parametrize(("dtype", "fn", "said"), [
+    ("f32", "add(acc, 2.0)", "acc += 2.0f;"), ("f32", "subtract(acc, 2.0)", "acc -= 2.0f;"), ("f32", "multiply(acc, 2.0)", "acc *= 2.0f;"),
+    ("f64", "add(acc, 2.0)", "acc += 2.0;"), ("f32", "add(2.0, acc)", "acc = 2.0f + acc;"), ("f32", "negative(acc)", "acc = -acc;"),
+    ("i32", "add(acc, 2)", "acc = wrap_add(acc, 2);"),
+])  # fmt: skip
+def test_a_float_is_added_to_in_place(dtype: str, fn: str, said: str) -> None:
+    """As people write it; integers wrap around by name."""
+    text = f"""## level: kernel
+kernel f(x: {dtype}[32]) -> y: {dtype}[32]:
+    Launch(grid=(1, 1, 1), block=32):
+        acc = Registers({dtype})
+        LoadFrom(acc, {dtype}, Address(x, offset=thread))
+        Assign(acc, {fn})
+        StoreTo({dtype}, Address(y, offset=thread), values=(acc))
+"""
+    kernel: Any = read_program(text)[1][0]
+    assert said in print_cuda(kernel).text

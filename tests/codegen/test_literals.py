@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dplc.codegen.dtypes import literal_dtype
-from dplc.codegen.scalar import integer
+from dplc.codegen.scalar import ATOM, UNARY, integer, literal
 
 
 @pytest.mark.parametrize(("value", "beside", "dtype"), [
@@ -26,3 +26,10 @@ def test_a_number_is_as_its_neighbours(value: object, beside: list[str], dtype: 
 def test_integers_at_the_ends_of_an_int(value: int, wide: bool, text: str) -> None:
     """No literal is wider than its type: C++ has no negative ones."""
     assert integer(value, wide)[0] == text
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i32", "i64", "f32", "f64"])
+def test_a_number_binds_loosely_where_it_has_a_sign(dtype: str) -> None:
+    """One that is converted by name, as narrow ones are, has its sign inside."""
+    loosely = ATOM if dtype in ("i8", "u8", "i16") else UNARY
+    assert [literal(value, dtype)[1] for value in (-7, 0, 7)] == [loosely, ATOM, ATOM]

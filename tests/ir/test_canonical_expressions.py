@@ -136,3 +136,12 @@ def test_numbers_of_different_meaning_are_different_nodes():
     nodes = [e.Call("abs", (v,)) for v in (1, 1.0, True, 0.0, -0.0, False)]
     assert len({id(node) for node in nodes}) == 6
     assert e.Call("abs", (1,)) is nodes[0] and e.Call("abs", (-0.0,)) is nodes[4]
+
+
+def test_a_divisor_that_is_no_positive_number_is_left_alone():
+    x, y, size = e.Var("x"), e.Var("y"), e.Size("s", 1, 64, 1, 8)
+    ranges = {"x": (0, 7), "y": (0, 15)}
+    for divisor in (y, size, -4, 0):
+        for op in ("//", "%"):
+            written_out = e.Binary(op, e.add(x, 0), divisor)
+            assert simplify(written_out, ranges) is written_out

@@ -169,3 +169,30 @@ def test_what_it_finds(what: str) -> None:
     for seed in SEEDS:
         with pytest.raises(ScheduleError, match=message):
             kernel.run(program(**changed), {"x": uniform(4, 32)}, seed)
+
+
+SHARED_BOX = """
+kernel f(x: f32[4, 32]) -> y: f32[2, 4, 32]:
+    Launch(grid=(2, 1, 1), block=32, shared=528, cluster=2):
+        map = TensorMap(x, box=(4, 32))
+        a = Registers(f32)
+        Branch(thread == 0):
+            InitBarrier(Address(smem, offset=512))
+            FenceBarriers()
+        Barrier(cluster=2)
+        Branch(thread == 0):
+            Expect(Address(smem, offset=512), 512)
+            Branch(block_x == 0):
+                CopyBox(Address(smem), map, Address(smem, offset=512), at=(0, 0), cluster=2)
+        WaitPhase(Address(smem, offset=512), 0)
+        Loop(n, 0, 4):
+            LoadFrom(a, f32, Address(smem, offset=n*128 + thread*4))
+            StoreTo(f32, Address(y, offset=block_x*128 + n*32 + thread), values=(a))
+"""
+
+
+def test_a_box_for_both_blocks_of_a_pair() -> None:
+    x = uniform(4, 32)
+    for seed in SEEDS:
+        found = kernel.run(read_program(SHARED_BOX)[1], {"x": x}, seed)["y"]  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found, np.stack((x, x)))

@@ -98,3 +98,22 @@ def test_a_list_by_its_place_or_by_its_name(call: str) -> None:
 def test_a_field_that_is_given_twice(call: str) -> None:
     with pytest.raises(DplcError, match=r"`PackWord` has `(values|into)` twice"):
         wrong("PackWord(a[3], values=(1.0, 2.0))", call, FRAGMENTS)
+
+
+BOXES = """
+kernel f(x: f32[{shape}]) -> y: f32[32]:
+    Launch(grid=(1, 1, 1), block=32):
+        map = TensorMap(x, box=({box}))
+        a = Registers(f32)
+        StoreTo(f32, Address(y, offset=thread), values=(a))
+"""
+
+
+@pytest.mark.parametrize(("shape", "box", "good"), [
+    ("64", "32", True), ("2, 2, 2, 2, 8", "1, 1, 1, 1, 8", True), ("8, 64", "32", False), ("64", "1, 32", False),
+    ("2, 2, 2, 2, 2, 8", "1, 1, 1, 1, 1, 8", False),
+])  # fmt: skip
+def test_a_box_has_the_dimensions_of_its_input_at_most_five(shape: str, box: str, good: bool) -> None:
+    unit: Any = read_program(BOXES.format(shape=shape, box=box))[1][0]
+    said = [problem for problem in problems(unit) if "no input of as many dimensions" in problem]
+    assert bool(said) is not good

@@ -103,3 +103,11 @@ def test_places_in_memory_stay() -> None:
 def test_what_moves_elements_stays(places: dict[Axis, Any], outer: tuple[Axis, ...]) -> None:
     graph = cut_graph(places, outer)
     assert uncut_outputs(graph) is graph
+
+
+def test_what_is_stored_anyway_is_read_where_it_is_cut() -> None:
+    """The value before the cut is an output, too: nothing is folded anew."""
+    graph = cut_graph({M: binary("//", FLAT, 6), N: binary("%", FLAT, 6)}, (D, E))
+    (view,) = (term for term in topological([graph.outs[0].value]) if term.__class__ is Remap)
+    both = TensorGraph("main", graph.ins, (*graph.outs, Output("shares", (M, N), view.x)))
+    assert uncut_outputs(both) is both and uncut_outputs(graph) is not graph

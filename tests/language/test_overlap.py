@@ -103,6 +103,10 @@ COVERS = {
     "anything that is not looked at": ("_ <- add(_, _)", "s <- add(s, x)", True),
     "a copy that has a name": ("a: Stage(depth=2)", "b: Stage(depth=2)", False),
     "a run that is not last": ("xs..\nSync()", "Sync()", False),
+    "a copy is no value": ("a = x", "a = load B[i..]", False),
+    "a copy is a copy": ("a = load B[i..]", "b = load C[j..]", True),
+    "another statement": ("Wait(keep=n)", "Sync()", False),
+    "another statement of the same fields": ("Sync()", "Wait()", False),
 }  # fmt: skip
 PAIR = "rule one on tile\nmatch\n{one}\nrewrite\n    Sync()\n\nrule two{more} on tile\nmatch\n{two}\n{clauses}rewrite\n    Sync()\n"
 

@@ -11,6 +11,7 @@ from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import load
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
+from dplc.ir.text.syntax_errors import _slip_of_line
 
 HEAD = "rule r on tile\nmatch\n    Tile(axes..):\n        body..\n"
 SLIPS = {
@@ -64,6 +65,7 @@ FILES = {
     "no match, no indentation of it": ("rule mine on tensor\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "a pattern without its word", "write `match`"),
     "no where, no because": (TENSOR.format("exp(x)", "known(x)\n"), "4:1", "a guard without its word", "because"),
     "a comparison without either": (TENSOR.format("exp(x)", "size(axes(x)) > 3\n"), "4:1", "a guard without its word", "write `where`"),
+    "a comparison right below the head": ("rule mine on tensor\nsize(axes(x)) > 3\nmatch\n    y = exp(x)\n", "2:1", "a guard without its word", "write `where`"),
     "half a condition": (TENSOR.format("exp(x)", 'where 3 < because "no"\n'), "4:11", "unexpected `because`", "no whole condition"),
     "an open bracket at the end": ("rule mine on tensor\nmatch\n    y = exp(x\n", "3:12", "`(` is never closed", "the file ends inside of it"),
     "an open bracket in the head": ("rule mine(N: int in {1, 2} = 1 on tensor\nmatch\n    y = exp(x)\n", "1:10", "`(` is never closed", "`on` stands inside"),
@@ -89,6 +91,35 @@ def test_a_file_with_a_slip(tmp_path: Path, slip: str) -> None:
     assert told.startswith(f"mine.rw:{place}: error: {what}"), told
     assert rest in told and "^" in told, told
     assert not re.search(r"\b_?[A-Z]{3,}\b", told.replace("LEVEL", "").replace("UTF", "")), told  # of the grammar
+
+
+# What is underlined of the line, where a slip has a reading of its own.
+MARKED = {
+    "no where": "known(x)", "no name": " ", "a tab among spaces": "\t", "a program of another word": "torch",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", MARKED)
+def test_what_is_marked(slip: str) -> None:
+    with pytest.raises(DplcError) as caught:
+        parse(Source("mine.rw", FILES[slip][0]))
+    span = caught.value.span
+    assert span is not None and span.line == span.end_line
+    assert span.source.line(span.line).ljust(span.end_column)[span.column : span.end_column] == MARKED[slip]
+
+
+def test_a_tab_may_stand_on_the_line_behind() -> None:
+    """What does not fit may be the line before the tab: where the parser stops, and one line on."""
+    for line in (3, 4):
+        found = _slip_of_line(Source("mine.rw", "a\n    b\nc\n\td\n"), line)
+        assert found is not None and found.span is not None and found.span.line == 4
+    assert _slip_of_line(Source("mine.rw", "a\n    b\nc\n\td\n"), 2) is None
+
+
+def test_what_stands_below_a_pipeline_is_no_guard() -> None:
+    with pytest.raises(DplcError) as caught:
+        parse(Source("mine.rw", TENSOR.format("exp(x)", "") + "\npipeline tensor\nsize(x) > 3\n"))
+    assert "a guard" not in caught.value.what
 
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n"])

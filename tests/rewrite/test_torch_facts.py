@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dplc.engine.facts.torch_axes import _group
 from dplc.engine.facts.torch_shapes import dims
+from dplc.engine.facts.torch_windows import within
+from dplc.ir.expr import Var
+from dplc.ir.interp.scalar import evaluate
 
 SITE: Any = None  # the questions here are about numbers alone
 
@@ -23,3 +29,34 @@ def test_no_dimension_and_an_empty_list_are_all_of_them(said: Any, rank: int) ->
 )
 def test_a_dimension_is_named_from_the_front_or_the_back(said: Any, rank: int, named: tuple[int, ...]) -> None:
     assert dims(SITE, said, rank) == named
+
+
+@pytest.mark.parametrize(("source", "target", "ends"), [
+    ((6, 4), (8, 3), (2, 2)), ((6, 4), (24,), (2, 1)), ((24,), (6, 4), (1, 2)), ((2, 3), (2, 3), (1, 1)), ((2, 6), (2, 3, 2), (1, 1)),
+    ((), (1,), (0, 1)), ((1,), (), (1, 0)), ((1, 5), (5,), (2, 1)),
+])  # fmt: skip
+def test_a_reshape_is_cut_where_as_many_elements_end(
+    source: tuple[int, ...], target: tuple[int, ...], ends: tuple[int, int]
+) -> None:
+    assert _group(source, target, 0, 0) == ends
+    assert _group((7, *source), (7, *target), 1, 1) == (ends[0] + 1, ends[1] + 1)
+
+
+WINDOWS = list(
+    itertools.product((1, 4, 7), (1, 2, 3), (1, 2), (1, 2), (0, 1, 2), (0, 1))
+)  # n, k, stride, dilation, padding, more
+
+
+def test_a_place_of_a_window_is_within_what_is_counted() -> None:
+    """Every place of every window that begins in the padded row, asked by a condition that leaves out what always holds."""
+    for n, k, stride, dilation, padding, more in WINDOWS:
+        windows = max((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1, 1) + 1  # one that hangs over
+        extents = {"p": windows, "k": k}
+        site: Any = SimpleNamespace(extent=lambda axis, extents=extents: extents[axis.name])
+        x: Any = SimpleNamespace(shape=(n,))
+        held = within(site, (Var("p"),), (Var("k"),), (stride,), (dilation,), (padding,), x, more)
+        for at, place in itertools.product(range(windows), range(k)):
+            where = at * stride + place * dilation - padding
+            wanted = -padding * more <= where < n + padding * more
+            found = held if isinstance(held, bool) else bool(evaluate(held, {"p": at, "k": place}))
+            assert found is wanted, (n, k, stride, dilation, padding, more, at, place)

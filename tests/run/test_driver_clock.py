@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from types import SimpleNamespace
 
-from dplc.engine.run.gpu_clock import DriverClock
+import pytest
+
+from dplc.engine.run.gpu_clock import LEAST_FLUSH, DriverClock
 
 
 def test_every_run_finds_other_bytes() -> None:
@@ -21,3 +23,11 @@ def test_every_run_finds_other_bytes() -> None:
     assert all(0 <= value < 256 for value in values)
     assert all(one != other for one, other in itertools.pairwise(values))
     assert {(where, size) for where, _, size in filled} == {(f"memory of {clock.bytes}", clock.bytes)}
+
+
+@pytest.mark.parametrize("l2_bytes", [0, 1, LEAST_FLUSH // 2, LEAST_FLUSH, 50 << 20])
+def test_the_whole_cache_is_filled_twice(l2_bytes: int) -> None:
+    """A device that tells of no cache has one all the same."""
+    driver = SimpleNamespace(mem_alloc=lambda size: size)
+    found = DriverClock(driver, l2_bytes).bytes
+    assert found >= LEAST_FLUSH and found >= 2 * l2_bytes

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dplc.engine.bench.records import geomean
 from dplc.engine.cost.validate import MeasuredVariant, agreement
+from dplc.engine.schedule.space import DEFAULT
 from dplc.engine.store.protocol import Score
+from dplc.engine.tune import mcts
 from dplc.engine.tune.mcts import FactoredTree, PlainTree, TreeNode, TreeThenHill
 from dplc.engine.tune.search import Proposal, Tried
 from dplc.engine.tune.search_log import DEEPEST, WIDEST, CandidateTimes, SharedPrefix
@@ -38,6 +41,16 @@ def test_a_reward_passes_up_its_whole_path_and_nowhere_else() -> None:
     for node in path:
         assert node.best == 0.5 and node.total == pytest.approx(1.1) and node.squares == pytest.approx(0.45)
     assert (other.best, other.total, other.squares) == (0.0, 0.0, 0.0)
+
+
+def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule is not fired, and the node of the value is closed."""
+    search = tree()
+    monkeypatch.setattr(mcts, "ordered", lambda *_: [1, 2])
+    site: Any = SimpleNamespace(rule="r", where="0", open=SimpleNamespace(name="N"), choose=lambda value: None)
+    search._path, search._guide, search._inside = [search.root], {}, True
+    assert search._values(search.space, "slot", site) is DEFAULT
+    assert search._path[-1] is not search.root and search._path[-1].closed and not search._inside
 
 
 def test_a_visit_is_counted_when_it_is_proposed() -> None:

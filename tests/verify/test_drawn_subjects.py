@@ -14,10 +14,10 @@ from dplc.engine.verify.search import PlainDice
 from dplc.engine.verify.statement_subjects import Instance
 from dplc.engine.verify.term_subjects import TermInstance
 from dplc.engine.verify.torch_subjects import NoSubject, from_schema, scaled
-from dplc.engine.verify.whole_programs import completed
+from dplc.engine.verify.whole_programs import completed, observed
 from dplc.ir.expr import Var
 from dplc.ir.functions import FUNCTIONS
-from dplc.ir.loop import For
+from dplc.ir.loop import For, Store
 from dplc.ir.node import nodes
 from dplc.ir.text.read import read_program
 from dplc.ir.tile import Tile
@@ -59,6 +59,26 @@ def test_between_two_axes_stand_sums_rows_and_values_of_elements(tmp_path: Path)
         (kernel,) = Instance(text, PlainDice(seed)).program()
         found.add(frozenset(loop.role for loop in nodes(kernel.body, For) if loop.var not in ("i", "j")))
     assert found >= {frozenset(), frozenset({"free"}), frozenset({"reduce"})}
+
+
+SUMS = """
+rule turned on loop
+match
+    for k in 0..K reduce:
+        body..
+rewrite
+    for k in 0..K reduce:
+        body..
+"""
+
+
+def test_within_a_sum_stand_sums_alone(tmp_path: Path) -> None:
+    """A row would be stored once in every turn."""
+    text = rule(tmp_path, SUMS)
+    for seed in range(60):
+        (kernel,) = Instance(text, PlainDice(seed)).program()
+        (loop,) = (loop for loop in nodes(kernel.body, For) if loop.var == "k")
+        assert {inner.role for inner in nodes(loop.body, For)} <= {"reduce"}
 
 
 def test_a_function_has_as_many_operands_as_its_pattern(tmp_path: Path) -> None:
@@ -108,3 +128,27 @@ def test_the_last_bits_of_floats_may_differ_and_of_integers_nothing() -> None:
     assert not said([1.0, 2.0, 3.0], [far, 2.0, 3.0], False)
     large = 10**15
     assert said([large, 2, 3], [large + 1, 2, 3], True) and not said([large, 2, 3], [large + 1, 2, 3], False)
+
+
+TURNS = """## level: loop
+kernel f(x: f32[4, 6]) -> y: f32[4]:
+    for i in 0..4 {outer}:
+        for j in 0..6 {inner}:
+            v = load x[i, j]
+            acc <- add(acc, v)
+"""
+
+
+@pytest.mark.parametrize(("outer", "inner", "deep", "depth"), [
+    ("free", "reduce", False, 1), ("free", "reduce", True, 1), ("free", "serial", False, 1), ("free", "serial", True, 2),
+    ("reduce", "reduce", False, 0), ("serial", "reduce", False, 0), ("serial", "reduce", True, 1), ("reduce", "serial", True, 0),
+])  # fmt: skip
+def test_a_sum_shows_behind_the_loops_that_make_it(outer: str, inner: str, deep: bool, depth: int) -> None:
+    """depth: of the loops around the store. Deep, a loop in turns starts the sum anew in each."""
+    (kernel,) = read_program(TURNS.format(outer=outer, inner=inner))[1]
+    body: Any = observed(kernel, deep)  # type: ignore[arg-type]
+    found = 0
+    while not any(isinstance(statement, Store) for statement in body):
+        (body,) = (statement.body for statement in body if isinstance(statement, For))
+        found += 1
+    assert found == depth

@@ -95,6 +95,9 @@ rewrite
 SLABS = {
     "by name": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V, y % V", "proved"),
     "a row too far": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V + 1, y % V", "refuted"),
+    "the row behind the last": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V - y // V + N // V, y % V", "refuted"),
+    "a cell behind the last": ("j:N@d", "h:N // V - 1@d by V, j:V@d", "y", "y // V, y % V", "refuted"),
+    "the cell behind the last one alone": ("j:N@d", "j:N - 1@d", "y", "y", "refuted"),
     "a run beside": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z..", "y // V, y % V, z..", "proved"),
     "a name for a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z", "not provable"),
     "a name that comes back as a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z..", "not provable"),

@@ -43,6 +43,18 @@ def place(text: str) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("at", "says"),
     [
+        ("for k", "`k` is a name"),
+        ("0..K", "`K` is an expression"),
+        ("y = Softmax(x", "`x` is a tensor value"),
+    ],
+)
+def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> None:
+    assert meaning(document, *place(at)) == says
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [
         ("serial unroll", "field `unroll` of `For`: int, else 1"),
         ("depth", "field `depth` of `Stage`: int, else 1"),
         ("dim", "field `dim` of `Softmax`: int"),

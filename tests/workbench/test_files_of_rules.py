@@ -4,9 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dplc.engine.workbench.document import Document
 from dplc.engine.workbench.lenses import rules_file
+from dplc.engine.workbench.places import ours
 
 
 def test_the_file_that_examples_belong_to() -> None:
     assert rules_file(Path("rules/rows.examples.rw")) == Path("rules/rows.rw")
     assert rules_file(Path("rules/rows.rw")) == Path("rules/rows.rw")
+
+
+RULE = """\
+rule mine(U: int in {2, 4} = 2) on tile
+match
+    Tile(axes..):
+        body..
+where size(axes) < beside and U < most_unrolled  because "few"
+rewrite
+    Sync()
+"""
+
+
+def test_what_can_have_another_name(tmp_path: Path) -> None:
+    """What the rule itself, our files or a file beside declare; no fact, no statement, no word of the grammar."""
+    (tmp_path / "other.rw").write_text('number beside = 4                                because "so"\n')
+    document = Document(tmp_path / "mine.rw")
+    document.problems(RULE)
+
+    def declared(word: str) -> bool:
+        before = RULE[: RULE.index(word)]
+        return ours(document, before.count("\n"), len(before.rpartition("\n")[2]) + 1)
+
+    named = {
+        word: declared(word)
+        for word in ("mine", "U:", "axes", "body", "beside", "most_unrolled", "size", "Tile", "where")
+    }
+    assert [word for word, is_ours in named.items() if not is_ours] == ["size", "Tile", "where"]

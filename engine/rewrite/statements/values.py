@@ -184,10 +184,6 @@ class ValueWriter(Writer, abc.ABC):
             return self.closed(sort, node, x, sorted(names & known))
         if isinstance(node, s.Apply) and node.fn not in self.expressions.facts and node.fn not in value_classes():
             return self.call(node, x)
-        if isinstance(node, s.Operation) and node.op in e.OPERATORS and node.op not in "+-*":
-            self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
-            self.value("Expr", node.a, f"{x}.a")
-            return self.value("Expr", node.b, f"{x}.b")
         return self.open_sum(node, x, sorted(names & known), sorted(names - known - {"target"}))
 
     def closed(self, sort: str, node: s.Syntax, x: str, names: list[str]) -> None:
