@@ -37,6 +37,7 @@ FLOATING: dict[str, Form] = {
     "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
     "fmod": Form(_CALL2("fmodf")), "maximum": Form(_CALL2("max_nan")), "minimum": Form(_CALL2("min_nan")),
     "pow": Form(_CALL2("powf")), "zeta": Form(_CALL2("zeta_sum")),
+    "gammainc": Form(_CALL2("gamma_share_below")), "gammaincc": Form(_CALL2("gamma_share_above")),
     "three_terms": Form("three_terms({0}, {1}, {2}, {3}, {4}, {5}, {6})"),
     **{fn: Form(_CALL1(fn)) for fn in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")},
     "atan2": Form(_CALL2("atan2f")), "hypot": Form(_CALL2("hypotf")),

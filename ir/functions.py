@@ -180,6 +180,10 @@ _TABLE = (
     Function("erfcinv", 1, special.erfcinv, FLOAT, meaning="the inverse of erfc"),
     Function("erfcx", 1, special.erfcx, FLOAT, meaning="erfc(x) times exp(x * x)"),
     Function("zeta", 2, _zeta, FLOAT, meaning="the sum of 1 / (b + k) ** a over k from 0 on"),
+    Function("gammainc", 2, special.gammainc, FLOAT, meaning="the share of gamma(a), as an integral, that is below b"),
+    Function(
+        "gammaincc", 2, special.gammaincc, FLOAT, meaning="the share of gamma(a), as an integral, that is above b"
+    ),
     Function("bessel_j0", 1, special.bessel_j0, FLOAT, meaning="Bessel's function of the first kind of order 0"),
     Function("bessel_j1", 1, special.bessel_j1, FLOAT, meaning="Bessel's function of the first kind of order 1"),
     Function("bessel_y0", 1, special.bessel_y0, FLOAT, meaning="Bessel's function of the second kind of order 0"),

@@ -1,5 +1,5 @@
 """The numpy meaning of functions that neither numpy nor Python has: inverses and a scaling of the error function,
-Bessel's functions, recurrences of three terms."""
+Bessel's functions, recurrences of three terms, shares of the gamma function."""
 
 from __future__ import annotations
 
@@ -127,6 +127,81 @@ def three_terms(*operands: Any) -> Any:
     return np.vectorize(_three_terms, otypes=[np.float64])(*arrays) if arrays[0].size else arrays[0]
 
 
+def _gamma_shares(a: float, x: float) -> tuple[float, float]:
+    """What of the gamma function's integral, of t ** (a - 1) * exp(-t), lies below x, and what above, as shares of all.
+
+    A series for small x, else a continued fraction; of a large a Temme's expansion. DLMF 8.7.1, 8.9.2, 8.12.
+    """
+    if not (a >= 0 and x >= 0) or a == x in (0, math.inf):
+        return math.nan, math.nan
+    if a == 0 or x == math.inf:
+        return 1.0, 0.0
+    if x == 0 or a == math.inf:
+        return 0.0, 1.0
+    if a > _LARGE:
+        return _gamma_shares_of_large(a, x)
+    if x < a + 1:
+        term = total = 1.0
+        for k in range(1, _MOST_TERMS):
+            term *= x / (a + k)
+            total += term
+            if term < 1e-17 * total:
+                break
+        below = min(1.0, _gamma_weight(a, x) * total)
+        return below, 1 - below
+    step = x + 1 - a
+    before, now = math.inf, 1 / step
+    fraction = now
+    for k in range(1, _MOST_TERMS):
+        step += 2
+        now = 1 / (step - k * (k - a) * now)
+        before = step - k * (k - a) / before
+        fraction *= now * before
+        if abs(now * before - 1) < 1e-16:
+            break
+    above = min(1.0, _gamma_weight(a, x) * a * fraction)
+    return 1 - above, above
+
+
+def _gamma_weight(a: float, x: float) -> float:
+    """x ** a * exp(-x) / gamma(a + 1); of a larger a by Stirling's series, so that no large numbers cancel."""
+    if a < 20:
+        return math.exp(a * math.log(x) - x - math.lgamma(a + 1))
+    over, square = (x - a) / a, a * a
+    rest = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / a
+    power = a * (math.log1p(over) - over) if over > -1 else -math.inf
+    return math.exp(power - rest) / math.sqrt(2 * math.pi * a)
+
+
+def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
+    """Two terms of Temme's expansion. DLMF 8.12.3, 8.12.4, 8.12.7."""
+    over = (x - a) / a
+    if abs(over) < 0.01:
+        half = sum((-over) ** k / k for k in range(9, 1, -1))
+    else:
+        half = over - math.log1p(over) if over > -1 else math.inf
+    eta = math.copysign(math.sqrt(2 * half), over)
+    near = max(-1.0, min(1.0, eta))
+    first, second = (sum(c * near**k for k, c in enumerate(row)) for row in _TEMME)
+    rest = math.exp(-a * half) / math.sqrt(2 * math.pi * a) * (first + second / a)
+    place = eta * math.sqrt(a / 2)
+    return math.erfc(-place) / 2 - rest, math.erfc(place) / 2 + rest
+
+
+_LARGE, _MOST_TERMS = 20000.0, 2000
+_TEMME = (
+    (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600),
+    (-1 / 540, -1 / 288, 1 / 378, -77 / 77760, 1 / 4860),
+)
+
+
+def _share_of_gamma(which: int, a: Any, x: Any) -> Any:
+    """Element by element."""
+    arrays = np.broadcast_arrays(np.asarray(a, float), np.asarray(x, float))
+    of_one = np.vectorize(lambda a, x: _gamma_shares(a, x)[which], otypes=[np.float64])
+    return of_one(*arrays) if arrays[0].size else arrays[0]
+
+
 def _of_order(of_one: Callable[[int, float], float], order: int) -> Callable[[Any], Any]:
     return elementwise(functools.partial(of_one, order))
 
@@ -135,3 +210,4 @@ erfinv, erfcinv, erfcx = map(elementwise, (_erfinv, _erfcinv, _erfcx))
 bessel_j0, bessel_j1, bessel_y0, bessel_y1 = (
     _of_order(kind, order) for kind in (_first_kind, _second_kind) for order in (0, 1)
 )
+gammainc, gammaincc = (functools.partial(_share_of_gamma, which) for which in (0, 1))

@@ -15,7 +15,7 @@ from ...ir.schemas import PLACEMENT, TABLE, op_name
 _PRIVATE = frozenset((
     "__and__", "__or__", "__xor__", "__lshift__", "__rshift__",
     "_int_mm", "_scaled_mm", "_to_copy", "_unsafe_view", "_safe_softmax", "_native_batch_norm_legit_no_training",
-    "_fft_c2c", "_fft_r2c", "_fft_c2r",
+    "_fft_c2c", "_fft_r2c", "_fft_c2r", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
 ))  # fmt: skip
 _FOREIGN = ("sparse", "quantize", "fbgemm", "mkldnn", "cudnn", "miopen", "mps", "nested", "dequant")
 

@@ -26,6 +26,7 @@ COSTS = {
     "pow": (30, 2), "negative": (0, 0), "copy": (0, 0), "floor_divide": (30, 2), "remainder": (12, 1),
     "hypot": (20, 1), "asinh": (25, 2), "acosh": (25, 2), "atanh": (20, 1), "erfc": (30, 2),
     "erfinv": (30, 2), "erfcinv": (40, 3), "erfcx": (40, 2), "lgamma": (60, 2), "zeta": (300, 16), "gcd": (800, 8),
+    "gammainc": (900, 40), "gammaincc": (900, 40),
     "bessel_j0": (80, 3), "bessel_j1": (80, 3), "bessel_y0": (120, 5), "bessel_y1": (120, 5), "three_terms": (100, 5),
 }  # fmt: skip
 QUOTIENTS = ("//", "%")

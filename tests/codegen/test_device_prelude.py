@@ -135,6 +135,13 @@ def box_kernel() -> CudaKernel:
     return CudaKernel("boxes", text, (1, 1, 1), 32, 5128, tuple(params))
 
 
+SHARES = """
+extern "C" __global__ void shares(const float* __restrict__ x, float* __restrict__ y) {
+  const float v = ldg32(x + threadIdx.x);
+  const double w = v;
+  stg32(y + threadIdx.x, gamma_share_below(v, v) + gamma_share_above(v, v) + (float)(gamma_share_below(w, w) + gamma_share_above(w, w)));
+}
+"""
 SCALARS = """
 extern "C" __global__ void scalars(const float* __restrict__ x, const int* __restrict__ n, float* __restrict__ y) {
   const int t = threadIdx.x;
@@ -167,6 +174,7 @@ def every_function() -> list[CudaKernel]:
     kernels.append(CudaKernel("copies", COPIES, (1, 1, 1), 32, 512, (x, y)))
     kernels.append(CudaKernel("fragments", FRAGMENTS, (1, 1, 1), 32, 512, (x, y)))
     kernels.append(CudaKernel("scalars", SCALARS, (1, 1, 1), 32, 0, (x, KernelParam("n", "i32", (32,)), y)))
+    kernels.append(CudaKernel("shares", SHARES, (1, 1, 1), 32, 0, (x, y)))
     return kernels
 
 

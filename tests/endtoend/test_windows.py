@@ -43,5 +43,10 @@ GATHERED = (
 @pytest.mark.parametrize("text", GATHERED)
 def test_windows_are_gathered_and_right(text: str, dtype: str) -> None:
     made = text.format(d=dtype)
-    assert any(stage.gathered for kernel in compiled(made).tile for stage in summary(kernel.body).stages)
+    stages = [stage for kernel in compiled(made).tile for stage in summary(kernel.body).stages]
+    gathered = [stage for stage in stages if stage.gathered]
+    assert gathered
+    # all places are one axis and the whole sum is another; filters, in order in memory, are boxes
+    assert {len(stage.slab) for stage in gathered} == {2}
+    assert len({str(stage.src) for stage in gathered}) == 1
     is_right(made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -47,3 +48,27 @@ def test_a_recurrence_of_three_terms() -> None:
         1,
         7,
     ]
+
+
+@pytest.mark.parametrize("ratio", [1e-6, 0.3, 0.97, 0.9999, 1.0, 1.004, 1.2, 5.0])
+def test_shares_of_the_gamma_function(ratio: float) -> None:
+    """Where the series, the fraction and Temme's expansion serve. Torch has nine digits of them."""
+    orders = np.array([1e-3, 0.7, 5.0, 19.9, 20.1, 800.0, 2e4, 20001.0, 3e5])
+    below, above = special.gammainc(orders, orders * ratio), special.gammaincc(orders, orders * ratio)
+    # a hundred deviations from the mean nothing is left, which mpmath's series does not reach
+    far = orders * (ratio - 1) ** 2 > 1e4
+    known = [
+        ratio > 1 if ends else mpmath.gammainc(order, 0, order * ratio, regularized=True)
+        for order, ends in zip(orders, far)
+    ]
+    want = np.array(known, float)
+    np.testing.assert_allclose(below, want, rtol=0, atol=2e-13)
+    np.testing.assert_allclose(below + above, 1, rtol=1e-15)
+
+
+def test_shares_of_the_gamma_function_at_the_ends() -> None:
+    a = np.array([0, 0, 1, np.inf, 1, np.inf, -1, 1, np.nan, 1e300, 1])
+    x = np.array([0, 1, 0, 1, np.inf, np.inf, 1, -1, 1, 1, 1e300])
+    want = torch.special.gammaincc(torch.from_numpy(a), torch.from_numpy(x)).numpy()
+    np.testing.assert_array_equal(special.gammaincc(a, x), want)
+    assert special.gammainc(np.zeros((0, 3)), 1.0).shape == (0, 3)
