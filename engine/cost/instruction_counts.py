@@ -179,7 +179,7 @@ class _Counter:
         last = mask & (self.env[THREAD] >= int(mask.sum()) - statement.threads)
         waits, self.waits = self.waits, Waits()
         self.block(statement.body, times, last)
-        self.waits = waits
+        self.waits, waits.ahead = waits, True
         return mask & ~last
 
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:

@@ -1,5 +1,5 @@
 """The analytic model: T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) +
-prologue + epilogue + launch.
+prologues + epilogues + launch.
 
 Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a little
 of what the others do beside it (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same busiest resource
@@ -100,9 +100,12 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
             busiest = max(taken)
             variable += times * (busiest + UNHIDDEN * (sum(taken) - busiest))
             bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
-    # the first loads of the first wave and the last stores of the last have nothing to hide behind
-    fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds
-    return Prediction(variable + fixed, fixed, full + bool(rest), resident, dict(zip(RESOURCES, bounds, strict=True)))
+    waves = full + bool(rest)
+    # the first loads of the first wave and the last stores of the last have nothing to hide behind; those of all waves
+    # have nothing, and of every ring that a block fills anew, where no other block is on its multiprocessor
+    ends = max(1.0, launch.waits.fills * waves) if resident == 1 else 1.0
+    fixed = target.launch_seconds + ends * 1.5 * target.memory_latency_seconds
+    return Prediction(variable + fixed, fixed, waves, resident, dict(zip(RESOURCES, bounds, strict=True)))
 
 
 def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:
