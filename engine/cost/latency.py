@@ -71,8 +71,9 @@ class Waits:
         self._rounds *= turns / together
         yield
         self._flush()
-        self.fills += outside * self._waited
-        self._copies, self._rounds, self._waited = False, outside, False
+        if barriers and self._waited:  # a loop without one only waits, for a chunk of that around it
+            self.fills, self._waited = self.fills + outside, False
+        self._copies, self._rounds = False, outside
 
     def _flush(self) -> None:
         self.memory += self._memory * self._rounds
@@ -82,7 +83,7 @@ class Waits:
     def finish(self) -> Waits:
         """The first round trip to memory is the kernel's prologue."""
         self._flush()
-        self.fills = min(self.fills, 1.0) if self.ahead else self.fills
+        self.fills = 1.0 if self.ahead else self.fills
         self.memory = max(self.memory - 1.0, 0.0)
         return self
 
