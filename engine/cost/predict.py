@@ -22,6 +22,7 @@ from ...codegen.target import Target
 from .accesses import LANES
 from .instruction_counts import InstructionCounts
 from .latency import Waits, alone
+from .spelled import WordCounts, beside
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
@@ -45,6 +46,7 @@ class Counts(NamedTuple):
     registers: int | None
     waits: Waits
     late: float
+    spelled: WordCounts = ()
 
 
 class Prediction(NamedTuple):
@@ -114,11 +116,14 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
-    issue = launch.issued / (min(schedulers, each * own) * target.issue_share)
+    more = beside(launch.spelled, target.sm)
+    issued, tensor = launch.issued + more.issued, launch.tensor + more.tensor
+    issue = issued / (min(schedulers, each * own) * target.issue_share)
     shared = launch.lines * 128 / target.shared_bytes_per_clock
-    busy = max(launch.issued / min(schedulers, own), shared)
-    pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
-    products = launch.late + (launch.tensor - launch.late) / target.warp_product_share
+    busy = max(issued / min(schedulers, own), shared)
+    fma, special = launch.fma + more.fma, launch.special
+    pipes = max(fma * LANES / target.fp32_per_clock, special * LANES / target.special_per_clock)
+    products = launch.late + (tensor - launch.late) / target.warp_product_share
     return (
         launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,

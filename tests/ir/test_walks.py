@@ -71,7 +71,7 @@ FOUND = {
     "turns of a shorter tile": ("Await(r, n // 2*4 + ko)", "Await(r, n // 2*3 + ko)", "awaited as number 4"),
     "the last turn of a tile is kept": ("            Release(r, n // 2*4 + 3)\n", "", "Release(r, (n // 2)*4 + ko - 1"),
     "slots that begin anew with a tile": ("load As[(n // 2*4 + ko) % 3", "load As[ko % 3", "is not awaited"),
-    "a tile that only the team has": ("        for n in b..5 by 2 serial:\n            for ko", "        for n in b..4 by 2 serial:\n            for ko", "ends after 12 turns"),
+    "a tile that only the team has": ("        for n in b..5 by 2 serial:\n            for ko", "        for n in b..4 by 2 serial:\n            for ko", "deadlock"),
 }  # fmt: skip
 
 
