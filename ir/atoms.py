@@ -29,8 +29,8 @@ WITHIN = "w"  # the axis along the elements of a word, where it has several
 class Spelling(NamedTuple):
     """What the assembler makes of one atom on machines without an instruction for it, as its listings show.
 
-    products: of `m16n8k16`; additions: of their results, on the fp32 pipe; conversions: of each word of an operand, once
-    for all products that read it. sm: the oldest such machine, newest: the newest.
+    products: of `m16n8k16`; additions: of their results, on the fp32 pipe; conversions: of each word of an operand,
+    once for all products that read it. sm: the oldest such machine, newest: the newest.
     """
 
     products: int

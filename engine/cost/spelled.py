@@ -36,7 +36,7 @@ class SpelledAtoms:
 
 
 class Beside(NamedTuple):
-    """What a machine does more than a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
+    """Beside a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
 
     issued: float
     fma: float

@@ -28,7 +28,7 @@ def walking(
 
 
 def walks(made: dplc.Compiled) -> bool:
-    return any(" walk_tiles " in kernel.text for kernel in made.compilation.cuda_kernels)
+    return any("walk_tiles" in kernel.text for kernel in made.compilation.cuda_kernels)
 
 
 # pairs along rows, and turns of a tile that the ring does not divide; blocks of one tile less than others; pairs along
