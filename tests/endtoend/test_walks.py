@@ -17,11 +17,12 @@ from dplc.ir.tile import Team, Tile
 
 
 def walking(
-    f: Product, inputs: tuple[torch.Tensor, ...], block: tuple[int, int], tiles: int, rules: str = TEAMS
+    f: Product, inputs: tuple[torch.Tensor, ...], block: tuple[int, int], tiles: int, slots: int, rules: str = TEAMS
 ) -> dplc.Compiled:
-    """Blocks that make so many tiles each."""
+    """Blocks that make so many tiles each, out of a ring of so many slots."""
     rows, columns = block
-    sizes = {"blockify_launch": {"BM": rows, "BN": columns}, "chunk_matmul_k": {"BK": 64}, "walk_tiles": {"W": tiles}}
+    sizes = {"blockify_launch": {"BM": rows, "BN": columns}, "chunk_matmul_k": {"BK": 64}}
+    sizes |= {"walk_tiles": {"W": tiles}, "group_mma": {"N": slots}}
     made = dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=rules)
     assert walks(made)
     return made
@@ -32,20 +33,20 @@ def walks(made: dplc.Compiled) -> bool:
 
 
 # pairs along rows, and turns of a tile that the ring does not divide; blocks of one tile less than others; pairs along
-# columns; ragged in all three; a walk over the whole product
+# columns; ragged in all three; a walk over the whole product, whose tiles begin in one slot
 CASES = (
-    ("nt", (256, 128, 320), (64, 64), 3),
-    ("nt", (320, 128, 320), (64, 128), 2),
-    ("nn", (97, 264, 264), (128, 64), 2),
-    ("tt", (200, 136, 328), (64, 64), 3),
-    ("tn", (128, 256, 256), (64, 128), 4),
+    ("nt", (256, 128, 320), (64, 64), 3, 4),
+    ("nt", (320, 128, 320), (64, 128), 2, 3),
+    ("nn", (97, 264, 264), (128, 64), 2, 4),
+    ("tt", (200, 136, 328), (64, 64), 3, 5),
+    ("tn", (128, 256, 256), (64, 128), 4, 4),
 )
 
 
-@pytest.mark.parametrize(("form", "shape", "block", "tiles"), CASES)
-def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], tiles: int) -> None:
+@pytest.mark.parametrize(("form", "shape", "block", "tiles", "slots"), CASES)
+def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], tiles: int, slots: int) -> None:
     inputs = operands(form, *shape)
-    made = walking(product(form), inputs, block, tiles)
+    made = walking(product(form), inputs, block, tiles, slots)
     assert any(nodes(made.compilation.tile, Team))
     judged(made, product(form), inputs)
 
@@ -53,13 +54,13 @@ def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int]
 def test_a_walk_without_a_team() -> None:
     """Every tile begins a ring of its own then, and nobody is still reading the one before."""
     inputs = operands("nt", 256, 128, 320)
-    judged(walking(product("nt"), inputs, (64, 64), 2, FOUR_WARPS), product("nt"), inputs)
+    judged(walking(product("nt"), inputs, (64, 64), 2, 4, FOUR_WARPS), product("nt"), inputs)
 
 
 def test_an_epilogue_that_reads() -> None:
     inputs = operands("nt", 256, 128, 256)
     f = EPILOGUES["its operand again"]
-    judged(walking(f, inputs, (64, 64), 2), f, inputs)
+    judged(walking(f, inputs, (64, 64), 2, 3), f, inputs)
 
 
 def test_large_products(tmp_path: Path) -> None:
