@@ -18,6 +18,8 @@ SIZES = {
     "walk_tiles": {"W": 3},
 }
 
+# No barrier behind the last read of the slab is no fault here: a tile has more turns than the ring has slots, so its last
+# slot was given back by warps that had read theirs.
 FREE = "          mbarrier_wait(ring + ((tile * 5 + i_o) & 3) * 8 + 32, (((tile * 5 + i_o) >> 2) + 1) & 1);\n"
 FULL = "      mbarrier_wait(ring + ((tile * 5 + i_o) & 3) * 8, ((tile * 5 + i_o) >> 2) & 1);\n"
 LAST = "    mbarrier_arrive_shared<2>(ring + (tile * 5 & 3) * 8 + 32);\n"
@@ -35,7 +37,6 @@ FAULTS = {
     "reader: the last slot of a tile is kept": Fault(LAST, "", "mbarrier_wait"),
     "reader: another slot is given back at the end": Fault(LAST, LAST.replace("tile * 5 & 3", "(tile * 5 + 1) & 3"), RING + "|mbarrier_arrive"),
     "reader: the last slot before its product is done": Fault("    wgmma_wait<0>();\n    wgmma_done(sum);\n" + LAST, LAST + "    wgmma_wait<0>();\n    wgmma_done(sum);\n", RACE),
-    "slab: results of the next tile beside reads of the last": Fault("    part_sync<128>();\n    matmul_at1", "    matmul_at1", "lds128|sts32"),
     "slab: no barrier before it is read": Fault("    part_sync<128>();\n    bf16*", "    bf16*", "lds128|sts32"),
     "results: a tile over another": Fault("matmul_at1 += 8192", "matmul_at1 += 0 * 8192"),
 }  # fmt: skip
