@@ -152,9 +152,9 @@ def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int, rules
 
 
 def test_rows_across_the_sum_are_left_to_single_warps() -> None:
-    """A descriptor lets lines run across rows of a slab for elements of 2 bytes alone."""
-    inputs = turned(operands((64, 64, 512), E4M3, E4M3))
-    made = compiled(inputs, "h200", FOUR_WARPS, across, side=64)
+    """A descriptor lets lines run across rows of a slab for elements of 2 bytes alone, be they whole spans of a swizzle."""
+    inputs = turned(operands((128, 128, 512), E4M3, E4M3))
+    made = compiled(inputs, "h200", FOUR_WARPS, across, side=128)
     assert atoms(made) == {"m16n8k32_f8"}
     judged(made, inputs, across)
 
