@@ -35,15 +35,15 @@ class SpelledAtoms:
         return tuple((atom, times, words[atom]) for atom, times in self._times.items())
 
 
-class Beside(NamedTuple):
-    """Beside a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
+class MoreWork(NamedTuple):
+    """MoreWork a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
 
     issued: float
     fma: float
     tensor: float
 
 
-def beside(spelled: WordCounts, sm: int) -> Beside:
+def beside(spelled: WordCounts, sm: int) -> MoreWork:
     """What a machine does in the place of atoms that it lacks."""
     issued = fma = tensor = 0.0
     for name, times, words in spelled:
@@ -52,4 +52,4 @@ def beside(spelled: WordCounts, sm: int) -> Beside:
             issued += times * (other.products + other.additions - 1) + words * other.conversions
             fma += times * other.additions
             tensor += times * (other.products - 1) * 2.0 * HALVES.m * HALVES.n * HALVES.k
-    return Beside(issued, fma, tensor)
+    return MoreWork(issued, fma, tensor)
