@@ -36,7 +36,7 @@ class SpelledAtoms:
 
 
 class MoreWork(NamedTuple):
-    """MoreWork a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
+    """Beside a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
 
     issued: float
     fma: float
