@@ -26,6 +26,20 @@ WORD_BYTES = 4  # a register of an operand
 WITHIN = "w"  # the axis along the elements of a word, where it has several
 
 
+class Spelling(NamedTuple):
+    """What the assembler makes of one atom on machines without an instruction for it, as its listings show.
+
+    products: of `m16n8k16`; additions: of their results, on the fp32 pipe; conversions: of each word of an operand,
+    once for all products that read it. sm: the oldest such machine, newest: the newest.
+    """
+
+    products: int
+    additions: int
+    conversions: int
+    sm: int
+    newest: int
+
+
 class Atom(NamedTuple):
     """m, n, k: elements. dtypes: of the operands; sums: of the result. sm: the oldest machine that has it.
 
@@ -33,6 +47,7 @@ class Atom(NamedTuple):
     a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
     mixed: the operands may be of two of the dtypes.
     late: several warps multiply matrices in shared memory, and are done by a Settle. newest: the newest machine.
+    spelled: where the assembler makes it of other instructions.
     """
 
     name: str
@@ -54,6 +69,7 @@ class Atom(NamedTuple):
     mixed: bool = False
     late: bool = False
     newest: int | None = None
+    spelled: tuple[Spelling, ...] = ()
 
     @property
     def axes(self) -> Axes:
@@ -88,6 +104,10 @@ class Atom(NamedTuple):
         """Whether a machine has it."""
         return self.sm <= sm <= (self.newest or sm)
 
+    def spelling(self, sm: int) -> Spelling | None:
+        """What a machine does in its place; None where it has the instruction."""
+        return next((other for other in self.spelled if other.sm <= sm <= other.newest), None)
+
     def words(self, order: tuple[str, ...]) -> int:
         """The words of an operand."""
         sizes = dict(self.axes)
@@ -121,7 +141,8 @@ _ALL: tuple[Atom, ...] = (
     Atom("m16n8k32", 16, 8, 32, ("i8",), "i32", 80,
          depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", **_QUADS),
     Atom("m16n8k32_f8", 16, 8, 32, ("e4m3", "e5m2"), "f32", 89,
-         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", mixed=True, **_QUADS),
+         depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", mixed=True,
+         spelled=(Spelling(products=2, additions=4, conversions=2, sm=90, newest=119),), **_QUADS),
     *(_late(f"m64n{n}k16", n, ("bf16", "f16"), 2) for n in LATE_COLUMNS),
     *(_late(f"m64n{n}k32_f8", n, ("e4m3", "e5m2"), 4) for n in LATE_COLUMNS),
 )  # fmt: skip

@@ -78,7 +78,7 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
     if trips is not None and (stmt.role == "VEC" or stmt.unroll == trips):
         return lower_replicated(low, stmt, trips, path, at.bound)
     start, stop = tidied(low, stmt.start), tidied(low, stmt.stop)
-    low.levels.append(level := Level(stmt.var, start, stmt.step))
+    low.levels.append(level := Level(stmt.var, start, stmt.step, outside=dict(low.env)))
     low.repeats += 1
     with ranging(low, {stmt.var: (least(low, start), max(least(low, start), greatest(low, stop) - 1))}):
         body = lower_block(low, stmt.body, path, at.bound)

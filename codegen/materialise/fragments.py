@@ -19,7 +19,7 @@ from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Stage
 from .late import lower_late
-from .lowering import Held, Lowering, Place, Words, fresh
+from .lowering import Held, Level, Lowering, Place, Words, fresh
 from .ranges import ranging, tidied
 from .registers import axes_of, in_registers, nest
 from .slabs import slab_address
@@ -68,7 +68,8 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
         words = low.env[e.name]
         if not isinstance(words, Words):
             made, words = packed(low, e, operand, at)
-            out += made
+            around = next((level for level in low.levels if stays(low, e, level, at)), None)
+            (out if around is None else around.before).extend(made)
         places.append(Element(words.name, (multiply(place_in(low.replicated, words.outer), words.each),)))
     left, right = places
     held = low.env[stmt.acc]
@@ -88,6 +89,13 @@ def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[
     into = Element(words.name, (place_in(low.replicated, (*outer, *order)),))
     pack = PackWord(into, tuple(in_registers(low, e, dict.fromkeys(operand.within, n)) for n in range(atom.per_word)))
     return (declared(low, words), *nest(low, (*outer, *order), (pack,))), words
+
+
+def stays(low: Lowering, e: Var, level: Level, at: Place) -> bool:
+    """Whether a value is what it was ahead of a loop, for all registers at once: its words can be made there."""
+    held = low.env[e.name]
+    made_outside = e.name not in low.accumulators and level.outside.get(e.name) is held
+    return made_outside and isinstance(held, Held) and at.bound.isdisjoint(held.axes)
 
 
 def declared(low: Lowering, words: Words) -> Fragment:

@@ -88,7 +88,7 @@ Value = Held | Inlined | Words | LateOperand
 class Level:
     """The kernel's top (var None) or a loop at run time: where address registers and ring counters of that level live.
 
-    before: ahead of the loop; head and tail: first and last in its body.
+    before: ahead of the loop; head and tail: first and last in its body. outside: the values that there are ahead.
     """
 
     var: str | None = None
@@ -98,6 +98,7 @@ class Level:
     head: list[Stmt] = field(default_factory=list)
     tail: list[Stmt] = field(default_factory=list)
     bases: dict[Any, str] = field(default_factory=dict)
+    outside: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass

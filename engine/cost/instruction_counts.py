@@ -57,6 +57,7 @@ from ...ir.program import Block, Kernel, Stmt
 from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
 from .first_cache import KEPT_BELOW, WORD, FirstCache
 from .latency import Waits
+from .spelled import SpelledAtoms, WordCounts
 from .work import Replications, Work
 
 HALVES_IN_WORD = 2
@@ -76,8 +77,8 @@ class InstructionCounts:
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
     fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
     late: of them those of late atoms, which alone reach the full rate of some machines. hits: of the sectors, those
-    that a load of the same straight-line code had asked for before: they are in L1.
-    waits: of one warp; block: the indices (x, y, z) of the block that was followed.
+    that a load of the same straight-line code had asked for before: they are in L1. spelled: of
+    `SpelledAtoms`. waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
     blocks: int
@@ -97,6 +98,7 @@ class InstructionCounts:
     block: tuple[int, ...] = ()
     late: float = 0.0
     hits: float = 0.0
+    spelled: WordCounts = ()
 
     @property
     def fill(self) -> float:
@@ -123,7 +125,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
         work.issued, work.fma, work.special, counter.tensor, registers, counter.waits.finish(), counter.followed,
-        counter.late, counter.hits,
+        counter.late, counter.hits, counter.spelled.finish(),
     )  # fmt: skip
 
 
@@ -163,7 +165,7 @@ class _Counter:
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = (
             self.hits
         ) = 0.0
-        self.cache = FirstCache()
+        self.cache, self.spelled = FirstCache(), SpelledAtoms()
 
     # ---- statements
 
@@ -179,7 +181,7 @@ class _Counter:
         last = mask & (self.env[THREAD] >= int(mask.sum()) - statement.threads)
         waits, self.waits = self.waits, Waits()
         self.block(statement.body, times, last)
-        self.waits = waits
+        self.waits, waits.ahead = waits, True
         return mask & ~last
 
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:
@@ -250,15 +252,18 @@ class _Counter:
             rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
             self.access(statement.address, MATRIX_ROW_BYTES, times, rows)
             self.waits.loads(shared=True)
+            self.spelled.made(statement.into.name, statement.count * times * _warps(mask))
         elif isinstance(statement, Multiply):
             self.scope.changed(statement.acc)
             atom = ATOMS[statement.atom]
             pairs = atom.m * atom.n * atom.k / atom.per_word  # words take as long whatever is in them
             self.tensor += 2.0 * pairs * HALVES_IN_WORD * times * _warps(mask)
+            self.spelled.multiplied(atom, statement, times * _warps(mask))
         elif isinstance(statement, QueueProduct):
             self.product(statement, times * _warps(mask) / WARPS_OF_GROUP)
         elif isinstance(statement, PackWord):
             self.compute(statement.values, times, mask)
+            self.spelled.made(statement.into.name, times * _warps(mask))
         elif isinstance(statement, StoreTo):
             self.compute(statement.values, times, mask)
             self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)

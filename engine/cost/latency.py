@@ -22,14 +22,16 @@ ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has
 class Waits:
     """Counts what each warp of a block waits for.
 
-    memory, shared, barriers, clusters: times; ring: round trips to memory over the turns of lead.
+    memory, shared, barriers, clusters: times; ring: round trips to memory over the turns of lead. fills: how often a
+    block begins to fill a ring, and ends with what it made of it; ahead: other threads fill it, through to the end.
     """
 
     def __init__(self) -> None:
-        self.memory = self.shared = self.barriers = self.clusters = self.ring = 0.0
+        self.memory = self.shared = self.barriers = self.clusters = self.ring = self.fills = 0.0
+        self.ahead = False
         self.phases = 0  # of mbarriers, begun and not yet waited for
         self._rounds = 1.0
-        self._memory = self._shared = self._copies = False
+        self._memory = self._shared = self._copies = self._waited = False
 
     def loads(self, shared: bool) -> None:
         """A load whose value something behind it needs."""
@@ -51,7 +53,7 @@ class Waits:
             self._flush()
         else:
             self.ring += self._rounds / (keep + 1)
-        self._copies = False
+        self._copies, self._waited = False, True
 
     def barrier(self, cluster: bool = False) -> None:
         self._flush()
@@ -69,6 +71,8 @@ class Waits:
         self._rounds *= turns / together
         yield
         self._flush()
+        if barriers and self._waited:  # a loop without one only waits, for a chunk of that around it
+            self.fills, self._waited = self.fills + outside, False
         self._copies, self._rounds = False, outside
 
     def _flush(self) -> None:
@@ -79,6 +83,7 @@ class Waits:
     def finish(self) -> Waits:
         """The first round trip to memory is the kernel's prologue."""
         self._flush()
+        self.fills = 1.0 if self.ahead else self.fills
         self.memory = max(self.memory - 1.0, 0.0)
         return self
 

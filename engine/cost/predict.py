@@ -1,5 +1,5 @@
 """The analytic model: T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) +
-prologue + epilogue + launch.
+prologues + epilogues + launch.
 
 Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a little
 of what the others do beside it (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same busiest resource
@@ -22,6 +22,7 @@ from ...codegen.target import Target
 from .accesses import LANES
 from .instruction_counts import InstructionCounts
 from .latency import Waits, alone
+from .spelled import WordCounts, beside
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
@@ -45,6 +46,7 @@ class Counts(NamedTuple):
     registers: int | None
     waits: Waits
     late: float
+    spelled: WordCounts = ()
 
 
 class Prediction(NamedTuple):
@@ -100,9 +102,12 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
             busiest = max(taken)
             variable += times * (busiest + UNHIDDEN * (sum(taken) - busiest))
             bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
-    # the first loads of the first wave and the last stores of the last have nothing to hide behind
-    fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds
-    return Prediction(variable + fixed, fixed, full + bool(rest), resident, dict(zip(RESOURCES, bounds, strict=True)))
+    waves = full + bool(rest)
+    # the first loads of the first wave and the last stores of the last have nothing to hide behind; those of all waves
+    # have nothing, and of every ring that a block fills anew, where no other block is on its multiprocessor
+    ends = max(1.0, launch.waits.fills * waves) if resident == 1 else 1.0
+    fixed = target.launch_seconds + ends * 1.5 * target.memory_latency_seconds
+    return Prediction(variable + fixed, fixed, waves, resident, dict(zip(RESOURCES, bounds, strict=True)))
 
 
 def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:
@@ -111,11 +116,14 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     own = -(-launch.threads // LANES)
     cycle = 1.0 / target.clock
-    issue = launch.issued / (min(schedulers, each * own) * target.issue_share)
+    more = beside(launch.spelled, target.sm)
+    issued, tensor = launch.issued + more.issued, launch.tensor + more.tensor
+    issue = issued / (min(schedulers, each * own) * target.issue_share)
     shared = launch.lines * 128 / target.shared_bytes_per_clock
-    busy = max(launch.issued / min(schedulers, own), shared)
-    pipes = max(launch.fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
-    products = launch.late + (launch.tensor - launch.late) / target.warp_product_share
+    busy = max(issued / min(schedulers, own), shared)
+    fma, special = launch.fma + more.fma, launch.special
+    pipes = max(fma * LANES / target.fp32_per_clock, special * LANES / target.special_per_clock)
+    products = launch.late + (tensor - launch.late) / target.warp_product_share
     return (
         launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,

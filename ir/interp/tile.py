@@ -32,6 +32,7 @@ from .block_products import BlockProducts
 from .block_threads import Program, at_statement
 from .groups import ThreadGroup
 from .late import SlabRead, reads_of
+from .launches import in_step
 from .rings import rings_of
 from .scalar import ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
 from .tuples import combined, lifted
@@ -76,7 +77,9 @@ def _launch(kernel: Kernel, tile: Tile, memory: Any, counts: Any, dice: random.R
         blocks = np.arange(first, min(first + size, total))
         coordinates = np.unravel_index(blocks, [axis.extent for axis in grid]) if grid else ()
         places = {axis.name: values for axis, values in zip(grid, coordinates, strict=True)}
-        _Blocks(kernel, tile, memory, counts, dice, places, len(blocks)).run()
+        for own in in_step(tile, places, len(blocks)):
+            own_places = {name: values[own] for name, values in places.items()}
+            _Blocks(kernel, tile, memory, counts, dice, own_places, int(own.sum())).run()
 
 
 class _Blocks(BlockProducts):

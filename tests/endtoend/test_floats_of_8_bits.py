@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import compile_captured
+from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.predict import predict
+from dplc.engine.cost.spelled import beside
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.node import nodes
@@ -102,6 +106,21 @@ def test_a_machine_without_the_instruction_multiplies_by_fma() -> None:
     judged(made, inputs)
 
 
+def test_a_machine_that_makes_it_of_halves_is_priced_so() -> None:
+    """On sm_90 the assembler makes two products of halves of each, four additions, and converts each word twice."""
+    inputs = operands((256, 256, 256), E4M3, E4M3)
+    (kernel,) = compiled(inputs, "h200").compilation.kernels
+    counts = instruction_counts(kernel)
+    ((atom, times, words),) = counts.spelled
+    assert (atom, times) == ("m16n8k32_f8", 256**3 / (16 * 8 * 32) / counts.blocks)
+    more = beside(counts.spelled, target("h200").sm)
+    assert more == (5 * times + 2 * words, 4 * times, counts.tensor)
+    assert beside(counts.spelled, target("rtx4090").sm) == beside(counts.spelled, target("rtx5090").sm) == (0, 0, 0)
+    here, known = (predict(one, target("h200")) for one in (counts, replace(counts, spelled=())))
+    assert here.bounds["tensor"] == pytest.approx(2 * known.bounds["tensor"])
+    assert here.bounds["issue"] > known.bounds["issue"]
+
+
 def test_scales_of_rows_and_columns_and_a_bias() -> None:
     x, w, *_ = operands((40, 24, 64), E4M3, E5M2)
     dice = torch.Generator().manual_seed(0)
@@ -133,9 +152,9 @@ def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int, rules
 
 
 def test_rows_across_the_sum_are_left_to_single_warps() -> None:
-    """A descriptor lets lines run across rows of a slab for elements of 2 bytes alone."""
-    inputs = turned(operands((64, 64, 512), E4M3, E4M3))
-    made = compiled(inputs, "h200", FOUR_WARPS, across, side=64)
+    """A descriptor lets lines run across rows of a slab for elements of 2 bytes alone, be they whole spans of a swizzle."""
+    inputs = turned(operands((128, 128, 512), E4M3, E4M3))
+    made = compiled(inputs, "h200", FOUR_WARPS, across, side=128)
     assert atoms(made) == {"m16n8k32_f8"}
     judged(made, inputs, across)
 

@@ -83,8 +83,8 @@ def test_large_products(form: str) -> None:
     told = [predict(count, target("h200")) for count in counts]
     assert told[1].seconds <= told[0].seconds
     assert told[1].bounds["latency"] < 0.8 * told[0].bounds["latency"]
-    # of 64 turns every third is waited for: what the threads that copy wait for is not felt
-    assert counts[1].waits.ring == pytest.approx(64 / 3)
+    # of 64 turns of each of four tiles every third is waited for: what the threads that copy wait for is not felt
+    assert counts[1].waits.ring == pytest.approx(4 * 64 / 3)
     assembled_as_written(made, 65)
 
 
