@@ -40,7 +40,7 @@ def chosen_at(site: Any, body: Block, value: Any, axis: Var, places: int) -> tup
     return tuple(found)
 
 
-class Piece(NamedTuple):
+class StoredPiece(NamedTuple):
     """The value of one place, and what a run computes for it that earlier places have not asked for."""
 
     place: int
@@ -49,13 +49,13 @@ class Piece(NamedTuple):
 
 
 @fact("pieces(run, [expr]) -> [record]", TILE)
-def pieces(site: Any, body: Block, values: tuple[Any, ...]) -> tuple[Piece, ...]:
+def pieces(site: Any, body: Block, values: tuple[Any, ...]) -> tuple[StoredPiece, ...]:
     """For each of some values `.value`, its number `.place`, and the statements `.run` of a run that only it and later
     ones depend on: each can be stored as soon as it is there."""
     left, out = list(body), []
     for place, value in enumerate(values):
         needed = dependencies(value, body)
-        out.append(Piece(place, value, tuple(stmt for stmt in left if defines(stmt) in needed)))
+        out.append(StoredPiece(place, value, tuple(stmt for stmt in left if defines(stmt) in needed)))
         left = [stmt for stmt in left if defines(stmt) not in needed]
     return tuple(out)
 

@@ -45,7 +45,7 @@ class Evidence:
         self.refusals: list[Refusal] = []
         self.nearest: tuple[int, s.Syntax, Any] | None = None
         self._closeness = (0, 0)
-        self._wanted: dict[int, tuple[s.Syntax, type | None]] = {}  # the statement that a line of the pattern is, by line
+        self._wanted: dict[int, tuple[s.Syntax, type | None]] = {}  # of a line of a pattern
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
