@@ -26,6 +26,7 @@ from ..language.policy import policy
 from ..language.rule import Rule
 from ..rewrite.terms.terms import GuardRefusal
 from .decisions import Fused, FusionDecisions, Stored, called_in, refusal
+from .places import Places
 from .rules import FusionRules
 
 NEVER_STORED = (Input, Const, Index)
@@ -82,6 +83,7 @@ class Fusion:
         self.site = FusionSite(self)
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
+        self.places = Places(self.flow.order, self.kept)
 
     def decide(self) -> FusionDecisions:
         start: int | None = 0
@@ -121,9 +123,9 @@ class Fusion:
         return None
 
     def _evaluations(self, term: Any) -> int:
-        """How often a value below a term is computed for an element of it: for what a map reads, and for its places."""
+        """How often a value below a term is computed for an element of it: at several places, and to find a place."""
         counts = [1 if operand in self.kept else self.evaluations[operand] for operand in operands(term)]
-        return sum(counts) if term.__class__ is Remap else max(counts, default=1)
+        return max(self.places.visit(term), sum(counts) if term.__class__ is Remap else max(counts, default=1))
 
     def _seen(self, term: Any) -> dict[Any, int]:
         """The open values below a term, with the axes that it would see them under."""
