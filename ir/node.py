@@ -348,6 +348,13 @@ def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
     return remembered
 
 
+def remember(node: Any, function: Callable[[Any], Any], result: Any) -> None:
+    """What `memoised` would remember."""
+    if node._memo is None:
+        _put_memo(node, {})
+    node._memo[function] = result
+
+
 @memoised
 def names_in(node: Any) -> frozenset[str]:
     """Every name that a node mentions, in whatever role: values, buffers, axes, loops, a kernel's own."""

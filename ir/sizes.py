@@ -122,7 +122,7 @@ def at_hint(e: Expr) -> Any:
 
 def hinted(e: Expr) -> Any:
     """The same for a fact that measures what pays. Raises Undecided where something is proved by it."""
-    if not isinstance(e, Node):
+    if e.__class__ is int or not isinstance(e, Node):
         return e
     if _asked.get() != _HINTED or divides_sizes(e):
         raise Undecided(e)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from .expr import COMPARISONS, Axis, Binary, Not
 from .functions import opmath, promote, result_dtype
 from .monoids import of_part
-from .node import Dtype, Expr, Fn, Name, Node, Num, memoised
+from .node import Dtype, Expr, Fn, Name, Node, Num, memoised, remember
 from .program import Param
 
 R = TypeVar("R")
@@ -177,7 +177,6 @@ def read_by(term: Fold) -> tuple[Term, ...]:
 
 def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
     """`memoised`, of terms that ask their operands. Those come first: chains may be longer than the stack of Python."""
-    remembered = memoised(function)
 
     @functools.wraps(function)
     def asked(term: Any) -> R:
@@ -188,10 +187,11 @@ def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
         while pending:
             top = pending[-1]
             unknown = [x for x in operands(top) if x._memo is None or function not in x._memo]
-            pending.extend(unknown)
-            if not unknown:
-                remembered(pending.pop())
-        return remembered(term)
+            if unknown:
+                pending += unknown
+            else:
+                remember(pending.pop(), function, function(top))
+        return term._memo[function]  # type: ignore[no-any-return]
 
     return asked
 

@@ -38,8 +38,8 @@ def holds(guard: Closure, env: Environment) -> bool:
     except Undecided as undecided:
         env[UNDECIDED] = undecided.condition
         return False
+    if result is True or result is False:
+        return result
     if isinstance(result, Node):
         return False
-    if result is not True and result is not False:
-        raise InternalError(f"a guard gave {result!r}, which is neither true nor false")
-    return result
+    raise InternalError(f"a guard gave {result!r}, which is neither true nor false")

@@ -11,6 +11,7 @@ expression.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,10 @@ RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTION
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
+_OF_WHOLE_NUMBERS = {  # most of what rules ask: nothing of it is open
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 class Expressions:
@@ -113,10 +118,13 @@ class Expressions:
             return self._equality(op, a, b)
         if op in e.COMPARISONS:
             return self._comparison(op, a, b)
-        combine = e.OPERATORS[op]
+        combine, whole = e.OPERATORS[op], _OF_WHOLE_NUMBERS.get(op)
 
         def calculate(env: Environment) -> Any:
             left, right = a(env), b(env)
+            if whole is not None and left.__class__ is int and right.__class__ is int:
+                found = whole(left, right)
+                return found if -LARGEST < found < LARGEST else _bounded(node, found)
             if left.__class__ is tuple and right.__class__ is tuple and op == "+":
                 return _bounded(node, left + right)
             if isinstance(left, (set, frozenset)):
@@ -152,10 +160,12 @@ class Expressions:
         return compare
 
     def _comparison(self, op: str, a: Closure, b: Closure) -> Closure:
-        symbolic = self.symbolic
+        symbolic, whole = self.symbolic, _OF_WHOLE_NUMBERS[op]
 
         def compare(env: Environment) -> Any:
             left, right = a(env), b(env)
+            if left.__class__ is int and right.__class__ is int:
+                return whole(left, right)
             result = compared(op, left, right)
             if result.__class__ is bool or symbolic:
                 return result

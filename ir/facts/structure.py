@@ -80,7 +80,7 @@ def statements(block: Block, marks: int) -> tuple[Any, ...]:
         if (stmt._contents or contents(stmt)) & marks:
             if stmt.mark & marks:
                 found.append(stmt)
-            if hasattr(stmt, "body"):
+            if "body" in stmt.__class__.inner:
                 found += _inside(stmt, marks)
     return tuple(found)
 
