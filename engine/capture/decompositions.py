@@ -22,7 +22,7 @@ FORMULAS = {
         upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
         upsample_nearest1d upsample_nearest2d upsample_nearest3d
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-        _upsample_bilinear2d_aa _upsample_bicubic2d_aa affine_grid_generator grid_sampler_2d im2col
+        affine_grid_generator grid_sampler_2d im2col
     """,
     "copies of what are views elsewhere": """
         diagonal_copy expand_copy narrow_copy permute_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy
