@@ -77,11 +77,11 @@ def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, Search
 
 
 def test_tree_search_finds_more_than_chance() -> None:
-    """On a space of 401 programs of which two are within 5% of the best (regret.md), 20 tries: medians of seven seeds."""
+    """On a space of 1,243 programs, 30 tries: medians of seven seeds. (Of 401, before tiles had sides between powers of two, 20.)"""
     found, known = space("torch.randn(128, 256) @ torch.randn(256, 512)", "blockify_launch", "double_buffer"), Known()
 
     def median(name: str) -> float:
-        runs = (Runner(found, known, name, seed, Budget(tries=20)).run() for seed in range(7))
+        runs = (Runner(found, known, name, seed, Budget(tries=30)).run() for seed in range(7))
         return sorted(run.best[0] for run in runs if run.best is not None)[3]
 
     assert max(median("mcts-tree"), median("mcts")) < 0.9 * median("random")
@@ -184,7 +184,7 @@ def test_only_what_may_win_is_assembled(
         return Assembly(b"", defaultdict(lambda: Resources(64, 8, 8, 16, 0)))
 
     monkeypatch.setattr("dplc.engine.tune.assembling.assemble", spills)
-    run = Runner(found, AssemblingEvaluator(), "random", 2, Budget(tries=20)).run()
+    run = Runner(found, AssemblingEvaluator(), "random", 3, Budget(tries=20)).run()
     assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
 
 
