@@ -88,6 +88,9 @@ RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put":
 # Ops that rules take of tensors whose memory is their elements in order: others are brought into order first.
 IN_ORDER = ("as_strided", "as_strided_copy")
 
+# Ops that rules take by the sizes of the result: an overload by scales says those.
+BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+
 # Optimizers' ops on lists of tensors: the op of the same name on each of them.
 ON_LISTS = """
     abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
@@ -105,7 +108,7 @@ def table() -> dict[Any, Callable[..., Any]]:
 def _own() -> dict[Any, Callable[..., Any]]:
     """The table of ATen's ops."""
     found: dict[Any, Callable[..., Any]] = {}
-    for overload in _overloads(FORMULAS):
+    for overload in _overloads({**FORMULAS, "by sizes": " ".join(BY_SIZES)}):
         formula = decomposition_table.get(overload) or _composite(overload)
         if formula is not None:
             floats = "linear" in overload.name() or "cubic" in overload.name()

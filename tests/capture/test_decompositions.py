@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplc.engine.capture.decompositions import COMPOSITES, FORMULAS, IN_ORDER, ON_LISTS, RENAMED, table
+from dplc.engine.capture.decompositions import BY_SIZES, COMPOSITES, FORMULAS, IN_ORDER, ON_LISTS, RENAMED, table
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
 
@@ -21,7 +21,7 @@ def named() -> list[str]:
 
 def test_every_op_of_the_table_is_replaced() -> None:
     replaced = {overload._schema.name.partition("::")[2] for overload in table()} - {"grouped_mm_fallback"}
-    assert {*named(), *IN_ORDER} == replaced
+    assert {*named(), *IN_ORDER, *BY_SIZES} == replaced
 
 
 def test_no_op_stands_there_twice() -> None:
@@ -30,4 +30,4 @@ def test_no_op_stands_there_twice() -> None:
 
 def test_no_rule_takes_an_op_of_the_table() -> None:
     assert set(named()).isdisjoint(operators(toolchain().torch))
-    assert set(operators(toolchain().torch)).issuperset(IN_ORDER)
+    assert set(operators(toolchain().torch)).issuperset({*IN_ORDER, *BY_SIZES})
