@@ -15,7 +15,7 @@ Features = dict[str, Any]
 WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
 NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
 LATER_WAITS = {"clusters": 0, "fills": 0, "ahead": 0}
-LATER = {
+LATER: Features = {
     "late": 0.0,
     "hits": 0.0,
     "spelled": (),

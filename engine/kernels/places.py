@@ -30,7 +30,7 @@ class Places:
         for operand in operands(term):
             if operand in self.kept:
                 continue
-            below = self.below[operand].items()
+            below = tuple(self.below[operand].items())
             if operand in self.read:
                 below = (*below, (operand, frozenset((axes(operand),))))
             for value, places in below:
