@@ -42,6 +42,12 @@ def test_five_thousand_programs(first: int) -> None:
 
 
 FOUND = {
+    "weighed values less what the scores' columns have": """
+        x0 = torch.randn(8, 8)
+        x1 = torch.randn(8, 16)[..., 1::2]
+        x2 = torch.randn(5, 4)
+        v0 = F.pad((x0 - x1)[:, 1:2], (1, 3))
+        ((v0 @ x2) @ (v0 @ x2).transpose(-1, -2)).softmax(-1) @ v0""",
     "a row that is repeated is read under an axis of its repetition": """
         x0 = torch.randint(-9, 9, (2, 3))
         x1 = torch.randn(1, 3)
