@@ -77,8 +77,8 @@ class InstructionCounts:
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
     fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
     late: of them those of late atoms, which alone reach the full rate of some machines. hits: of the sectors, those
-    that a load of the same straight-line code had asked for before: they are in L1. spelled: of
-    `SpelledAtoms`. waits: of one warp; block: the indices (x, y, z) of the block that was followed.
+    that a load of the same straight-line code had asked for before: they are in L1. spelled: atoms that some machines
+    have no instruction for. waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
     blocks: int
@@ -162,9 +162,8 @@ class _Counter:
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.slots = 0  # of rings that other threads fill
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
-        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = self.tensor = self.late = (
-            self.hits
-        ) = 0.0
+        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
+        self.tensor = self.late = self.hits = 0.0
         self.cache, self.spelled = FirstCache(), SpelledAtoms()
 
     # ---- statements

@@ -24,10 +24,10 @@ from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems
 
 
-def asked(folder: Path, ways: int) -> str:
-    """A user's file: so many blocks of a cluster."""
-    path = folder / f"ways{ways}.rw"
-    path.write_text(f"override number late_products = 1\noverride number cluster_blocks = {ways}\n")
+def asked(folder: Path, ways: int, team: int = 0) -> str:
+    """A user's file: so many blocks of a cluster, so many threads that copy and do nothing else."""
+    path, numbers = folder / "ways.rw", {"late_products": 1, "cluster_blocks": ways, "copying_team": team}
+    path.write_text("".join(f"override number {name} = {value}\n" for name, value in numbers.items()))
     return str(path)
 
 
@@ -66,9 +66,8 @@ def test_the_meaning_of_kernel_ir_agrees(tmp_path: Path) -> None:
 
 
 def compiled_by_default(ways: int, x: torch.Tensor, tmp_path: Path, team: int = 0) -> dplc.Compiled:
-    """x @ x.mT with the sizes that the rules choose. team: threads that copy and do nothing else."""
-    rules = asked(tmp_path, ways)
-    Path(rules).write_text(f"{Path(rules).read_text()}override number copying_team = {team}\n")
+    """x @ x.mT with the sizes that the rules choose."""
+    rules = asked(tmp_path, ways, team)
     return dplc.compile(product("nt"), (x, x), target="h200", device="emulator", db=False, rules=rules)
 
 

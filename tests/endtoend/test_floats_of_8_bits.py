@@ -199,5 +199,7 @@ def test_the_command_runs_a_product_and_judges_it() -> None:
     )
     made = dplc.Compiled(compile_captured(capture, toolchain(), target("sm_89")), "emulator")
     (want,) = run_reference(capture, capture.tensors)
-    assert want.dtype is torch.float64 and want.shape == (5, 7)
+    x, w, s, t, bias = (value.double() for value in capture.tensors.values())  # in the order of the text
+    assert want.dtype is torch.float64
+    torch.testing.assert_close(want, x @ w.reshape(7, 16).t() * s * t + bias, rtol=1e-12, atol=1e-12)
     assert accepted(made.run({}), [want], capture.reference)
