@@ -76,9 +76,8 @@ class InstructionCounts:
     dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
     wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
     fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
-    late: of them those of late atoms, which alone reach the full rate of some machines. hits: of the sectors, those
-    that a load of the same straight-line code had asked for before: they are in L1. spelled: atoms that some machines
-    have no instruction for. waits: of one warp; block: the indices (x, y, z) of the block that was followed.
+    late: of them those of late atoms. hits: of the sectors, those in L1. spelled: atoms that some machines lack.
+    waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
     blocks: int

@@ -24,8 +24,8 @@ from ...ir.program import Kernel, Stmt
 from ...ir.sizes import sizes_in
 from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
 from .buffers import BufferLayout, Write
+from .literals import literal, number, zero_of
 from .names import KEYWORDS
-from .numbers import literal, number, zero_of
 
 
 @dataclass

@@ -8,6 +8,7 @@ from textwrap import indent
 import numpy as np
 import pytest
 from altered_texts import altered
+from products_in_rings import is_the_product, only_kernel, whole_numbers
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
@@ -48,25 +49,16 @@ SHAPES = {"A": (128, 448), "B": (32, 448)}
 
 
 def kernel(text: str = TEXT) -> Kernel:
-    (only,) = read_program(text)[1]
-    assert isinstance(only, Kernel)
-    return only
+    return only_kernel(text)
 
 
 def operands() -> dict[str, np.ndarray]:
-    dice = np.random.default_rng(15)
-    return {name: dice.integers(-3, 4, shape).astype(np.float64) for name, shape in SHAPES.items()}
+    return whole_numbers(SHAPES)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_ring_means_the_product(seed: int) -> None:
-    arrays = operands()
-    want = arrays["A"] @ arrays["B"].T
-    assert problems(kernel()) == ()
-    np.testing.assert_array_equal(tile_meaning.run((kernel(),), arrays, seed)["C"], want)
-    lowered = materialise(kernel(), target("h200"))
-    assert kernel_problems(lowered) == ()
-    np.testing.assert_array_equal(kernel_meaning.run((lowered,), arrays, seed)["C"], want)
+    is_the_product(kernel(), operands(), seed)
 
 
 FOUND = {

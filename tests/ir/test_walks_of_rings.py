@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from altered_texts import altered
+from products_in_rings import is_the_product, only_kernel, whole_numbers
 
-from dplc.codegen.materialise import materialise
-from dplc.codegen.target import target
 from dplc.ir.facts.layout import tile_of
-from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.interp.launches import in_step
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
-from dplc.ir.verify.kernel import problems as kernel_problems
-from dplc.ir.verify.tile import problems
 
 # five tiles of two blocks: three of one, two of the other; four turns of a ring of three, so no tile begins where another did
 TEXT = """## level: tile
@@ -45,25 +40,16 @@ SHAPES = {"A": (320, 256), "B": (32, 256)}
 
 
 def kernel(text: str = TEXT) -> Kernel:
-    (only,) = read_program(text)[1]
-    assert isinstance(only, Kernel)
-    return only
+    return only_kernel(text)
 
 
 def operands() -> dict[str, np.ndarray]:
-    dice = np.random.default_rng(15)
-    return {name: dice.integers(-3, 4, shape).astype(np.float64) for name, shape in SHAPES.items()}
+    return whole_numbers(SHAPES)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_walk_means_the_product(seed: int) -> None:
-    arrays = operands()
-    want = arrays["A"] @ arrays["B"].T
-    assert problems(kernel()) == ()
-    np.testing.assert_array_equal(tile_meaning.run((kernel(),), arrays, seed)["C"], want)
-    lowered = materialise(kernel(), target("h200"))
-    assert kernel_problems(lowered) == ()
-    np.testing.assert_array_equal(kernel_meaning.run((lowered,), arrays, seed)["C"], want)
+    is_the_product(kernel(), operands(), seed)
 
 
 FOUND = {

@@ -8,25 +8,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from compared import judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dplc
 from dplc.engine.kernels.outputs import uncut_outputs
 from dplc.ir.compose import remap
 from dplc.ir.expr import Axis, binary
 from dplc.ir.facts.dataflow import topological
 from dplc.ir.interp.tensor import run
 from dplc.ir.tensor import Elementwise, Input, Output, Reduce, Remap, TensorGraph
-
-
-def judged(program: Any, *inputs: torch.Tensor) -> Any:
-    """The program compiled, after its result was compared with float64."""
-    made = dplc.compile(program, inputs, device="emulator")
-    found, wanted = made(*inputs), program(*[x.double() for x in inputs])
-    assert found.shape == wanted.shape
-    assert float((found - wanted).abs().max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
-    return made
 
 
 @pytest.mark.parametrize(

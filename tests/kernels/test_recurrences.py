@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from compared import judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,15 +44,6 @@ def two_rows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         h = h * b[:, t] - a[:, t]
         steps.append(torch.stack([h, h * h], 1))
     return torch.cat(steps or [a[:, :1]], 1)
-
-
-def judged(program: Any, *inputs: torch.Tensor) -> Any:
-    """The program compiled, after its result was compared with float64."""
-    made = dplc.compile(program, inputs, device="emulator")
-    found, wanted = made(*inputs), program(*[x.double() for x in inputs])
-    assert found.shape == wanted.shape
-    assert float((found - wanted).abs().max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
-    return made
 
 
 @pytest.mark.parametrize("program", [recurrence, backwards, two_rows])
