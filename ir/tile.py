@@ -137,8 +137,8 @@ class Scan(AlongAxes):
     """
 
 
-class CombineTuple(Collective):
-    """The same of the parts of a tuple monoid (ir/monoids.py): partial tuples become one, all parts in one exchange.
+class TuplesAlongAxes(Collective):
+    """The same of the parts of a tuple monoid (ir/monoids.py), all of them in one exchange.
 
     The accumulators start as the tuple of no elements, however they are accumulated: by Merges, or each by itself, as
     `m <- maximum(m, x)` and then `s <- add(s, e)`, with e relative to the m that the thread has so far.
@@ -148,6 +148,14 @@ class CombineTuple(Collective):
     accs: tuple[Name, ...]
     fn: MonoidName
     over: tuple[Over, ...]
+
+
+class CombineTuple(TuplesAlongAxes):
+    """A Combine of tuples: partial tuples become one."""
+
+
+class ScanTuple(TuplesAlongAxes):
+    """A Scan of tuples: each is combined with all before it, in order."""
 
 
 class Mma(Collective):
@@ -225,5 +233,6 @@ class Release(RingStep):
 
 
 STATEMENTS: tuple[type[Stmt], ...] = (
-    Tile, Stage, Slab, Put, Sync, Wait, Combine, Scan, CombineTuple, Mma, Settle, Ring, Team, Acquire, Await, Release,
+    Tile, Stage, Slab, Put, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, Settle, Ring, Team, Acquire, Await,
+    Release,
 )  # fmt: skip

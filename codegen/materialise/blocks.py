@@ -154,6 +154,7 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     tile.Combine: lower_combine,
     tile.CombineTuple: lower_combine_tuple,
     tile.Scan: lower_scan,
+    tile.ScanTuple: lower_scan,
     tile.Mma: lower_mma,
     tile.Settle: lower_settle,
     tile.Ring: lower_nothing,

@@ -13,7 +13,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Scan, Slab
+from ...ir.tile import Combine, CombineTuple, Mma, Scan, ScanTuple, Slab
 from .lowering import Accumulator, Held, Inlined, Lowering, Place, fresh
 from .registers import axes_of, dtype_in, extents, in_registers, nest, register_of, type_of
 
@@ -65,7 +65,7 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 def changes(block: Block, value: Inlined) -> bool:
     """Whether statements change an accumulator that a value reads."""
-    found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale, Scan)
+    found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale, Scan, ScanTuple)
     changed = (getattr(stmt, "accs", None) or (stmt.acc,) for stmt in found)
     return any(not value.accumulators.isdisjoint(accs) for accs in changed)
 
@@ -120,7 +120,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     dtype = type_of(low, stmt.accs[0])
     names: dict[str, Expr] = dict(zip(known.operands, stmt.vals, strict=True))
     names |= {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
-    made = _defined(low, known.step, names, steps, dtype)
+    made = defined(low, known.step, names, steps, dtype)
     for part, acc in zip(known.parts, stmt.accs, strict=True):
         held = low.env[acc]
         assert isinstance(held, Held)
@@ -129,7 +129,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     return nest(low, axes, tuple(steps))
 
 
-def _defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
+def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
     """The definitions of a monoid in scalars of a dtype, put behind `steps`; names: what stands for what they read."""
     for definition in block:
         assert isinstance(definition, Let)

@@ -43,7 +43,7 @@ from ...ir.node import replace
 from ...ir.program import Block, Kernel
 from ...ir.ranges import decide, interval
 from ...ir.sizes import decide_sizes
-from ...ir.tile import Combine, CombineTuple, Stage
+from ...ir.tile import AlongAxes, Stage, TuplesAlongAxes
 from ..language.facts import fact
 from ..language.policy import policy
 from ..rewrite.statements.context import Context
@@ -250,7 +250,7 @@ def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: fro
         if hasattr(stmt, "body"):
             if not _read_under(stmt.body, names, wanted, inner):
                 return False
-        elif isinstance(stmt, Combine | CombineTuple):
+        elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
             if not names.isdisjoint(stmt.accs):
                 return False
         elif not wanted <= have:

@@ -16,7 +16,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import AlongAxes, Collective, CombineTuple, Mma, Slab, Stage, Team, Tile
+from ...ir.tile import AlongAxes, Collective, Mma, Slab, Stage, Team, Tile, TuplesAlongAxes
 from ..rewrite.statements.well_formed import wellformed
 from .extents import Needs, needs
 
@@ -118,7 +118,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
 def _index_names(body: Block) -> set[str]:
     """The names that stand in indices, bounds and conditions."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Store, Stage, For, If, AlongAxes, CombineTuple, Mma):
+    for statement in nodes(body, Load, Store, Stage, For, If, AlongAxes, TuplesAlongAxes, Mma):
         if isinstance(statement, Load):
             found |= free_names((*statement.idx, statement.when))
         elif isinstance(statement, Store):
@@ -129,7 +129,7 @@ def _index_names(body: Block) -> set[str]:
             found |= free_names((statement.start, statement.stop))
         elif isinstance(statement, If):
             found |= free_names(statement.cond)
-        elif isinstance(statement, AlongAxes | CombineTuple):
+        elif isinstance(statement, AlongAxes | TuplesAlongAxes):
             found |= free_names(statement.over)
         elif isinstance(statement, Mma):
             found |= free_names((statement.axes, statement.over))

@@ -9,7 +9,7 @@ from ..loop import Accumulate, Carry, Merge, Scale
 from ..monoids import monoid
 from ..node import memoised
 from ..program import Block, Kernel
-from ..tile import AlongAxes, CombineTuple, Mma
+from ..tile import AlongAxes, Mma, TuplesAlongAxes
 
 Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
 
@@ -54,7 +54,7 @@ def _collect(
             functions.update(_parts(stmt))
             names.update(stmt.accs)
             tuples.append(stmt.accs)
-        if isinstance(stmt, CombineTuple):  # what is combined as a tuple starts as one, in whatever way it adds up
+        if isinstance(stmt, TuplesAlongAxes):  # what is combined as a tuple starts as one, in whatever way it adds up
             parts.update(_parts(stmt))
             names.update(stmt.accs)
         if isinstance(stmt, Mma):
@@ -67,7 +67,7 @@ def _collect(
             _collect(stmt.body, (*path, position), mentions, functions, tuples, parts)
 
 
-def _parts(stmt: Merge | CombineTuple) -> dict[str, str]:
+def _parts(stmt: Merge | TuplesAlongAxes) -> dict[str, str]:
     """The part of the monoid that each accumulator is."""
     return {acc: f"{stmt.fn}.{part}" for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=False)}
 

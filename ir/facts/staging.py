@@ -17,7 +17,7 @@ from ..node import memoised, replace
 from ..program import Block, Kernel
 from ..ranges import Interval, interval
 from ..substitute import substitute
-from ..tile import Combine, CombineTuple, Mma, Scan, Slab, Stage
+from ..tile import Combine, CombineTuple, Mma, Scan, ScanTuple, Slab, Stage
 from .fragments import matrix_form, matrix_rows, operands_of
 from .layout import (
     CHUNK,
@@ -100,7 +100,7 @@ def exchange_bytes(kernel: Kernel) -> int:
     return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in (*found.combines, *found.scans))
 
 
-def _exchange(stmt: Combine | CombineTuple | Scan, axes: tuple[Axis, ...], body: Block) -> int:
+def _exchange(stmt: Combine | CombineTuple | Scan | ScanTuple, axes: tuple[Axis, ...], body: Block) -> int:
     over, values = free_names(stmt.over), 0
     for acc in stmt.accs:
         held = dependencies(tuple(_added(acc, body)), body) - over

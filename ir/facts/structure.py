@@ -14,7 +14,20 @@ from ..expr import Var, free_names, only_sizes
 from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..node import contents, marks_of, memoised
 from ..program import Block, Stmt
-from ..tile import AlongAxes, Collective, Combine, CombineTuple, Mma, Put, Scan, Slab, Stage, Tile
+from ..tile import (  # fmt: skip
+    AlongAxes,
+    Collective,
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Scan,
+    ScanTuple,
+    Slab,
+    Stage,
+    Tile,
+    TuplesAlongAxes,
+)
 
 
 class Summary:
@@ -28,7 +41,7 @@ class Summary:
     stores: tuple[Store, ...]
     sums: tuple[Accumulate, ...]
     combines: tuple[Combine | CombineTuple, ...]
-    scans: tuple[Scan, ...]
+    scans: tuple[Scan | ScanTuple, ...]
     stages: tuple[Stage, ...]
     puts: tuple[Put, ...]
     lets: tuple[Let, ...]
@@ -60,7 +73,7 @@ class Summary:
 
 _MARKS: dict[str, int] = {
     "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
-    "combines": marks_of(Combine, CombineTuple), "scans": marks_of(Scan),
+    "combines": marks_of(Combine, CombineTuple), "scans": marks_of(Scan, ScanTuple),
     "stages": marks_of(Stage), "puts": marks_of(Put),
     "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
     "scales": marks_of(Scale), "slabs": marks_of(Slab), "mmas": marks_of(Mma),
@@ -123,7 +136,7 @@ def defines(stmt: Stmt) -> str | None:
 def used_names(stmt: Stmt) -> frozenset[str]:
     """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
-    extra = set(stmt.accs) if isinstance(stmt, AlongAxes | CombineTuple) else set()
+    extra = set(stmt.accs) if isinstance(stmt, AlongAxes | TuplesAlongAxes) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
 
 
@@ -185,6 +198,8 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
         found.update((acc, frozenset(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, Scan):
         found[stmt.acc] = free_names(stmt.over)
+    elif isinstance(stmt, ScanTuple):
+        found.update((acc, free_names(stmt.over).union(stmt.accs)) for acc in stmt.accs)
     elif isinstance(stmt, For):
         found[stmt.var] = free_names(stmt.start) | free_names(stmt.stop)
     for inner in getattr(stmt, "body", ()):

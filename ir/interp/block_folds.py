@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..facts.structure import summary, variation
-from ..tile import Combine, CombineTuple, Scan
+from ..tile import Combine, CombineTuple, Scan, ScanTuple
 from .along_axes import folded_along, running
 from .block_threads import BlockThreads
 from .groups import ThreadGroup
@@ -37,14 +37,17 @@ class BlockFolds(BlockThreads):
         for g in values:
             live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
 
-    def scan(self, stmt: Scan, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+    def scan(self, stmt: Scan | ScanTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
         """Every thread, and every register of it, gets the fold of what all up to it have. values: of each group."""
-        whole = self.gathered(values, live, self.dtypes[stmt.acc])
-        threads = whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:])
-        names = ["", *(axis.name for axis in (*self.threads, *self.registers))]
-        found = running(stmt.fn, threads, tuple(names.index(axis.name) for axis in stmt.over)).reshape(whole.shape)
+        names, wholes = ["", *(axis.name for axis in (*self.threads, *self.registers))], []
+        for number, acc in enumerate(stmt.accs):
+            whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
+            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
+        found = running(stmt, wholes, tuple(names.index(axis.name) for axis in stmt.over))
+        count = math.prod(axis.extent for axis in self.threads)
+        found = [one.reshape(self.blocks, count, *one.shape[1 + len(self.threads) :]) for one in found]
         for g in values:
-            live[g].answer = found[:, live[g].threads]
+            live[g].answer = tuple(one[:, live[g].threads] for one in found)
 
     def fold_registers(self, stmt: Combine | CombineTuple, group: ThreadGroup) -> tuple[Any, ...]:
         """The fold along the replicated axes that a Combine names: in each thread's own registers."""
@@ -58,12 +61,13 @@ class BlockFolds(BlockThreads):
                 values = folded_along(stmt, values, 2 + place)
         return tuple(values)
 
-    def held_along(self, stmt: Scan, group: ThreadGroup) -> Any:
-        """An accumulator with a value for each register along the axes of a Scan."""
-        value, names = group.env[stmt.acc], {axis.name for axis in stmt.over}
+    def held_along(self, stmt: Scan | ScanTuple, group: ThreadGroup) -> tuple[Any, ...]:
+        """The accumulators, each with a value for each register along the axes of a scan."""
+        values, names = [group.env[acc] for acc in stmt.accs], {axis.name for axis in stmt.over}
         for place, axis in enumerate(self.registers):
-            value = self.spread(stmt.acc, value, place) if axis.name in names else value
-        return value
+            if axis.name in names:
+                values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
+        return tuple(values)
 
     def spread(self, acc: str, value: Any, place: int) -> Any:
         """An accumulator as an array along a replicated axis."""

@@ -25,7 +25,23 @@ from ..facts.views import views_of
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..program import Block, Kernel
-from ..tile import Combine, CombineTuple, Mma, Put, Ring, RingStep, Scan, Settle, Slab, Stage, Sync, Team, Tile, Wait
+from ..tile import (
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Ring,
+    RingStep,
+    Scan,
+    ScanTuple,
+    Settle,
+    Slab,
+    Stage,
+    Sync,
+    Team,
+    Tile,
+    Wait,
+)
 from . import loop
 from .block_memory import both, nothing
 from .block_products import BlockProducts
@@ -168,8 +184,8 @@ class _Blocks(BlockProducts):
                 value = self.fold_registers(stmt, group)
                 shared = any(axis.name in (a.name for a in self.threads) for axis in stmt.over)
                 group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
-            elif isinstance(stmt, Scan):
-                group.env[stmt.acc] = yield "scan", stmt, self.held_along(stmt, group)
+            elif isinstance(stmt, Scan | ScanTuple):
+                group.env.update(zip(stmt.accs, (yield "scan", stmt, self.held_along(stmt, group)), strict=True))
             elif isinstance(stmt, Settle):
                 yield "settle", stmt
             elif isinstance(stmt, Mma) and ATOMS[stmt.atom].late:

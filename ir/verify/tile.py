@@ -17,7 +17,20 @@ from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
 from ..sizes import lowest
-from ..tile import AXIS_ROLES, AlongAxes, Collective, CombineTuple, Mma, Put, Scan, Slab, Stage, Team, Tile
+from ..tile import (
+    AXIS_ROLES,
+    AlongAxes,
+    Collective,
+    Mma,
+    Put,
+    Scan,
+    ScanTuple,
+    Slab,
+    Stage,
+    Team,
+    Tile,
+    TuplesAlongAxes,
+)
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
 from .teams import team_problems
@@ -165,7 +178,7 @@ class _TileCheck(Check):
         elif isinstance(stmt, Mma):
             for problem in fragment_problems(stmt, self.tile, self.kernel):
                 self.report(stmt, problem)
-        elif isinstance(stmt, AlongAxes | CombineTuple):
+        elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
             if isinstance(stmt, AlongAxes):
                 self.reduction(stmt)
                 if stmt.acc not in self.sums:
@@ -174,20 +187,23 @@ class _TileCheck(Check):
                 self.parts(stmt)
             for axis in sorted(free_names(stmt.over) - self.varying):
                 self.report(stmt, f"`{axis}` is no axis inside of a block")
-        if isinstance(stmt, Scan):
+        if isinstance(stmt, Scan | ScanTuple):
             self.scan(stmt)
 
-    def scan(self, stmt: Scan) -> None:
+    def scan(self, stmt: Scan | ScanTuple) -> None:
         """Every register along the axes holds a value of its own, and an axis is named once."""
         names = [axis.name for axis in stmt.over]
-        added = tuple(one.val for one in summary(self.tile.body).sums if one.acc == stmt.acc)
-        varying = dependencies(added, self.kernel.body)
-        for axis in sorted(replicated_names(self.tile) & set(names) - varying):
-            self.report(stmt, f"`{stmt.acc}` does not vary with `{axis}`")
+        found = summary(self.tile.body)
+        for acc in stmt.accs:
+            added = [one.val for one in found.sums if one.acc == acc]
+            added += [e for one in found.merges if acc in one.accs for e in one.vals]
+            varying = dependencies(tuple(added), self.kernel.body)
+            for axis in sorted(replicated_names(self.tile) & set(names) - varying):
+                self.report(stmt, f"`{acc}` does not vary with `{axis}`")
         if len(set(names)) < len(names):
             self.report(stmt, "an axis is named twice")
 
-    def parts(self, stmt: CombineTuple) -> None:
+    def parts(self, stmt: TuplesAlongAxes) -> None:
         """One accumulator for each part; who adds to a part by itself starts from what the part is of no elements."""
         known = monoid(stmt.fn)
         if len(stmt.accs) != len(known.parts):
