@@ -8,6 +8,8 @@ from ...ir.expr import Binary, Var, free_names, is_int
 from ...ir.facts.structure import dependencies, summary
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import identity
+from ...ir.interp.tuples import lifted
+from ...ir.monoids import monoid
 from ...ir.node import nodes
 from ...ir.program import Block
 from ..language.facts import fact
@@ -19,6 +21,15 @@ def neutral_to(site: Any, value: Any, fn: Var, acc: Var) -> bool:
     """Whether a number is what an accumulator of the kernel starts from: folding it by the function changes nothing."""
     dtype = value_dtypes(site.kernel).get(acc.name)
     return dtype is not None and isinstance(value, bool | int | float) and bool(value == identity(fn.name, dtype))
+
+
+@fact("neutral_element(monoid, [expr]) -> bool", TILE)
+def neutral_element(site: Any, fn: Var, values: Any) -> bool:
+    """Whether an element made of these numbers is the tuple of no elements: taking it in changes nothing."""
+    known = monoid(fn.name)
+    if len(values) != len(known.operands) or not all(isinstance(value, bool | int | float) for value in values):
+        return False
+    return tuple(map(float, lifted(known, values))) == known.identity
 
 
 @fact("base_of_digits(run, name) -> int", TILE)

@@ -22,10 +22,10 @@ from .facts import facts_of
 
 FORMS = {
     "Index": "Index(e)", "Case": "Case(condition, a, b)", "cast": "cast(x, dtype)", "place": "place(x, low, end)",
-    "mat": "mat(x)",
+    "mat": "mat(x)", "Stacked": "Stacked(k, xs[is..])",
 }  # fmt: skip
 WRITTEN_OUT = {"+": "add", "-": "subtract", "*": "multiply", "//": "floor_divide", "%": "remainder"}
-OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat")
+OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat", "Stacked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,14 @@ class PlaceTerm(ValueTerm):
     x: ValueTerm
     low: s.Syntax
     end: s.Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class StackedTerm(ValueTerm):
+    """`Stacked(k, xs[is..])` on torch: of a list of tensors that are computed alike, the one at place k."""
+
+    place: s.Syntax
+    x: ReadTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +310,7 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
             raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node.span)
         return ReduceTerm(node, items[0].text, () if torch else _over(items[1:-1]), term_of(items[-1], torch))
     if fn == "Fold":
-        return _fold(node)
+        return _fold(node, torch)
     if fn == "Index":
         return IndexTerm(node, items[0])
     if fn == "Case":
@@ -313,6 +321,11 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
         return MatTerm(node, term_of(items[0]))
     if fn == "place" and torch:
         return PlaceTerm(node, term_of(items[0], torch), items[1], items[2])
+    if fn == "Stacked" and torch:
+        x = term_of(items[1], torch)
+        if not isinstance(x, ReadTerm):
+            raise DplcError(f"write `{FORMS[fn]}`", node.span)
+        return StackedTerm(node, items[0], x)
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
@@ -320,14 +333,15 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
 
 
-def _fold(node: s.Apply) -> FoldTerm:
+def _fold(node: s.Apply, torch: bool) -> FoldTerm:
     first, given = node.items[0] if node.items else None, node.items[-1] if node.items else None
     part = first.text if isinstance(first, s.NameOf) else part_name(first) if first is not None else None
     if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
         raise DplcError(f"there is no `{part}` to fold", node.span, (), did_you_mean(part, PARTS))
     if part is None or not isinstance(given, s.Group) or len(node.items) < 3:
         raise DplcError("write `Fold(monoid.part, axes.., (operands..))`", node.span)
-    return FoldTerm(node, part, _over(node.items[1:-1]), tuple(map(term_of, given.items)))
+    over = () if torch else _over(node.items[1:-1])
+    return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
 
 
 T = TypeVar("T", bound=ValueTerm)

@@ -106,6 +106,10 @@ class DataflowPositions(Positions):
                 self._of(term.x)
                 for bound in (term.low, term.end):
                     self.add(bound, Sort("int"), "a bound of `place`")
+            case s.StackedTerm():
+                self.add(term.place, AXIS, "the axis of `Stacked`")
+                self.add(term.x.x.node, TERMS, "a list of tensors")
+                self._bracket(term.x.places)
             case s.MatTerm():
                 self._of(term.x)
             case s.RunTerm():

@@ -48,6 +48,14 @@ class TemplateCompiler:
                 return t.Value(term.name, self.numbers.compile(term.node), term.node)
             case s.ReduceTerm():
                 return self._reduction(term, short)
+            case s.FoldTerm():
+                return t.TupleReduction(
+                    term.part,
+                    self.bracket(term.node.items[1:-1]),  # type: ignore[attr-defined]
+                    tuple(self.of(operand, short) for operand in term.operands),
+                )
+            case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
+                return t.StackedRead(name, self.index(term.place), self.bracket(term.x.places))
             case s.IndexTerm():
                 return t.IndexOf(self.index(term.e))
             case s.CaseTerm():

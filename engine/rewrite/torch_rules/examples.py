@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from ....codegen.target import Target
@@ -35,10 +36,10 @@ def run_example(rule: Rule, example: s.Example, rules: RuleSet) -> Failure | Non
     if rule.family is not None and all(statement.op != compiled.key for statement in subject.body):
         return None  # an example of another member of the family
     if isinstance(example.gives, str):
-        return Failure.of_refusal(rule, example, *_refusals(compiled, subject))
+        return Failure.of_refusal(rule, example, *_refusals(compiled, subject, rules))
     got, fired = lower_with(compiled, subject, rules)
     if not fired:
-        return Failure(rule, example, "did not fire", tuple(_refusals(compiled, subject)[1]))
+        return Failure(rule, example, "did not fire", tuple(_refusals(compiled, subject, rules)[1]))
     found = print_unit(got)
     if awaited(example):
         return Failure.different(rule, example, "", found)
@@ -84,12 +85,15 @@ def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Except
                 yield None
             except Exception as error:  # any: another rule would have to go first
                 yield error
+        if others:
+            with suppress(DplcError):  # what reads it finds no value then
+                lowering.lower_statement(statement)
 
 
-def _refusals(compiled: TorchRule, subject: TorchGraph) -> tuple[bool, list[str]]:
+def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[bool, list[str]]:
     """Whether the rule fires somewhere, and why it refuses each op before that it might start from."""
     found: list[str] = []
-    for error in attempts(compiled, subject, {}):
+    for error in attempts(compiled, subject, compile_rules(rules)):
         if error is None:
             return True, []
         if not isinstance(error, NotApplicable):

@@ -14,9 +14,10 @@ from ....ir.compose import remap, remap_expr
 from ....ir.expr import Axis
 from ....ir.node import Expr, Node, walk
 from ....ir.schemas import PARTS
-from ....ir.tensor import Term
+from ....ir.program import TensorType
+from ....ir.tensor import Term, axes, dtype
 from ...language.questions import SITE, Environment
-from .values import AxisSlot, Entry, Exactly, Lowers, NotApplicable, View, unnamed
+from .values import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View, unnamed
 
 
 class TorchSite:
@@ -31,6 +32,7 @@ class TorchSite:
         self.locals: dict[str, Any] = {}
         self.images: dict[Axis, Expr] = {}  # unnamed axis -> its name; 0 for an extent of 1
         self.result_entries: tuple[Entry, ...] = ()
+        self.call: OpCall | None = None
 
     # ---- unnamed axes
     def axis(self, extent: int, free: bool = False) -> Axis:
@@ -136,6 +138,19 @@ class TorchSite:
         return remap_expr(entry, self.images)
 
     # ---- reading
+    def stack(self, axis: Axis, terms: Sequence[Term]) -> Term:
+        """The values of an op that stacks some, along an axis of our own."""
+        assert self.call is not None
+        lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
+        kind, shape = dtype(terms[0]), tuple(lane.extent for lane in lanes)
+        views = tuple(View(self.result.name, kind, shape, term, lanes) for term in terms)
+        fields = {"tensors": views, "dim": 0}
+        types = (TensorType(kind, (len(views), *shape)),)
+        made = self.lowering.made(self.call, self.result.name, "Stack", fields, types)
+        assert made.term is not None
+        named = zip(made.dims, (axis, *lanes), strict=True)
+        return remap(made.term, {own: other for own, other in named if own is not None})
+
     def read(self, key: Any) -> Term:
         """The operand that stands behind a bracket."""
         view, entries = self.placed[key]

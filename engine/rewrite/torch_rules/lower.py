@@ -8,6 +8,7 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -185,14 +186,16 @@ class TorchLowering:
     # ---- ops
     def run(self) -> None:
         """Lower every op that something reads as a tensor."""
-        wanted = self._wanted()
         with heard_folds() as self.heard:
             for statement in self.graph.body:
-                complex_ = statement.types[0].dtype in PARTS
-                if statement.dst in wanted and statement.dst not in self.env and not complex_:
-                    view = self.env[statement.dst] = self.lower(self.call(statement))
-                    if view.term is not None:
-                        self._note_origin(view.term, statement)
+                self.lower_statement(statement)
+
+    def lower_statement(self, statement: TorchOp) -> None:
+        """Lower an op, if something reads it as a tensor."""
+        if statement.dst in self.wanted and statement.dst not in self.env and statement.types[0].dtype not in PARTS:
+            view = self.env[statement.dst] = self.lower(self.call(statement))
+            if view.term is not None:
+                self._note_origin(view.term, statement)
 
     def _name(self, statement: TorchOp) -> View:
         """Complex numbers: no term, but what their parts are read from, each where it is asked for."""
@@ -210,7 +213,8 @@ class TorchLowering:
                 self.origins[new] = op
                 waiting.extend(operands(new))
 
-    def _wanted(self) -> set[str]:
+    @functools.cached_property
+    def wanted(self) -> set[str]:
         """The statements whose value is read, by anything but Getitem: those are read through it."""
         wanted = {out.name for out in self.graph.outs}
         for statement in self.graph.body:

@@ -108,6 +108,7 @@ class TorchRule:
     def _fired(self, lowering: Lowers, call: OpCall) -> View:
         statement = call.statement
         firing = TorchSite(lowering, View(statement.dst, statement.types[0].dtype, statement.types[0].shape, None, ()))
+        firing.call = call
         self._match(lowering, call, firing)
         env = firing.env
         env[self.root.dst] = firing.result

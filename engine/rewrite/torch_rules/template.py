@@ -13,6 +13,7 @@ from ....ir import compose
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis
 from ....ir.sizes import known_at_launch
+from ....ir.stacked import stacked
 from ...language import core as s
 from ...language.questions import Closure
 from .firing import TorchSite
@@ -127,6 +128,43 @@ class Reduction(Part):
     def build(self, firing: TorchSite) -> Any:
         over = (firing.resolve(leaf) for leaf in self.over.entries(firing))
         return compose.reduce(self.fn, (a for a in over if a.__class__ is Axis), self.x.build(firing))
+
+
+class TupleReduction(Part):
+    """`Fold(linear.h, k, (a, b))`"""
+
+    def __init__(self, part: str, over: Bracket, operands: tuple[Part, ...]):
+        self.part, self.over, self.operands = part, over, operands
+
+    def scan(self, firing: TorchSite) -> None:
+        for operand in self.operands:
+            operand.scan(firing)
+        for leaf in self.over.entries(firing):
+            firing.slots[leaf].bound = True
+
+    def build(self, firing: TorchSite) -> Any:
+        over = tuple(firing.resolve(leaf) for leaf in self.over.entries(firing))
+        return compose.fold(self.part, over, [operand.build(firing) for operand in self.operands])
+
+
+class StackedRead(Part):
+    """`Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op of their own."""
+
+    def __init__(self, name: str, place: Closure, bracket: Bracket):
+        self.name, self.place, self.bracket = name, place, bracket
+
+    def scan(self, firing: TorchSite) -> None:
+        for number, view in enumerate(firing.env[self.name]):
+            firing.place((self, number), view, self.bracket.entries(firing, len(view.shape)), False)
+
+    def build(self, firing: TorchSite) -> Any:
+        terms = tuple(firing.read((self, number)) for number in range(len(firing.env[self.name])))
+        place = firing.resolve(self.place(firing.env))
+        axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
+        made = stacked(axis, terms, lambda others: firing.stack(axis, others))
+        if made is None:
+            raise NotApplicable(f"the tensors of `{self.name}` are not computed alike")
+        return compose.remap(made, {axis: place})
 
 
 class IndexOf(Part):
