@@ -1,0 +1,186 @@
+"""Values one beside the other along a new axis, where all are computed alike: what they have in common stands once.
+
+The least general term that all of them are cases of (Plotkin, "A Note on Inductive Generalization", 1970): functions
+that all have stay, numbers that grow by the same step from one to the next are counted along the axis, and operands
+that are one tensor read at counted places are one read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import compose
+from .expr import Axis, Binary
+from .facts.index import operate
+from .node import Expr
+from .tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes
+
+Terms = tuple[Term, ...]  # what stands at each place of the axis
+Other = Callable[[Terms], Term | None]  # what is made of terms that are the steps of a recurrence
+
+
+class Step(NamedTuple):
+    """A value that is made of the one before it: factor * before + summand."""
+
+    factor: Term
+    summand: Term
+
+
+def steps(terms: Terms) -> tuple[Step, ...]:
+    """How each term but the first is made of the one before it; nothing where one of them is not."""
+    found = tuple(_step(term, before) for before, term in zip(terms, terms[1:], strict=False))
+    return () if None in found else found  # type: ignore[return-value]
+
+
+def _step(term: Any, before: Term) -> Step | None:
+    term = _opened(term)
+    if term.__class__ is not Elementwise:
+        return None
+    kind = dtype(term)
+    if term.fn == "add":
+        for part, summand in (term.args, term.args[::-1]):
+            if part is before:
+                return Step(compose.const(1.0, kind), summand)
+            factor = _factor(part, before)
+            if factor is not None:
+                return Step(factor, summand)
+    factor = _factor(term, before)
+    return None if factor is None else Step(factor, compose.const(0.0, kind))
+
+
+def _factor(term: Any, before: Term) -> Term | None:
+    """By what the value before is multiplied."""
+    term = _opened(term)
+    if term.__class__ is Elementwise and term.fn == "multiply" and before in term.args:
+        return term.args[1] if term.args[0] is before else term.args[0]  # type: ignore[no-any-return]
+    return None
+
+
+def stacked(axis: Axis, terms: Terms, other: Other) -> Term | None:
+    """The value that is terms[n] at place n of an axis; None where they are not computed alike.
+
+    other: is asked for operands that are the steps of a recurrence, which no function of the place says.
+    """
+    return _Stacking(axis, other).alike(terms)
+
+
+class _Stacking:
+    """known: what stands for terms that were asked for."""
+
+    def __init__(self, axis: Axis, other: Other):
+        self.axis, self.other = axis, other
+        self.known: dict[Terms, Term | None] = {}
+
+    def of(self, terms: Terms) -> Term | None:
+        """The same of operands."""
+        if all(term is terms[0] for term in terms):
+            return terms[0]
+        if terms not in self.known:
+            self.known[terms] = self.other(terms) if steps(terms) else self.alike(terms)
+        return self.known[terms]
+
+    def alike(self, terms: Terms) -> Term | None:
+        """What all of them are a case of."""
+        opened: tuple[Any, ...] = tuple(map(_opened, terms))
+        kinds = {term.__class__ for term in opened}
+        if kinds <= {Input, Remap}:
+            return self._read(opened)
+        if len(kinds) > 1:
+            return None
+        first = opened[0]
+        if first.__class__ is Elementwise:
+            same = len({(term.fn, dtype(term), len(term.args)) for term in opened}) == 1
+            args = self._each([term.args for term in opened]) if same else None
+            return None if args is None else Elementwise(first.fn, args)
+        if first.__class__ in (Reduce, Fold):
+            return self._folded(opened)
+        if first.__class__ is Const:
+            return self._number(opened)
+        if first.__class__ is Index:
+            e = self._place(tuple(term.expr for term in opened))
+            return None if e is None else compose.index(e)
+        if first.__class__ is Case:
+            condition = self._place(tuple(term.cond for term in opened))
+            sides = self._each([(term.a, term.b) for term in opened])
+            return None if condition is None or sides is None else Case(condition, *sides)
+        return None
+
+    def _each(self, operands: list[Terms]) -> Terms | None:
+        found = tuple(self.of(terms) for terms in zip(*operands, strict=True))
+        return None if None in found else found  # type: ignore[return-value]
+
+    def _folded(self, terms: tuple[Any, ...]) -> Term | None:
+        """Folds by one function, over axes that are as long."""
+        first = terms[0]
+        extents = {tuple(axis.extent for axis in term.over) for term in terms}
+        names = {term.fn if term.__class__ is Reduce else term.part for term in terms}
+        if len(extents) > 1 or len(names) > 1:
+            return None
+        given = []
+        for term in terms:
+            over = dict(zip(term.over, first.over, strict=True))
+            inner = (term.x,) if term.__class__ is Reduce else term.args
+            given.append(tuple(compose.remap(x, over) for x in inner))
+        args = self._each(given)
+        if args is None:
+            return None
+        return Reduce(first.fn, first.over, *args) if first.__class__ is Reduce else Fold(first.part, first.over, args)
+
+    def _read(self, terms: tuple[Any, ...]) -> Term | None:
+        """One tensor, read at counted places."""
+        sources = {term.x if term.__class__ is Remap else term for term in terms}
+        if len(sources) > 1:
+            return None
+        (source,) = sources
+        maps = [dict(term.map) if term.__class__ is Remap else {} for term in terms]
+        found = {axis: self._place(tuple(places.get(axis, axis) for places in maps)) for axis in axes(source)}
+        return None if None in found.values() else compose.remap(source, found)
+
+    def _place(self, places: tuple[Any, ...]) -> Expr | None:
+        """The index expression that all of them are a case of."""
+        first = places[0]
+        if all(place is first or (place.__class__ is int and place == first) for place in places):
+            return first  # type: ignore[no-any-return]
+        if all(place.__class__ is int for place in places):
+            return _counted(self.axis, places)
+        if all(place.__class__ is Binary and place.op == first.op for place in places):
+            left, right = (self._place(tuple(getattr(place, side) for place in places)) for side in "ab")
+            return None if left is None or right is None else operate(first.op, left, right)
+        return self.of(places) if all(isinstance(place, Term) for place in places) else None
+
+    def _number(self, terms: tuple[Any, ...]) -> Term | None:
+        """Whole numbers that grow by the same step."""
+        values = tuple(term.value for term in terms)
+        kinds = {term.dtype for term in terms}
+        if len(kinds) > 1 or any(value.__class__ is bool or value != value // 1 for value in values):
+            return None
+        e = _counted(self.axis, tuple(map(int, values)))
+        return None if e is None or max(map(abs, values)) > 2**24 else compose.cast(compose.index(e), *kinds)
+
+
+def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
+    """first + step*axis, if that is what the numbers are."""
+    start, step = numbers[0], numbers[1] - numbers[0]
+    if any(number != start + step * place for place, number in enumerate(numbers)):
+        return None
+    return operate("+", operate("*", axis, step), start)
+
+
+def _opened(term: Any) -> Term:
+    """A computed value that is read elsewhere as one whose operands are."""
+    while term.__class__ is Remap and term.x.__class__ in (Elementwise, Reduce, Case):
+        inner, places = term.x, dict(term.map)
+        if inner.__class__ is Elementwise:
+            term = Elementwise(inner.fn, tuple(compose.remap(x, places) for x in inner.args))
+        elif inner.__class__ is Case:
+            condition = compose.remap_expr(inner.cond, places)
+            if isinstance(condition, bool):
+                term = compose.remap(inner.a if condition else inner.b, places)
+            else:
+                term = Case(condition, compose.remap(inner.a, places), compose.remap(inner.b, places))
+        elif {axis for e in places.values() for axis in index_axes(e)}.isdisjoint(inner.over):
+            term = Reduce(inner.fn, inner.over, compose.remap(inner.x, places))
+        else:
+            return term  # type: ignore[no-any-return]
+    return term  # type: ignore[no-any-return]
