@@ -54,7 +54,8 @@ def scoped(kernel: Kernel) -> None:
         known = set(known)
         for statement in body:
             used = {name for f in type(statement).fields if f.name != "body" for name in _used(statement, f)}
-            unknown = used - known - accumulators
+            labels = {*statement.gathered} if isinstance(statement, Stage) else set()
+            unknown = used - known - accumulators - labels
             if unknown:
                 raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
             if isinstance(statement, Tile):
@@ -106,6 +107,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
             bound |= {axis.name for axis in x.axes}
         elif isinstance(x, Load | Let | Stage | Slab):
             bound.add(x.dst)
+            bound |= {*x.gathered} if isinstance(x, Stage) else set()
         elif isinstance(x, Accumulate | Mma):
             bound.add(x.acc)
         elif isinstance(x, Merge):
@@ -124,7 +126,7 @@ def _index_names(body: Block) -> set[str]:
         elif isinstance(statement, Store):
             found |= free_names(statement.idx)
         elif isinstance(statement, Stage):
-            found |= free_names((*statement.origin, statement.slot, statement.when))
+            found |= free_names((*statement.origin, statement.slot, statement.when)).difference(statement.gathered)
         elif isinstance(statement, For):
             found |= free_names((statement.start, statement.stop))
         elif isinstance(statement, If):

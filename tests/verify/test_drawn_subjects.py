@@ -152,3 +152,18 @@ def test_a_sum_shows_behind_the_loops_that_make_it(outer: str, inner: str, deep:
         (body,) = (statement.body for statement in body if isinstance(statement, For))
         found += 1
     assert found == depth
+
+
+def test_the_labels_of_a_gathered_copy_are_its_own() -> None:
+    """No name that a program would have to define elsewhere: as loops say `k // 3` of places, so does an origin."""
+    text = """## level: tile
+kernel f(x: f32[4, 8]) -> y: f32[6]:
+    Tile(t:6=THREAD):
+        x_smem = Stage(x, origin=(k_at // 3, k_at % 3), slab=[k_at:6])
+        Sync()
+        a = load x_smem[t]
+        y[t] = a
+"""
+    whole = completed(read_program(text, "test")[1])  # type: ignore[arg-type]
+    assert [param.name for kernel in whole for param in kernel.ins] == ["x"]
+    assert [axis.name for tile in nodes(whole[0].body, Tile) for axis in tile.axes] == ["t"]
