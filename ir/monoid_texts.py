@@ -53,7 +53,7 @@ TEXTS = {
         "mean = add(mean1, multiply(d, w))\n"
         "q = add(add(q1, q2), multiply(multiply(d, multiply(n1, w)), d))",
     ),
-    "linear": (  # steps h = f*h + b one after the other: the order of two matters
+    "affine": (  # steps h = f*h + b one after the other: the order of two matters
         ("a", "b"), {"f": 1.0, "h": 0.0},
         "f = a\n"
         "h = b",
@@ -104,7 +104,7 @@ TEXTS |= {
     for name, (_, identity, _, combine) in TEXTS.items()
 }  # fmt: skip
 NAMES = tuple(TEXTS)
-ORDERED = ("linear", f"linear{OVER_PARTS}")  # of which the elements may not change places
+ORDERED = ("affine", f"affine{OVER_PARTS}")  # of which the elements may not change places
 PARTS: dict[str, tuple[str, str]] = {f"{name}.{part}": (name, part) for name, text in TEXTS.items() for part in text[1]}
 
 

@@ -7,6 +7,7 @@ that are one tensor read at counted places are one read.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Step(NamedTuple):
 
 def steps(terms: Terms) -> tuple[Step, ...]:
     """How each term but the first is made of the one before it; nothing where one of them is not."""
-    found = tuple(_step(term, before) for before, term in zip(terms, terms[1:], strict=False))
+    found = tuple(_step(term, before) for before, term in itertools.pairwise(terms))
     return () if None in found else found  # type: ignore[return-value]
 
 

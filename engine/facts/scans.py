@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from ...ir.expr import Binary, Var, free_names, is_int
-from ...ir.facts.structure import dependencies, summary
+from ...ir.facts.structure import defines, dependencies, summary, uses
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import identity
 from ...ir.interp.tuples import lifted
@@ -30,6 +31,19 @@ def neutral_element(site: Any, fn: Var, values: Any) -> bool:
     if len(values) != len(known.operands) or not all(isinstance(value, bool | int | float) for value in values):
         return False
     return tuple(map(float, lifted(known, values))) == known.identity
+
+
+@fact("needed(run, [expr], run*) -> run", TILE)
+def needed(site: Any, run: Block, values: Any, *later: Block) -> Block:
+    """The statements of a run that some values, or what stands in later runs, depend on."""
+    wanted = dependencies((*values, *map(Var, sorted(uses(tuple(chain.from_iterable(later)))))), run)
+    return tuple(stmt for stmt in run if defines(stmt) in wanted)
+
+
+@fact("rest(run, run) -> run", TILE)
+def rest(site: Any, run: Block, part: Block) -> Block:
+    """The statements of a run that are not among some of them."""
+    return tuple(stmt for stmt in run if stmt not in part)
 
 
 @fact("base_of_digits(run, name) -> int", TILE)

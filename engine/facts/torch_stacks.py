@@ -31,16 +31,15 @@ def alike(site: TorchSite, xs: tuple[View, ...]) -> bool:
 
 @torch_fact("recurrence([value]) -> record")
 def recurrence(site: TorchSite, xs: tuple[View, ...]) -> Recurrence:
-    """`.factors` and `.summands`: how each tensor but the first is made of the one before it. Empty where one is not."""
+    """`.factors` and `.summands`: how each tensor but the first is made of the one before. Empty where one is not."""
     found = steps(_along_the_first(xs))
     views = tuple(zip(xs[1:], found, strict=False))
-    return Recurrence(
-        tuple(_part(view, step.factor) for view, step in views), tuple(_part(view, step.summand) for view, step in views)
-    )
+    factors = tuple(_part(view, step.factor) for view, step in views)
+    return Recurrence(factors, tuple(_part(view, step.summand) for view, step in views))
 
 
 def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
-    """The values of tensors along the axes of the first; nothing where a tensor has no axes yet, or other dimensions."""
+    """The values of tensors along the axes of the first; nothing where one has no axes yet, or other dimensions."""
     found: list[Term] = []
     first: View | None = None
     for view in xs:

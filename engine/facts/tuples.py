@@ -10,7 +10,7 @@ from ...ir.expr import Var, both, compare, free_names
 from ...ir.facts.structure import accumulators, is_outer_product, merged, summary
 from ...ir.facts.types import block_dtypes
 from ...ir.loop import Accumulate, Load
-from ...ir.monoid_texts import OVER_PARTS
+from ...ir.monoid_texts import ORDERED, OVER_PARTS
 from ...ir.names import unused
 from ...ir.node import Expr, nodes
 from ...ir.program import Block
@@ -51,6 +51,12 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
         fn = stmt.fn if stmt.fn.endswith(OVER_PARTS) else stmt.fn + OVER_PARTS
         out.append(Tuple(accs, Var(stmt.fn), Var(fn), tuple(names[acc] for acc in accs)))
     return tuple(dict.fromkeys(out))
+
+
+@fact("in_any_order(run) -> bool", TILE)
+def in_any_order(site: Any, body: Block) -> bool:
+    """Whether the elements that a run folds may change places: those of a recurrence may not."""
+    return all(stmt.fn not in ORDERED for stmt in summary(body).merges)
 
 
 @fact("partials(run, run, [axis]) -> [record]", TILE)

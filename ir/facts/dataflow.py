@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..expr import Axis
+from ..expr import Axis, Binary
 from ..monoids import of_part
 from ..sizes import at_hint
 from ..tensor import (
@@ -122,11 +122,12 @@ class Dataflow:
                 return known[term.args[0]]
             widest_first = sorted((known[arg] for arg in term.args), key=len, reverse=True)
             return tuple(dict.fromkeys(axis for group in widest_first for axis in group))
-        if kind is Reduce:
-            return tuple(axis for axis in known[term.x] if axis not in term.over)
-        if kind is Fold:
-            widest_first = sorted((known[arg] for arg in read_by(term)), key=len, reverse=True)
-            return tuple(dict.fromkeys(a for group in widest_first for a in group if a not in term.over))
+        if kind is Reduce or kind is Fold:
+            folded = (term.x,) if kind is Reduce else read_by(term)
+            widest_first = sorted((known[arg] for arg in folded), key=len, reverse=True)
+            place = {term.over[0]: places_of_fold(term)}  # elements stay where those were that they are folded up to
+            found = (place.get(axis) or axis for group in widest_first for axis in group)
+            return tuple(axis for axis in dict.fromkeys(found) if axis not in term.over)
         if kind is Remap:
             mapping = dict(term.map)
             groups = (index_axes(mapping[axis]) if axis in mapping else (axis,) for axis in known[term.x])
@@ -134,6 +135,20 @@ class Dataflow:
         if kind is Case:
             return tuple(dict.fromkeys((*known[term.a], *known[term.b], *index_axes(term.cond))))
         return axes(term) if kind is Input or kind is Index else ()
+
+
+def places_of_fold(term: Any) -> Axis | None:
+    """The axis up to whose places a value folds, as running sums do: `Reduce(add, k, where(Index(k <= j), x, 0))`."""
+    folded = term.args if term.__class__ is Fold else (term.x,) if term.__class__ is Reduce else ()
+    bounds = {_bound(x, term.over) for x in folded}
+    return bounds.pop() if len(bounds) == 1 else None
+
+
+def _bound(x: Any, over: tuple[Axis, ...]) -> Axis | None:
+    chosen = x.__class__ is Elementwise and x.fn == "where" and x.args[0].__class__ is Index
+    e = x.args[0].expr if chosen else None
+    bound = e.__class__ is Binary and e.op == "<=" and (e.a,) == over and e.b.__class__ is Axis
+    return e.b if bound and e.b not in axes(x.args[1]) else None
 
 
 def common_key(term: Fold) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 from ....ir.compose import remap, remap_expr
 from ....ir.expr import Axis
 from ....ir.node import Expr, Node, walk
-from ....ir.schemas import PARTS
 from ....ir.program import TensorType
+from ....ir.schemas import PARTS
 from ....ir.tensor import Term, axes, dtype
 from ...language.questions import SITE, Environment
 from .values import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View, unnamed

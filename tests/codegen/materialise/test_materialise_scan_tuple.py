@@ -44,8 +44,8 @@ kernel steps(a: f32[{i}, {t}, {j}], b: f32[{i}, {t}, {j}]) -> y: f32[{i}, {t}, {
     Tile(i:{i}=THREAD, t:{t}=THREAD, j:{j}=THREAD):
         p = load a[i, t, j]
         q = load b[i, t, j]
-        (f, h) <- linear((f, h), (p, q))
-        ScanTuple(accs=(f, h), fn=linear, over=[t])
+        (f, h) <- affine((f, h), (p, q))
+        ScanTuple(accs=(f, h), fn=affine, over=[t])
         y[i, t, j] = h
 """,
         np.moveaxis(recurrence(np.moveaxis(a, 1, 2), np.moveaxis(b, 1, 2)), 2, 1), a=a, b=b,
@@ -64,8 +64,8 @@ kernel steps(a: f32[1024], b: f32[1024]) -> y: f32[1024]:
     Tile(q:4=REG, t:64=THREAD, v:4=REG):
         p = load a[{place}]
         s = load b[{place}]
-        (f, h) <- linear((f, h), (p, s))
-        ScanTuple(accs=(f, h), fn=linear, over=({over}))
+        (f, h) <- affine((f, h), (p, s))
+        ScanTuple(accs=(f, h), fn=affine, over=({over}))
         y[{place}] = h
 """,
         recurrence(a, b), a=a, b=b,
@@ -83,8 +83,8 @@ kernel steps(a: f32[5, 83], b: f32[5, 83]) -> y: f32[5, 83]:
             if t < 83:
                 p = load a[k, t]
                 q = load b[k, t]
-                (f, h) <- linear((f, h), (p, q))
-            ScanTuple(accs=(f, h), fn=linear, over=[t])
+                (f, h) <- affine((f, h), (p, q))
+            ScanTuple(accs=(f, h), fn=affine, over=[t])
             if t < 83:
                 y[k, t] = h
 """,
