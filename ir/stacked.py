@@ -63,7 +63,7 @@ def stacked(axis: Axis, terms: Terms, other: Other) -> Term | None:
 
     other: is asked for operands that are the steps of a recurrence, which no function of the place says.
     """
-    return _Stacking(axis, other).alike(terms)
+    return terms[0] if all(term is terms[0] for term in terms) else _Stacking(axis, other).alike(terms)
 
 
 class _Stacking:
