@@ -53,9 +53,15 @@ def _step(term: Any, before: Term) -> Step | None:
 def _factor(term: Any, before: Term) -> Term | None:
     """By what the value before is multiplied."""
     term = _opened(term)
+    while term.__class__ is Elementwise and term.fn == "multiply" and _is_one(term.args[1]):
+        term = _opened(term.args[0])  # `alpha` of torch's sums
     if term.__class__ is Elementwise and term.fn == "multiply" and before in term.args:
         return term.args[1] if term.args[0] is before else term.args[0]  # type: ignore[no-any-return]
     return None
+
+
+def _is_one(term: Any) -> bool:
+    return term.__class__ is Const and term.value == 1
 
 
 def stacked(axis: Axis, terms: Terms, other: Other) -> Term | None:
@@ -78,11 +84,14 @@ class _Stacking:
         if all(term is terms[0] for term in terms):
             return terms[0]
         if terms not in self.known:
-            self.known[terms] = self.other(terms) if steps(terms) else self.alike(terms)
+            self.known[terms] = self.other(terms) if steps(terms) or steps(terms[::-1]) else self.alike(terms)
         return self.known[terms]
 
     def alike(self, terms: Terms) -> Term | None:
         """What all of them are a case of."""
+        read = self._read(terms)
+        if read is not None:
+            return read
         opened: tuple[Any, ...] = tuple(map(_opened, terms))
         kinds = {term.__class__ for term in opened}
         if kinds <= {Input, Remap}:
@@ -161,11 +170,17 @@ class _Stacking:
 
 
 def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
-    """first + step*axis, if that is what the numbers are."""
-    start, step = numbers[0], numbers[1] - numbers[0]
-    if any(number != start + step * place for place, number in enumerate(numbers)):
+    """first + step*digit, if that is what the numbers are; the digit of the place: axis // run % turns."""
+    start = numbers[0]
+    run = next(place for place, number in enumerate(numbers) if number != start)
+    step = numbers[run] - start
+    turns = next((n for n, number in enumerate(numbers[::run]) if n and number == start), len(numbers))
+    if any(number != start + step * (place // run % turns) for place, number in enumerate(numbers)):
         return None
-    return operate("+", operate("*", axis, step), start)
+    digit = operate("//", axis, run)
+    if turns * run < len(numbers):
+        digit = operate("%", digit, turns)
+    return operate("+", operate("*", digit, step), start)
 
 
 def _opened(term: Any) -> Term:

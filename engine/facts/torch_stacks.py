@@ -38,6 +38,12 @@ def recurrence(site: TorchSite, xs: tuple[View, ...]) -> Recurrence:
     return Recurrence(factors, tuple(_part(view, step.summand) for view, step in views))
 
 
+@torch_fact("turned_round([value]) -> [value]")
+def turned_round(site: TorchSite, xs: tuple[View, ...]) -> tuple[View, ...]:
+    """A list of tensors from its end."""
+    return xs[::-1]
+
+
 def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
     """The values of tensors along the axes of the first; nothing where one has no axes yet, or other dimensions."""
     found: list[Term] = []

@@ -37,6 +37,15 @@ def backwards(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.stack(steps[::-1], 1)
 
 
+def squashed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """No linear recurrence: what no scan computes."""
+    h, steps = torch.zeros_like(a[:, 0]), []
+    for t in range(a.shape[1]):
+        h = torch.tanh(a[:, t] * h + b[:, t])
+        steps.append(h)
+    return torch.stack(steps, 1)
+
+
 def two_rows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Another state, that every second step shows."""
     h, steps = a[:, 0], []
@@ -46,7 +55,7 @@ def two_rows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.cat(steps or [a[:, :1]], 1)
 
 
-@pytest.mark.parametrize("program", [recurrence, backwards, two_rows])
+@pytest.mark.parametrize("program", [recurrence, backwards, squashed, two_rows])
 @settings(max_examples=12, deadline=None)
 @given(rows=st.integers(1, 3), steps=st.integers(1, 9), columns=st.sampled_from([1, 2, 7, 64, 131]))
 def test_steps_are_right(program: Any, rows: int, steps: int, columns: int) -> None:
@@ -55,11 +64,11 @@ def test_steps_are_right(program: Any, rows: int, steps: int, columns: int) -> N
 
 def test_every_step_is_computed_once_and_stored_as_soon_as_it_is_there() -> None:
     a, b = torch.rand(2, 24, 640), torch.randn(2, 24, 640)
-    made = judged(recurrence, a, b)
+    made = judged(squashed, a, b)
     (kernel,) = made.compilation.tile
     (tile,) = nodes(kernel.body, Tile)
     assert len(list(nodes(tile, Load))) == 2 * 24
-    assert len(list(nodes(tile, Let))) <= 2 * 24
+    assert len(list(nodes(tile, Let))) <= 3 * 24
     order = [type(stmt) for stmt in nodes(tile, Let, Store)]
     assert order.count(Store) == 24
     assert order.index(Store) <= 3
@@ -67,7 +76,7 @@ def test_every_step_is_computed_once_and_stored_as_soon_as_it_is_there() -> None
 
 def test_a_loop_nest_grows_with_the_steps_not_with_their_square() -> None:
     def statements(steps: int) -> int:
-        made = dplc.compile(recurrence, (torch.rand(2, steps, 64), torch.randn(2, steps, 64)), device="emulator")
+        made = dplc.compile(squashed, (torch.rand(2, steps, 64), torch.randn(2, steps, 64)), device="emulator")
         return len(list(nodes(made.compilation.plan.kernels[0].body, Let)))
 
     assert statements(24) <= 2.2 * statements(12)
