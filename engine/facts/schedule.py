@@ -235,7 +235,7 @@ def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
     return _squarest(area, hinted(rows), hinted(columns), policy(site.target).tile_side)
 
 
-@functools.lru_cache(256)
+@functools.lru_cache
 def _squarest(area: int, rows: int, columns: int, least_side: int) -> BlockShape:
     side = max(least_side, area // least_side)
     height = 1 << (area.bit_length() - 1) // 2

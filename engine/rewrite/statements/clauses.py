@@ -8,7 +8,7 @@ what only a default reads costs nothing where the parameter is pinned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ....ir.diagnostic import DplcError, InternalError
@@ -80,9 +80,10 @@ Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
 
 @dataclass(frozen=True)
 class MatchPlan:
-    """What runs to decide about a match, and the lets that only the template reads."""
+    """What runs to decide about a match; the lets that were not computed by then, and those that the template reads."""
 
     steps: tuple[Step, ...]
+    left: tuple[PlannedLet, ...]
     late: tuple[PlannedLet, ...]
 
 
@@ -90,7 +91,20 @@ def plans(rule: Rule, expressions: RuleExpressions) -> tuple[MatchPlan, MatchPla
     """(for the default pipeline, for a search, which does not ask what is preferred)"""
     steps = _steps(rule, expressions)
     legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
-    return _plan(steps), _plan(_free_first(legal))
+    built = frozenset(_words(rule.rewrite))
+    return _plan(steps, built), _plan(_free_first(legal), built)
+
+
+def _words(node: Any) -> Iterator[str]:
+    """Every word of a template, in whatever role: a name may stand for a kernel or a dtype, too."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _words(part)
+    elif isinstance(node, s.Syntax):
+        for field in fields(node):
+            yield from _words(getattr(node, field.name))
 
 
 def _free_first(steps: list[Step]) -> list[Step]:
@@ -155,7 +169,7 @@ def _value(clause: Any) -> s.Syntax:
     return clause.value if isinstance(clause, s.LetClause) else clause.domain  # type: ignore[no-any-return]
 
 
-def _plan(steps: list[Step]) -> MatchPlan:
+def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
     """Lets moved towards their readers. Those of a choice stand with it, and at their first other reader again."""
     out: list[Step] = []
     waiting: list[PlannedLet] = []
@@ -179,7 +193,7 @@ def _plan(steps: list[Step]) -> MatchPlan:
         else:
             release(step.reads)
         out.append(step)
-    return MatchPlan(tuple(out), tuple(waiting))
+    return MatchPlan(tuple(out), tuple(waiting), _in_order(waiting, built))
 
 
 def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLet, ...]:
@@ -361,8 +375,8 @@ class PlanRunner:
             evidence.refuse(self.rule, step.depth, step.place.span, text)
         return ()
 
-    def finish(self, env: Environment) -> None:
-        """Compute what only the template reads."""
-        for let in self.plan.late:
+    def finish(self, env: Environment, all_: bool = False) -> None:
+        """Compute what only the template reads, or all that is left."""
+        for let in self.plan.left if all_ else self.plan.late:
             if let.name not in env:
                 env[let.name] = self.ask(let.value, env, let.place)
