@@ -70,7 +70,7 @@ def _found_steps(kernel: Kernel, body: Block) -> Steps:
 
 
 def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
-    if place.__class__ is Slab:
+    if isinstance(place, Slab):
         return DTYPE_BYTES[place.dtype]
     param = place if isinstance(place, Param) else inputs.get(place.src)
     return DTYPE_BYTES[param.dtype] if param is not None and param.dtype in STAGED_DTYPES else 0
@@ -200,6 +200,6 @@ def _gather_coefficients(value: Any, found: Coefficients) -> None:
         for atom, n in linear(value)[0].items():
             if atom.__class__ is Var:
                 found.setdefault(atom.name, {})[value] = n
-            elif atom.__class__ in CLASSES:
+            elif isinstance(atom, Node):
                 fields = [f.name for f in type(atom).fields if f.sort in ("Expr", "Over")]
                 _gather_coefficients(tuple([getattr(atom, field) for field in fields]), found)

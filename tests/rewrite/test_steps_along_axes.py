@@ -47,6 +47,13 @@ def test_what_runs_along_an_axis():
     assert runs_along(site, body[1:], Var("r")) and not loads_along(site, body[1:], Var("r"))
 
 
+def test_a_load_that_no_loop_repeats_does_not_count():
+    site, body = at(GUARDED, condition="j*8 + r < 60")
+    load, store = body[0].body
+    assert not runs_along(site, (load,), Var("r")) and runs_along(site, (store,), Var("r"))
+    assert not loads_along(site, body, Var("r")) and runs_along(site, body, Var("r"))
+
+
 @pytest.mark.parametrize(
     ("dtype", "column", "most"), [("f32", "j*8 + r", 4), ("bf16", "j*8 + r", 8), ("bf16", "(j*8 + r + 4) % 64", 8)]
 )
