@@ -628,7 +628,7 @@ DPLC_FN uint32_t narrow_word(f16, const float* v) {
     for (int i = 0; i < bits / 32; ++i) w[i] = narrow_word(H{}, v + 4 / sizeof(H) * i); \
     stg##bits(reinterpret_cast<uint32_t*>(p), static_cast<const uint32_t*>(w));   \
   }
-#define DPLC_SMALL(bits)                                                         \
+#define DPLC_SHARED_SMALL(bits)                                                  \
   template <class H> DPLC_FN void lds##bits(float* d, uint32_t a) {               \
     uint32_t w[bits / 32];                                                        \
     lds##bits(w, a);                                                              \
@@ -638,16 +638,8 @@ DPLC_FN uint32_t narrow_word(f16, const float* v) {
     uint32_t w[bits / 32];                                                        \
     for (int i = 0; i < bits / 32; ++i) w[i] = narrow_word(H{}, v + 4 / sizeof(H) * i); \
     sts##bits(a, w);                                                              \
-  }                                                                               \
-  DPLC_GLOBAL_SMALL(bits, f16)                                                   \
-  DPLC_GLOBAL_SMALL(bits, bf16)                                                  \
-  DPLC_GLOBAL_SMALL(bits, e4m3)                                                  \
-  DPLC_GLOBAL_SMALL(bits, e5m2)
-DPLC_SMALL(32)
-DPLC_SMALL(64)
-DPLC_SMALL(128)
-#undef DPLC_GLOBAL_SMALL
-#undef DPLC_SMALL
+  }
+#include "small_vectors.cuh"
 
 #else
 #include "emulator/host_prelude.cuh"

@@ -452,7 +452,7 @@ DPLC_FN e5m2 dplc_rounded(e5m2, float x) { return to_e5m2(x); }
     for (int i = 0; i < bits / 8 / sizeof(H); ++i) h[i] = dplc_rounded(H{}, v[i]);          \
     stg##bits(p, static_cast<const H*>(h) DPLC_SAME_SITE);                        \
   }
-#define DPLC_SMALL(bits)                                                         \
+#define DPLC_SHARED_SMALL(bits)                                                  \
   template <class H> DPLC_FN void lds##bits(float* d, uint32_t a DPLC_SITE) {     \
     H h[bits / 8 / sizeof(H)];                                                       \
     lds##bits(h, a DPLC_SAME_SITE);                                               \
@@ -462,16 +462,8 @@ DPLC_FN e5m2 dplc_rounded(e5m2, float x) { return to_e5m2(x); }
     H h[bits / 8 / sizeof(H)];                                                       \
     for (int i = 0; i < bits / 8 / sizeof(H); ++i) h[i] = dplc_rounded(H{}, v[i]);          \
     sts##bits(a, static_cast<const H*>(h) DPLC_SAME_SITE);                        \
-  }                                                                               \
-  DPLC_GLOBAL_SMALL(bits, f16)                                                   \
-  DPLC_GLOBAL_SMALL(bits, bf16)                                                  \
-  DPLC_GLOBAL_SMALL(bits, e4m3)                                                  \
-  DPLC_GLOBAL_SMALL(bits, e5m2)
-DPLC_SMALL(32)
-DPLC_SMALL(64)
-DPLC_SMALL(128)
-#undef DPLC_GLOBAL_SMALL
-#undef DPLC_SMALL
+  }
+#include "../small_vectors.cuh"
 
 // ---- products of fragments ----------------------------------------------------------------------------------------
 // A lane's sums need the rows g and g + 8 of a, from its quad, and the columns 2t and 2t + 1 of b. They are added up in

@@ -12,6 +12,11 @@ LANES, BANKS, SECTOR, LINE = 32, 32, 32, 128
 FAR = np.iinfo(np.int64).max  # stands where a lane is idle
 
 
+def busy_warps(mask: Any) -> float:
+    """Warps with a lane that is not idle."""
+    return float(mask.any(axis=1).sum())
+
+
 def sectors(places: Any, mask: Any) -> float:
     """Sectors that warps touch. places: the first byte of each lane (warps, lanes), aligned to what the lane moves."""
     return float(_first_ones(np.broadcast_to(places, mask.shape) // SECTOR, mask)[1].sum())

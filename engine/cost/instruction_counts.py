@@ -54,7 +54,7 @@ from ...ir.kernel import (
 )
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Stmt
-from .accesses import LANES, LINE, SECTOR, least, sectors, wavefronts
+from .accesses import LANES, LINE, SECTOR, busy_warps, least, sectors, wavefronts
 from .first_cache import KEPT_BELOW, WORD, FirstCache
 from .latency import Waits
 from .spelled import SpelledAtoms, WordCounts
@@ -250,18 +250,18 @@ class _Counter:
             rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
             self.access(statement.address, MATRIX_ROW_BYTES, times, rows)
             self.waits.loads(shared=True)
-            self.spelled.made(statement.into.name, statement.count * times * _warps(mask))
+            self.spelled.made(statement.into.name, statement.count * times * busy_warps(mask))
         elif isinstance(statement, Multiply):
             self.scope.changed(statement.acc)
             atom = ATOMS[statement.atom]
             pairs = atom.m * atom.n * atom.k / atom.per_word  # words take as long whatever is in them
-            self.tensor += 2.0 * pairs * HALVES_IN_WORD * times * _warps(mask)
-            self.spelled.multiplied(atom, statement, times * _warps(mask))
+            self.tensor += 2.0 * pairs * HALVES_IN_WORD * times * busy_warps(mask)
+            self.spelled.multiplied(atom, statement, times * busy_warps(mask))
         elif isinstance(statement, QueueProduct):
-            self.product(statement, times * _warps(mask) / WARPS_OF_GROUP)
+            self.product(statement, times * busy_warps(mask) / WARPS_OF_GROUP)
         elif isinstance(statement, PackWord):
             self.compute(statement.values, times, mask)
-            self.spelled.made(statement.into.name, times * _warps(mask))
+            self.spelled.made(statement.into.name, times * busy_warps(mask))
         elif isinstance(statement, StoreTo):
             self.compute(statement.values, times, mask)
             self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)
@@ -385,18 +385,14 @@ class _Counter:
     # ---- instructions
 
     def issue(self, count: float, times: float, mask: Any) -> None:
-        self.work.issued += count * times * _warps(mask)
+        self.work.issued += count * times * busy_warps(mask)
 
     def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
         """Count what a turn of the innermost loop computes for places and guards that are digits of a number."""
-        self.work.add(self.scope.digits(values, self.varying), times * _warps(mask))
+        self.work.add(self.scope.digits(values, self.varying), times * busy_warps(mask))
 
     def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
         """Count the instructions of values; what they depend on."""
         work, depends = self.scope.work(values)
-        self.work.add(work, times * _warps(mask))
+        self.work.add(work, times * busy_warps(mask))
         return depends
-
-
-def _warps(mask: Any) -> float:
-    return float(mask.any(axis=1).sum())

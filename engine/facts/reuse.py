@@ -14,7 +14,8 @@ from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ..language.facts import fact
 from ..language.policy import policy
-from .schedule import TILE, as_one
+from .along import TILE
+from .schedule import as_one
 from .structure import multiplies_values
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
 from ...ir.expr import Axis, Binary, Var, free_names, linear
-from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import (
-    DTYPE_BYTES,
-    VECTOR_BYTES,
-    WORD,
     address,
     copy_shape,
     is_vector,
-    item_bytes,
     params,
-    stages,
 )
 from ...ir.facts.structure import (
     Variations,
@@ -28,18 +22,16 @@ from ...ir.facts.structure import (
     result_axes,
     summary,
     summed_axes,
-    uses,
 )
 from ...ir.loop import Load, Store
-from ...ir.node import Node, names_in
-from ...ir.program import Block, Stmt
+from ...ir.node import Node
+from ...ir.program import Block
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint, hinted
-from ...ir.tile import Slab
 from ..language.facts import fact
 from ..language.policy import policy
+from .along import TILE, accesses, address_of
 
-TILE = "module loop tile"
 THOUSANDTHS = 1000  # a unit: shares as whole numbers
 
 
@@ -132,95 +124,6 @@ def trips(site: Any, body: Block) -> int:
     return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
 
-# ---- how accesses run along an axis
-
-
-def accesses(body: Block) -> tuple[Load | Store, ...]:
-    found = summary(body)
-    return (*found.loads, *found.stores)
-
-
-@fact("vectors(run, name, int) -> [stmt]", TILE)
-def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
-    """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
-    fitting = [stmt for stmt in accesses(body) if width * _vector_item(site, stmt) in VECTOR_BYTES]
-    return tuple(stmt for stmt in fitting if is_vector(_flat(site, stmt), axis.name, width))
-
-
-@fact("widest(run, [name]) -> int", TILE)
-def widest(site: Any, body: Block, along: Any) -> int:
-    """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
-    known = {stmt: item for stmt in accesses(body) if (item := _vector_item(site, stmt))}
-    flat = {stmt: _flat(site, stmt) for stmt in known}
-    walked = [(stmt, name) for stmt in known for name in along if linear(flat[stmt])[0].get(name) == 1]
-    most = VECTOR_BYTES[-1] // max((known[stmt] for stmt, _ in walked), default=WORD)
-    halved = (is_vector(flat[s], n.name, most // 2) and not is_vector(flat[s], n.name, most) for s, n in walked)
-    return most // 2 if most > VECTOR_BYTES[-1] // WORD and any(halved) else most
-
-
-def _flat(site: Any, stmt: Any) -> Any:
-    return address(site.kernel, stmt.buf, stmt.idx)
-
-
-def _vector_item(site: Any, stmt: Any) -> int:
-    """Bytes of an element of a buffer or slab that is read and written as vectors, 0 for another."""
-    stage = stages(site.kernel).get(stmt.buf)
-    if isinstance(stage, Slab):
-        return item_bytes(site.kernel, stage)
-    param = params(site.kernel).get(stage.src if stage else stmt.buf)
-    return DTYPE_BYTES[param.dtype] if param is not None and param.dtype in STAGED_DTYPES else 0
-
-
-@fact("runs_along(run, name) -> bool", TILE)
-def runs_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
-    stores = summary(body).stores
-    return loads_along(site, body, axis) or any(is_vector(_flat(site, stmt), axis.name, 2) for stmt in stores)
-
-
-@fact("loads_along(run, name) -> bool", TILE)
-def loads_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
-    repeated = chain.from_iterable(summary(loop.body).loads for loop in summary(body).loops)
-    return any(is_vector(_flat(site, stmt), axis.name, 2) for stmt in repeated)
-
-
-@fact("running(run, name) -> [stmt]", TILE)
-def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
-    """The accesses that go to the next element as an axis goes on."""
-    return tuple(stmt for stmt in accesses(body) if linear(_flat(site, stmt))[0].get(axis) == 1)
-
-
-@fact("apart(run, name, int) -> [stmt]", TILE)
-def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
-    """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
-    instructions ask for the same sectors."""
-    vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
-    others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
-    return tuple(stmt for stmt in others if _moves(_flat(site, stmt), axis))
-
-
-def _moves(flat: Any, axis: Var) -> bool:
-    """Whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
-    terms, _ = linear(flat)
-    around = (atom.a for atom in terms if atom.__class__ is Binary and atom.op == "%")
-    return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
-
-
-@fact("across(run, [name], name) -> [name]", TILE)
-def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
-    """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
-    strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
-    inputs = {param.name for param in site.kernel.ins}
-
-    def jumps(load: Load) -> bool:
-        terms, _ = linear(_flat(site, load))
-        run = [axis for axis in along if terms.get(axis) == 1]
-        return bool(run) and terms.get(lane, 0) not in (0, 1, *(strips.get(axis.name) for axis in run))
-
-    return tuple(dict.fromkeys(Var(s.buf) for s in summary(body).loads if s.buf in inputs and jumps(s)))
-
-
 @fact("shares(run, name) -> bool", TILE)
 def shares(site: Any, body: Block, axis: Var) -> bool:
     """Whether a run loads from one buffer with an axis and from another one without it."""
@@ -273,7 +176,7 @@ def row_coalesced(site: Any, body: Block, team: Any) -> bool:
     """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
     good = bad = 0
     for stmt in accesses(body):
-        terms, _ = linear(_flat(site, stmt))
+        terms, _ = linear(address_of(site, stmt))
         size = at_hint(math.prod(params(site.kernel)[stmt.buf].shape)) if stmt.buf in params(site.kernel) else 0
         for loop in team:
             if any(loop.name in free_names(atom) for atom in terms):
@@ -298,7 +201,7 @@ def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, ext
     """The same of the addresses of some accesses."""
     known = {i.name, j.name}
     for stmt in looked_at:
-        terms, _ = linear(_flat(site, stmt))
+        terms, _ = linear(address_of(site, stmt))
         if terms.get(i, 0) != extent * terms.get(j, 0):
             return False
         if any(known & free_names(atom) for atom in terms if atom is not i and atom is not j):
@@ -312,43 +215,6 @@ def values_of(body: Block) -> Iterator[Any]:
         skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
         yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
         yield from values_of(getattr(stmt, "body", ()))
-
-
-@fact("strided(run, name, name, int) -> bool", TILE)
-def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
-    """Whether every index mentions i and r as `c*(i*factor + r)` only."""
-    return {i.name, r.name} <= uses(body) and all(_strided(stmt, i, r, factor) for stmt in body)
-
-
-@fact("neighbours([expr], name, name, int) -> bool", TILE)
-def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
-    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
-    return _strided(tuple(idx), i, r, factor)
-
-
-def _strided(value: Any, i: Var, r: Var, factor: int) -> bool:
-    if value.__class__ is tuple:
-        parts = value
-    elif not isinstance(value, Node) or names_in(value).isdisjoint((i.name, r.name)):
-        return True
-    elif isinstance(value, Stmt | Axis):
-        parts = tuple([getattr(value, f.name) for f in type(value).fields if f.name != "slab"])
-    else:
-        terms, _ = linear(value)
-        if terms.get(i, 0) != factor * terms.get(r, 0):
-            return False
-        parts = tuple([_parts(atom) for atom in terms if atom is not i and atom is not r])
-    for part in parts:  # no generator: it is asked of every pair of axes
-        if (part.__class__ is tuple or isinstance(part, Node)) and not _strided(part, i, r, factor):
-            return False
-    return True
-
-
-def _parts(atom: Any) -> tuple[Any, ...]:
-    """The operands of an expression that is not a sum."""
-    if atom.__class__ is Var or not isinstance(atom, Node):
-        return ()
-    return tuple(getattr(atom, f.name) for f in type(atom).fields if f.sort in ("Expr", "Over"))
 
 
 # ---- how tiles fill the device
@@ -366,8 +232,12 @@ class BlockShape(NamedTuple):
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
     """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
     nor `tile_side` where the area is no larger than its square."""
-    rows, columns = hinted(rows), hinted(columns)
-    side = max(policy(site.target).tile_side, area // policy(site.target).tile_side)
+    return _squarest(area, hinted(rows), hinted(columns), policy(site.target).tile_side)
+
+
+@functools.lru_cache
+def _squarest(area: int, rows: int, columns: int, least_side: int) -> BlockShape:
+    side = max(least_side, area // least_side)
     height = 1 << (area.bit_length() - 1) // 2
     height *= 2 if area // height > 2 * height else 1  # 64 x 48, not 32 x 96
     height = min(side, 1 << (max(rows, 1) - 1).bit_length(), height)

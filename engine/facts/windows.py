@@ -12,7 +12,8 @@ from ...ir.facts.structure import summary
 from ...ir.node import nodes
 from ...ir.program import Block
 from ..language.facts import fact
-from .schedule import TILE, as_one
+from .along import TILE
+from .schedule import as_one
 from .structure import axis_names
 
 

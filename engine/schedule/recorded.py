@@ -24,7 +24,7 @@ from ..store.family import distance
 from ..store.protocol import TuningKey, key_of
 from ..store.store import SqliteStore, default_path
 from .limits import no_launch, predicted_registers, refusal
-from .replay import adapt, replay
+from .replay import replay, replay_nearest
 from .scheduling import Origin, Program, by_default
 from .tail import kernel_ir, seconds_of
 
@@ -100,7 +100,7 @@ class StoredSchedules:
         mark = len(trace.events) if trace is not None else 0
         own: Shaped = {}
         try:
-            adapted = adapt(tools, kernel, entry.schedule, target, trace, own)
+            adapted = replay_nearest(tools, kernel, entry.schedule, target, trace, own)
             slower = self._is_slower(key, entry, adapted.program, kernel, tools, target)
         except DplcError:
             slower = True

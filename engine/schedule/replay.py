@@ -106,7 +106,7 @@ class Adapted:
     of: int
 
 
-def adapt(
+def replay_nearest(
     tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target, trace: Trace | None, shaped: Shaped
 ) -> Adapted:
     """A kernel of Loop IR under a schedule that was found for other sizes: every firing where it is legal, the pass's

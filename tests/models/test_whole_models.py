@@ -70,14 +70,12 @@ class Block(torch.nn.Module):  # type: ignore[misc]
         return self.layer(x, attention_mask=None, position_embeddings=(cos, sin))
 
 
-def test_a_block_compiles_in_a_million_calls() -> None:
+def test_a_block_compiles_in_few_calls() -> None:
     """Warm, without capture: 0.3 s, of which a clock says another number in every run (`examples/benches/models.py` has it)."""
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
     compile_captured(captured, toolchain(), target("sm_90a"))
     with cProfile.Profile() as calls:
         made = compile_captured(captured, toolchain(), target("sm_90a"))
-    assert (
-        pstats.Stats(calls).total_calls < 1_010_000
-    )  # 956,000 on 2026-11-21, 1,001,000 on 2026-11-22: neutral elements are rules
+    assert pstats.Stats(calls).total_calls < 940_000  # 1,004,000 on 2026-11-22, 894,000 since facts keep what stays
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

@@ -245,3 +245,21 @@ def test_a_variable_of_the_match_can_be_pinned():
     program = "Tile(i:4=REG, j:4=REG):\n    y[i, j] = 1.0"
     assert fire(rules, program, x=Var("j")) == plain("Tile(i:4=REG, j:4=VEC):\n    y[i, j] = 1.0")
     assert "x is pinned" in refusal(rules, program, x=Var("q"))[0]
+
+
+def test_in_lists_of_lists_a_question_is_asked_once_for_what_it_depends_on():
+    inner = "max([test_say(`inner`, i) * test_say(`both`, i + d) + test_say(`none`, n) for i in (1, 2)])"
+    domain = f"[d for d in (2, 4) if {inner} + test_say(`outer`, d) > 0]".replace("`", '"')
+    assert fire(unroll(f"(U: int in {domain})"), LOOP).startswith("for k in 0..8 serial unroll=2")
+    assert {word: ASKED.count(word) for word in ASKED} == {"inner": 2, "both": 4, "none": 1, "outer": 2}
+
+
+def test_what_only_a_default_reads_is_not_asked_where_the_parameter_is_pinned():
+    said = unroll("(U: int in {2, 4} = usual)", 'let usual = test_say("usual", 4)\nwhere U < n because "long"\n')
+    assert fire(said, LOOP, U=2).startswith("for k in 0..8 serial unroll=2") and ASKED == []
+    assert fire(said, LOOP).startswith("for k in 0..8 serial unroll=4") and ASKED == ["usual"]
+
+
+def test_a_let_waits_behind_a_choice_of_one_value():
+    clauses = 'let late = test_say("late", 4)\nwhere U > n because "short"\nprefer late > U because "late"\n'
+    assert fire(unroll("(U: int in {2, 4} = 4)", clauses), LOOP).startswith("for k in 0..8 serial:") and ASKED == []

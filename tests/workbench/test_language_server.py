@@ -112,7 +112,7 @@ def test_hover_tells_what_a_parameter_was_in_the_program_last_viewed(
 async def test_definitions_references_and_renaming(client: LanguageClient, tmp_path: Path) -> None:
     uri = await opened(client, tmp_path / "mine.rw", MINE)
     (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), place(MINE, "widest")))
-    assert found.uri.endswith("engine/facts/schedule.py")
+    assert found.uri.endswith("engine/facts/along.py")
     (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), place(MINE, "n > 0")))
     assert (found.uri, found.range.start.line) == (uri, 4)
     given = lsp.RenameParams(document(uri), place(MINE, "N: int in"), "M")

@@ -1,13 +1,14 @@
 """Clauses in their order: `let`, `pick`, `where`, `prefer`, and each parameter before the first clause that reads it.
 
-A `let` runs as late as it can: just before the first clause that reads it (but not behind a choice that it does not
-depend on), and if none does, only when the rule rewrites. What only a `prefer` reads costs a search nothing.
+A `let` runs as late as it can: just before the first clause that reads it, or where a choice is open that it does not
+depend on, and if nothing reads it, only when the rule rewrites. What only a `prefer` reads costs a search nothing, and
+what only a default reads costs nothing where the parameter is pinned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ....ir.diagnostic import DplcError, InternalError
@@ -43,10 +44,13 @@ class PlannedLet:
 
 @dataclass(frozen=True)
 class Pick:
+    """first: the lets that do not depend on the choice, computed where it is open."""
+
     name: str
     domain: Closure
     place: s.Syntax
     reads: frozenset[str]
+    first: tuple[PlannedLet, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,16 @@ class PlannedGuard:
 
 @dataclass(frozen=True)
 class PlannedParameter:
+    """first: as of Pick; for_default: the lets that only its default reads."""
+
     name: str
     domain: Closure | None
     default: Closure | None
     place: s.Parameter
     depth: int
     reads: frozenset[str]
+    first: tuple[PlannedLet, ...] = ()
+    for_default: tuple[PlannedLet, ...] = ()
 
 
 Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
@@ -72,9 +80,10 @@ Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
 
 @dataclass(frozen=True)
 class MatchPlan:
-    """What runs to decide about a match, and the lets that only the template reads."""
+    """What runs to decide about a match; the lets that were not computed by then, and those that the template reads."""
 
     steps: tuple[Step, ...]
+    left: tuple[PlannedLet, ...]
     late: tuple[PlannedLet, ...]
 
 
@@ -82,7 +91,20 @@ def plans(rule: Rule, expressions: RuleExpressions) -> tuple[MatchPlan, MatchPla
     """(for the default pipeline, for a search, which does not ask what is preferred)"""
     steps = _steps(rule, expressions)
     legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
-    return _plan(steps), _plan(_free_first(legal))
+    built = frozenset(_words(rule.rewrite))
+    return _plan(steps, built), _plan(_free_first(legal), built)
+
+
+def _words(node: Any) -> Iterator[str]:
+    """Every word of a template, in whatever role: a name may stand for a kernel or a dtype, too."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _words(part)
+    elif isinstance(node, s.Syntax):
+        for field in fields(node):
+            yield from _words(getattr(node, field.name))
 
 
 def _free_first(steps: list[Step]) -> list[Step]:
@@ -147,28 +169,40 @@ def _value(clause: Any) -> s.Syntax:
     return clause.value if isinstance(clause, s.LetClause) else clause.domain  # type: ignore[no-any-return]
 
 
-def _plan(steps: list[Step]) -> MatchPlan:
-    """Lets moved towards their readers."""
+def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
+    """Lets moved towards their readers. Those of a choice stand with it, and at their first other reader again."""
     out: list[Step] = []
     waiting: list[PlannedLet] = []
 
     def release(wanted: frozenset[str]) -> None:
-        for let in [let for let in waiting if let.name in wanted]:
-            if let in waiting:
-                waiting.remove(let)
-                release(let.reads)
-                out.append(let)
+        for let in _in_order(waiting, wanted):
+            waiting.remove(let)
+            out.append(let)
 
     needed = _needed(steps)
     for step in steps:
         if isinstance(step, PlannedLet):
             waiting.append(step)
             continue
-        release(step.reads)
-        if isinstance(step, PlannedParameter | Pick):  # what does not depend on the choice is computed before it
-            release(frozenset(let.name for let in waiting if let.name in needed))
+        if isinstance(step, PlannedParameter | Pick):
+            release(names_in(step.place.domain) if isinstance(step, PlannedParameter) else step.reads)  # type: ignore[attr-defined]
+            first = _in_order(waiting, frozenset(let.name for let in waiting if let.name in needed))
+            step = replace(step, first=first)
+            if isinstance(step, PlannedParameter):
+                step = replace(step, for_default=_in_order(waiting, step.reads))
+        else:
+            release(step.reads)
         out.append(step)
-    return MatchPlan(tuple(out), tuple(waiting))
+    return MatchPlan(tuple(out), tuple(waiting), _in_order(waiting, built))
+
+
+def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLet, ...]:
+    """The lets of some names and those that they read, each behind what it reads."""
+    found: dict[PlannedLet, None] = {}
+    for let in lets:
+        if let.name in wanted and let not in found:
+            found |= dict.fromkeys((*_in_order([other for other in lets if other is not let], let.reads), let))
+    return tuple(found)
 
 
 def _needed(steps: list[Step]) -> frozenset[str]:
@@ -221,7 +255,7 @@ class PlanRunner:
             step = steps[position]
             kind = step.__class__
             if kind is PlannedLet:
-                if not self.let(step, env, evidence):
+                if step.name not in env and not self.let(step, env, evidence):  # type: ignore[union-attr]
                     return None
             elif kind is PlannedGuard:
                 if not self.passes(step, env):  # type: ignore[arg-type]
@@ -232,7 +266,7 @@ class PlanRunner:
                 values = self.values(step, env, pinned, evidence)
                 if len(values) == 1:
                     env[step.name] = values[0]  # type: ignore[union-attr]
-                elif values:
+                elif values and self.all_of(step.first, env, evidence):  # type: ignore[union-attr]
                     return OpenChoice(step, tuple(values), env, position + 1)  # type: ignore[arg-type]
                 else:
                     return None
@@ -260,6 +294,10 @@ class PlanRunner:
             raise DplcError(f"rule `{self.rule.name}`: {error.what}", step.guard.span) from error
         except MISTAKES as error:
             raise self.mistake(error, step.guard.condition) from error
+
+    def all_of(self, lets: tuple[PlannedLet, ...], env: Environment, evidence: Evidence | None) -> bool:
+        """Compute some lets, unless that was done; whether they have values."""
+        return all(let.name in env or self.let(let, env, evidence) for let in lets)
 
     def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
         try:
@@ -298,8 +336,10 @@ class PlanRunner:
         try:
             with among_choices():
                 domain = step.domain(env) if step.domain else None
-            if step.name not in pinned or (pin is EVERY and step.domain is None):
-                default = self._default(step, env) if step.default else None
+            if step.default and (step.name not in pinned or (pin is EVERY and step.domain is None)):
+                if not self.all_of(step.for_default, env, evidence):
+                    return ()
+                default = self._default(step, env)
         except Undecided as undecided:
             if evidence is not None:
                 evidence.undecided(self.rule, step.place.span, step.name, undecided.condition, step.depth)
@@ -335,8 +375,8 @@ class PlanRunner:
             evidence.refuse(self.rule, step.depth, step.place.span, text)
         return ()
 
-    def finish(self, env: Environment) -> None:
-        """Compute what only the template reads."""
-        for let in self.plan.late:
+    def finish(self, env: Environment, all_: bool = False) -> None:
+        """Compute what only the template reads, or all that is left."""
+        for let in self.plan.left if all_ else self.plan.late:
             if let.name not in env:
                 env[let.name] = self.ask(let.value, env, let.place)

@@ -115,7 +115,7 @@ class CompiledRule:
         if not self.weighers:
             return ()
         env = dict(match_env)
-        self.decisions[True].finish(env)
+        self.decisions[True].finish(env, all_=True)
         return weighed(self.weighers, env)
 
     def _local(self, name: str, span: Any) -> Any:

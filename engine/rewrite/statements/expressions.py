@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from ....ir import expr as e
@@ -17,7 +16,7 @@ from ...language.positions import walk
 from ...language.questions import Closure, Environment
 from ...language.statements import NAMES, Shape, op_shape, shape_of
 
-_numbers = itertools.count()
+ANSWERS = "@answers"
 
 
 def coerce(sort: str, many: bool, value: Any) -> Any:
@@ -32,6 +31,26 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 
 class RuleExpressions(Expressions):
     """Compiles the expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
+
+    def __init__(self, level: str, symbolic: bool = False):
+        super().__init__(level, symbolic)
+        self.questions: dict[s.Syntax, int] = {}  # of comprehensions, numbered: the same one twice is asked once
+        self.depends: tuple[str, ...] | None = None  # the variables of the question that is compiled
+
+    def compile(self, node: s.Syntax) -> Closure:
+        """In comprehensions, what asks facts is asked once for all elements that it does not depend on."""
+        if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
+            return super().compile(node)
+        parts = tuple(walk(node))
+        mentioned = {getattr(part, field, None) for part in parts for field in ("text", "name", "fn")}
+        names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
+        asks = any(isinstance(part, s.Apply) and part.fn in self.facts for part in parts)
+        if not asks or names == self.depends or set(names) == set(self.variables):
+            return super().compile(node)
+        before, self.depends = self.depends, names
+        question = super().compile(node)
+        self.depends = before
+        return _once(question, self.questions.setdefault(node, len(self.questions)), names)
 
     def subscript(self, node: s.Subscript) -> Closure:
         base = self.compile(node.base)
@@ -95,13 +114,12 @@ class RuleExpressions(Expressions):
 
         return look
 
-    def _apply(self, node: s.Apply) -> Closure:
-        """A fact in a comprehension that does not depend on its variable is asked once for all elements."""
-        question = super()._apply(node)
-        if node.fn not in self.facts or not self.variables:
-            return question
-        mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
-        return question if self.variables[-1] in mentioned else _once(question, f"@{next(_numbers)}")
+    def _comprehension(self, node: s.Comprehension) -> Closure:
+        """One that stands in no other has a table of what facts answer in it and in those inside of it."""
+        depends, self.depends = self.depends, None
+        inside, collect = bool(self.variables), super()._comprehension(node)
+        self.depends = depends
+        return collect if inside else lambda env: collect({**env, ANSWERS: {}})
 
     def _run(self, node: s.Run) -> Closure:
         base = self.compile(node.base)
@@ -174,13 +192,20 @@ class RuleExpressions(Expressions):
         raise DplcError("statements stand in patterns and templates only", statements[0].span)
 
 
-def _once(question: Closure, place: str) -> Closure:
-    """A closure whose answer is kept in the environment, which a comprehension makes for itself."""
+def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
+    """A closure whose answer is kept for the values of some variables, while a comprehension is computed."""
+    only = names[0] if len(names) == 1 else None
 
     def answer(env: Environment) -> Any:
-        if place not in env:
-            env[place] = question(env)
-        return env[place]
+        known = env[ANSWERS]
+        key = (number, env[only]) if only else (number, *[env[name] for name in names]) if names else number
+        try:
+            if key in known:
+                return known[key]
+        except TypeError:  # a value that cannot be a key
+            return question(env)
+        known[key] = question(env)
+        return known[key]
 
     return answer
 
