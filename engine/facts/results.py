@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.expr import Binary, Var, add, binary, both, free_names, from_linear, linear, multiply, subtract
 from ...ir.facts.divisors import divisor
 from ...ir.facts.footprint import STAGED_DTYPES, IndexBox, RangedBlock, box_of, region
-from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, strides, tidy
+from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, slab_bytes, stages, strides, tidy
 from ...ir.facts.staging import at_lanes, lane_values
 from ...ir.facts.structure import summary
 from ...ir.loop import For, If, Store
@@ -69,6 +69,35 @@ def bytes_of_results(site: Any) -> int:
     vector = policy(site.target).bytes_of_store
     found = [box for box in result_boxes(site) if box.pieces and divisor(box.shape[-1], {}) * box.item % vector == 0]
     return sum(box.bytes for box in found)
+
+
+@fact("bytes_of(name) -> int", "tile")
+def bytes_of(site: Any, slab: Var) -> int:
+    """Shared memory of a slab with all its slots."""
+    known = stages(site.kernel)[slab.name]
+    return known.depth * slab_bytes(site.kernel, known)
+
+
+@fact("left_by_ring() -> int", "tile")
+def left_by_ring(site: Any) -> int:
+    """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
+
+    0 where something else is copied or read later, and where TMA copies: it may do so again before anything orders it
+    after what threads store.
+    """
+    loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
+    inside, whole = summary(loops[0].body if len(loops) == 1 else ()), summary(site.tile.body)
+    names = {stage.dst for stage in inside.stages}
+    later = len(inside.stages) < len(whole.stages) or _reads(inside, names) < _reads(whole, names)
+    if later or any(stage.via != "ASYNC" for stage in inside.stages):
+        return 0
+    slabs = stages(site.kernel)
+    return sum(slabs[name].depth * slab_bytes(site.kernel, slabs[name]) for name in names)
+
+
+def _reads(found: Any, names: set[str]) -> int:
+    """How many loads and stores name one of some slabs."""
+    return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
 @fact("placed(record, [expr]) -> [expr]", "tile")

@@ -92,13 +92,6 @@ def size_of(site: Any, copies: Any) -> int:
     return sum(slab_bytes(site.kernel, stage) for stage in copies)
 
 
-@fact("bytes_of(name) -> int", TILE)
-def bytes_of(site: Any, slab: Var) -> int:
-    """Shared memory of a slab with all its slots."""
-    known = stages(site.kernel)[slab.name]
-    return known.depth * slab_bytes(site.kernel, known)
-
-
 @fact("item(stmt) -> int", TILE)
 def item(site: Any, stage: Stage) -> int:
     """Bytes of an element of a Stage."""
@@ -109,28 +102,6 @@ def item(site: Any, stage: Stage) -> int:
 def smem_left(site: Any) -> int:
     """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
     return site.target.smem - all_slab_bytes(site.kernel) - staging.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
-
-
-@fact("left_by_ring() -> int", TILE)
-def left_by_ring(site: Any) -> int:
-    """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
-
-    0 where something else is copied or read later, and where TMA copies: it may do so again before anything orders it
-    after what threads store.
-    """
-    loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
-    inside, whole = summary(loops[0].body if len(loops) == 1 else ()), summary(site.tile.body)
-    names = {stage.dst for stage in inside.stages}
-    later = len(inside.stages) < len(whole.stages) or _reads(inside, names) < _reads(whole, names)
-    if later or any(stage.via != "ASYNC" for stage in inside.stages):
-        return 0
-    slabs = stages(site.kernel)
-    return sum(slabs[name].depth * slab_bytes(site.kernel, slabs[name]) for name in names)
-
-
-def _reads(found: Any, names: set[str]) -> int:
-    """How many loads and stores name one of some slabs."""
-    return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
 @fact("fitting([record], int) -> [record]", TILE)
