@@ -71,7 +71,8 @@ class Slab(Stmt):
     """`p = Slab(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
 
     Others may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there is
-    one slot, and nothing is copied.
+    one slot, and nothing is copied. reuse: 1 puts it where the copied slabs of the kernel are. They hold nothing any
+    more as soon as it is stored to, which a Sync must stand before, and it holds nothing as soon as they are copied to.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("slab",)
@@ -85,6 +86,7 @@ class Slab(Stmt):
     pad: Int = 0
     xor: tuple[Int, ...] = ()
     dtype: Dtype = "f32"
+    reuse: Int = 0
 
 
 class Put(Collective):

@@ -7,7 +7,8 @@ A kernel carves its shared memory up by adding offsets to one base, in lines of 
     const uint32_t y_smem = smem + 16384;
 
 For the checked build the offsets in these lines grow, a gap for each slab; nothing else of the text changes, and its
-lines keep their numbers. A text that uses the base in any other way keeps its layout.
+lines keep their numbers. A text that uses the base in any other way keeps its layout; so does one of which a slab lies
+where others are, by turns (two lines give one address): what is checked then is that nobody is at the one any more.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def spaced(kernel: CudaKernel) -> Spaced:
     lines = {m[2]: int(m[4] or 0) for m in _derived(kernel.text, (root,))}
     if not lines or len(lines) + 1 != len(re.findall(rf"\b{root}\b", kernel.text)):
         return as_it_is  # the base is used in another way, or a name has two meanings
-    first: dict[int, str] = {}
-    for name, start in lines.items():
-        first.setdefault(start, name)
+    first = {start: name for name, start in lines.items()}
+    if len(first) < len(lines):
+        return as_it_is
     starts = sorted(first)
     if starts[0] != 0 or starts[-1] >= kernel.smem or (kernel.smem + GAP * len(starts)) * kernel.cluster > SPAN:
         return as_it_is

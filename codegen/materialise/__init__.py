@@ -20,6 +20,7 @@ from .launch import block_axes, check_cluster, check_limits, check_registers, th
 from .lowering import Heard, start_lowering
 from .prepare import prepare
 from .rings import last_meeting
+from .slabs import share_memory
 
 __all__ = ["materialise"]
 
@@ -37,6 +38,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     low.heard = heard
     low.accumulators = find_accumulators(low)
     plan_groups(low)
+    share_memory(low, low.stages.values())
     body = lower_block(low, tile.body, (0,), frozenset())
     grid, blocks = block_axes(low)
     threads = low.thread_count + sum(team.threads for team in nodes(tile.body, Team))  # type: ignore[attr-defined]

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ir.expr import Binary, Var, add, binary, both, free_names, from_linear, linear, multiply, subtract
+from ...ir.facts.divisors import divisor
 from ...ir.facts.footprint import STAGED_DTYPES, IndexBox, RangedBlock, box_of, region
-from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, strides, tidy
+from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, slab_bytes, stages, strides, tidy
 from ...ir.facts.staging import at_lanes, lane_values
 from ...ir.facts.structure import summary
 from ...ir.loop import For, If, Store
@@ -19,12 +20,14 @@ from ...ir.node import names_in
 from ...ir.program import Block, Param
 from ...ir.sizes import at_hint
 from ..language.facts import fact
+from ..language.policy import policy
 from .structure import conjuncts
 
 
 class ResultBox(NamedTuple):
     """`buf[origin]` and what follows it: rows of dimension `row` by columns of the last one. smem: a name for a slab.
 
+    bytes: shared memory of such a slab, its rows a vector apart, which turns them against the banks.
     pieces: whether a store of a warp fills its sectors only in part. edges: the dimensions at whose ends guards stop.
     """
 
@@ -39,24 +42,62 @@ class ResultBox(NamedTuple):
     row: int
     shape: tuple[Any, ...]
     edges: tuple[int, ...]
+    bytes: int
 
 
-@fact("result_boxes(run, [axis]) -> [record]", "tile")
-def result_boxes(site: Any, body: Block, axes: Any) -> tuple[ResultBox, ...]:
+@fact("result_boxes() -> [record]", "tile")
+def result_boxes(site: Any) -> tuple[ResultBox, ...]:
     """The boxes that the threads of a block store whole, each by one store behind all loops, a row being neighbours in
     memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges of the buffer.
 
     `.pieces`: an instruction of a warp leaves parts of its sectors to others.
     """
-    stores = list(_stores(body, (), False))
+    stores = list(_stores(site.tile.body, (), False))
     outs = {param.name: param for param in site.kernel.outs}
-    here = region(site.kernel, body, axes, site.ranges, {})
+    here = region(site.kernel, site.tile.body, site.tile.axes, site.ranges, {})
     found: list[ResultBox] = []
     for store, guards, looped in stores:
         alone = sum(other.buf == store.buf for other, _, _ in stores) == 1
         if store.buf in outs and alone and not looped and outs[store.buf].dtype in STAGED_DTYPES:
             found += _box(site, store, guards, outs[store.buf], here)
     return tuple(found)
+
+
+@fact("bytes_of_results() -> int", "tile")
+def bytes_of_results(site: Any) -> int:
+    """Shared memory by way of which the results that lanes hold in pieces would leave, in rows of whole vectors."""
+    vector = policy(site.target).bytes_of_store
+    found = [box for box in result_boxes(site) if box.pieces and divisor(box.shape[-1], {}) * box.item % vector == 0]
+    return sum(box.bytes for box in found)
+
+
+@fact("bytes_of(name) -> int", "tile")
+def bytes_of(site: Any, slab: Var) -> int:
+    """Shared memory of a slab with all its slots."""
+    known = stages(site.kernel)[slab.name]
+    return known.depth * slab_bytes(site.kernel, known)
+
+
+@fact("left_by_ring() -> int", "tile")
+def left_by_ring(site: Any) -> int:
+    """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
+
+    0 where something else is copied or read later, and where TMA copies: it may do so again before anything orders it
+    after what threads store.
+    """
+    loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
+    inside, whole = summary(loops[0].body if len(loops) == 1 else ()), summary(site.tile.body)
+    names = {stage.dst for stage in inside.stages}
+    later = len(inside.stages) < len(whole.stages) or _reads(inside, names) < _reads(whole, names)
+    if later or any(stage.via != "ASYNC" for stage in inside.stages):
+        return 0
+    slabs = stages(site.kernel)
+    return sum(slabs[name].depth * slab_bytes(site.kernel, slabs[name]) for name in names)
+
+
+def _reads(found: Any, names: set[str]) -> int:
+    """How many loads and stores name one of some slabs."""
+    return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
 @fact("placed(record, [expr]) -> [expr]", "tile")
@@ -123,6 +164,7 @@ def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) 
     yield ResultBox(
         Var(param.name), Var(smem), Var(param.dtype), item, rows, columns, _in_pieces(site, store, param.shape, item),
         box.origin, dims[0], param.shape, tuple(sorted({dim for dim in edges if dim is not None})),
+        rows * (columns * item + policy(site.target).bytes_of_store),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from ...ir.facts.footprint import footprints as find_footprints
 from ...ir.facts.footprint import lies_in as find_lies_in
 from ...ir.facts.layout import (
     WORD,
+    all_slab_bytes,
     bound_ranges,
     cell_of,
     copy_shape,
@@ -100,8 +101,7 @@ def item(site: Any, stage: Stage) -> int:
 @fact("smem_left() -> int", TILE)
 def smem_left(site: Any) -> int:
     """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
-    used = sum(stage.depth * slab_bytes(site.kernel, stage) for stage in stages(site.kernel).values())
-    return site.target.smem - used - staging.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
+    return site.target.smem - all_slab_bytes(site.kernel) - staging.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
 @fact("fitting([record], int) -> [record]", TILE)

@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--tile", action="store_true")
     options = parser.parse_args()
     if options.tile:
-        print("```\n" + made("nn 4096³", "h200").ir("tile").strip() + "\n```")
+        print(made("nn 4096³", "h200").ir("tile").strip())
     elif options.static:
         print_static()
     else:

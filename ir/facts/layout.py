@@ -61,6 +61,20 @@ def slab_bytes(kernel: Kernel, stage: Stage) -> int:
     return item_bytes(kernel, stage) * slab_cells(stage)
 
 
+def reused(slab: Stage | Slab) -> bool:
+    """Whether a slab lies where copied ones do."""
+    return isinstance(slab, Slab) and slab.reuse > 0
+
+
+def all_slab_bytes(kernel: Kernel) -> int:
+    """Bytes of all slots of all slabs of a kernel."""
+    slabs = stages(kernel).values()
+    sizes = {slab.dst: slab.depth * slab_bytes(kernel, slab) for slab in slabs}
+    copied = sum(sizes[slab.dst] for slab in slabs if not isinstance(slab, Slab))
+    late = sum(sizes[slab.dst] for slab in slabs if reused(slab))
+    return sum(sizes.values()) - min(copied, late)
+
+
 @memoised
 def tile_of(kernel: Kernel) -> Tile | None:
     """The Tile of a kernel, if it has one."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..expr import Var, free_names
-from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
+from ..facts.layout import cell_of, item_bytes, owners, physical, reused, slab_cells
 from ..loop import Load, Store
 from ..program import Kernel
-from ..tile import Put, Stage
+from ..tile import Put, Slab, Stage
 from .groups import ThreadGroup
 from .rings import RingState, check_held
 from .scalar import ScheduleError, clipped, evaluate, in_bounds
@@ -50,6 +50,7 @@ class BlockMemory:
             slab = self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, self.memory[stmt.src].dtype.type)
         if layout(slab.stage) != layout(stmt):
             raise ScheduleError(f"{stmt.dst}: two layouts for one slab")
+        self.take_over(stmt)
         if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, all wait
             self.enqueue_tma(group)
             return
@@ -84,6 +85,13 @@ class BlockMemory:
         """Shared memory for computed values: the first thread to come makes it."""
         if stmt.dst not in self.slabs:
             self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
+
+    def take_over(self, slab: Stage | Slab) -> None:
+        """What is copied takes the memory of slabs that reuse it, and they take that of what is copied."""
+        for other in self.slabs.values():
+            copied = isinstance(slab, Stage) != isinstance(other.stage, Stage)
+            if copied and (reused(slab) or reused(other.stage)):
+                other.give_way(slab, self.epoch)
 
     def copy(self, stmt: Stage, slab: SlabMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
         if stmt.via == "SYNC":
@@ -204,6 +212,8 @@ class BlockMemory:
     def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
         slab, block, word, thread = self.words(stmt, idx, group, mask)
+        if reused(slab.stage):
+            self.take_over(slab.stage)
         value = np.asarray(evaluate(stmt.val, group.env))
         shape = np.broadcast_shapes(word.shape, value.shape)
         chosen = np.broadcast_to(True if mask is None else mask, shape)

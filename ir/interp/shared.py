@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..facts.layout import slab_cells
-from ..tile import Stage
+from ..tile import Slab, Stage
 from .scalar import ScheduleError
 
 NOBODY, SEVERAL = -1, -2
@@ -58,6 +58,17 @@ class SlabMemory:
         at = np.s_[:, cells.words]
         if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
+
+    def give_way(self, other: Stage | Slab, epoch: int) -> None:
+        """Another slab takes over this memory: nobody may be at it, and it holds nothing any more."""
+        taken = f"{other.dst} takes the memory of {self.stage.dst}"
+        if self.in_flight.any():
+            raise ScheduleError(f"{taken} while a copy into it is in flight: no Wait")
+        if (self.read_epoch == epoch).any() or (self.write_epoch == epoch).any():
+            raise ScheduleError(f"race: {taken}, which others may use: no barrier in between")
+        if other.via == "TMA" and (self.write_epoch >= 0).any():
+            raise ScheduleError(f"{taken}: nothing orders a copy by TMA after what threads wrote there")
+        self.write_epoch[:] = -1
 
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """An asynchronous copy begins; until it has landed the words hold the new values or poison."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..expr import Axis, free_names, is_int, only_sizes
 from ..facts.divisors import divisor
-from ..facts.layout import slab_bytes, stages, thread_count, tile_of
+from ..facts.layout import all_slab_bytes, stages, thread_count, tile_of
 from ..facts.structure import dependencies, replicated_names, summary
 from ..functions import FUNCTIONS
 from ..loop import For, If, Load, Store
@@ -91,11 +91,9 @@ class _TileCheck(Check):
 
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(interval(axis.extent, {})[1] for axis in tile.axes if axis.role == "BLOCK")
-        slabs = stages(self.kernel)
-        smem = sum(stage.depth * slab_bytes(self.kernel, stage) for stage in slabs.values())
         for have, limit, what in (
             (thread_count(tile) + sum(t.threads for t in nodes(tile.body, Team)), limits.threads, "threads"),
-            (smem, limits.smem, "bytes of shared memory"),
+            (all_slab_bytes(self.kernel), limits.smem, "bytes of shared memory"),
             (blocks, limits.blocks, "blocks"),
         ):
             if have > limit:
@@ -125,6 +123,8 @@ class _TileCheck(Check):
             self.collective(stmt)
         if isinstance(stmt, Slab) and (self.divergent or any(axis.extent < 1 for axis in stmt.slab)):
             self.report(stmt, "shared memory under a guard, or of no extent")
+        if isinstance(stmt, Slab) and stmt.reuse and next(nodes(self.tile.body, Team), None) is not None:
+            self.report(stmt, "`reuse` beside a Team: it copies ahead, so the ring is never free")
         if isinstance(stmt, If | For) and self.diverges(stmt):
             outer, self.divergent = self.divergent, True
             super().statement(stmt, scope)

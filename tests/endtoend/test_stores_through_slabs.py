@@ -108,12 +108,6 @@ def test_what_gains_nothing_stays(name: str) -> None:
     assert not slabs(made(f, *drawn(BF16, *shapes)))
 
 
-def test_a_slab_that_would_cost_a_block_of_the_multiprocessor_is_not_made() -> None:
-    inputs = tuple(torch.empty(4096, 4096, dtype=BF16) for _ in "xy")
-    assert slabs(made(torch.matmul, *inputs, device="a100"))
-    assert not slabs(made(torch.matmul, *inputs, device="rtx5090"))
-
-
 BARRIER = "  block_sync();\n"
 FAULTS = {
     "no barrier": (BARRIER, "", "lds128|sts32"),
