@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
@@ -190,7 +191,8 @@ class GraphPart:
             if len(self.compiled) == MOST_SIGNATURES:
                 del self.compiled[next(iter(self.compiled))]  # the oldest
             self._tell_of_numbers(args)
-            made = self._compile(args, lengths)
+            with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
+                made = self._compile(args, lengths)
             signature, _ = self._signature(args)  # a compile may narrow a range
             self.compiled[signature] = made
         return self.compiled[signature](*args)

@@ -195,7 +195,7 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     What the table of decompositions does not name (rms_norm, linear, sdpa) stays as it is.
     """
     changes = [node for node in _nodes(program) if _mutable(node)]
-    formulas = table() if decomposed(node.target for node in _nodes(program)) else {}
+    formulas = table() if changes or decomposed(node.target for node in _nodes(program)) else {}
     if not changes and not formulas:
         return program
     try:

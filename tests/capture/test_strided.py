@@ -36,3 +36,22 @@ def test_all_elements_in_order_are_a_view() -> None:
     x = torch.randn(2, 3)
     seen = [node.target for node in make_fx(lambda x: joint._as_strided(x, (6,), (1,)))(x).graph.nodes]
     assert torch.ops.aten.view.default in seen and torch.ops.aten.as_strided.default not in seen
+
+
+def diagonal_filled(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).fill_diagonal_(1.5, wrap=True)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (9, 3), (3, 3, 3), (1, 1)])
+def test_what_torch_writes_by_strides_in_place(shape: tuple[int, ...]) -> None:
+    """The op that writes by strides is only there once the program is without changes in place."""
+    x = torch.randn(shape)
+    assert torch.equal(dplc.compile(diagonal_filled, (x,))(x), diagonal_filled(x))
+
+
+@pytest.mark.filterwarnings("error::dplc.engine.torch_backend.EagerWarning")
+def test_a_first_call_is_compiled_unseen_by_the_modes_of_torch() -> None:
+    """AOTAutograd looks on at first calls by a mode, under which torch.export decomposes nothing."""
+    x = torch.randn(4, 6)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(diagonal_filled, backend="dplc")(x), diagonal_filled(x))
