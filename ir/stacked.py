@@ -53,8 +53,8 @@ def _step(term: Any, before: Term) -> Step | None:
 def _factor(term: Any, before: Term) -> Term | None:
     """By what the value before is multiplied."""
     term = _opened(term)
-    while term.__class__ is Elementwise and term.fn == "multiply" and _is_one(term.args[1]):
-        term = _opened(term.args[0])  # `alpha` of torch's sums
+    while term.__class__ is Elementwise and term.fn == "multiply" and any(map(_is_one, term.args)):
+        term = _opened(term.args[1] if _is_one(term.args[0]) else term.args[0])  # `alpha` of torch's sums
     if term.__class__ is Elementwise and term.fn == "multiply" and before in term.args:
         return term.args[1] if term.args[0] is before else term.args[0]  # type: ignore[no-any-return]
     return None
