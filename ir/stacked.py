@@ -21,20 +21,20 @@ Terms = tuple[Term, ...]  # what stands at each place of the axis
 Other = Callable[[Terms], Term | None]  # what is made of terms that are the steps of a recurrence
 
 
-class Step(NamedTuple):
+class RecurrenceStep(NamedTuple):
     """A value that is made of the one before it: factor * before + summand."""
 
     factor: Term
     summand: Term
 
 
-def steps(terms: Terms) -> tuple[Step, ...]:
+def steps(terms: Terms) -> tuple[RecurrenceStep, ...]:
     """How each term but the first is made of the one before it; nothing where one of them is not."""
     found = tuple(_step(term, before) for before, term in itertools.pairwise(terms))
     return () if None in found else found  # type: ignore[return-value]
 
 
-def _step(term: Any, before: Term) -> Step | None:
+def _step(term: Any, before: Term) -> RecurrenceStep | None:
     term = _opened(term)
     if term.__class__ is not Elementwise:
         return None
@@ -42,12 +42,12 @@ def _step(term: Any, before: Term) -> Step | None:
     if term.fn == "add":
         for part, summand in (term.args, term.args[::-1]):
             if part is before:
-                return Step(compose.const(1.0, kind), summand)
+                return RecurrenceStep(compose.const(1.0, kind), summand)
             factor = _factor(part, before)
             if factor is not None:
-                return Step(factor, summand)
+                return RecurrenceStep(factor, summand)
     factor = _factor(term, before)
-    return None if factor is None else Step(factor, compose.const(0.0, kind))
+    return None if factor is None else RecurrenceStep(factor, compose.const(0.0, kind))
 
 
 def _factor(term: Any, before: Term) -> Term | None:
@@ -186,7 +186,8 @@ def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
 def _opened(term: Any) -> Term:
     """A computed value that is read elsewhere as one whose operands are."""
     while term.__class__ is Remap and term.x.__class__ in (Elementwise, Reduce, Case):
-        inner, places = term.x, dict(term.map)
+        inner: Any = term.x
+        places = dict(term.map)
         if inner.__class__ is Elementwise:
             term = Elementwise(inner.fn, tuple(compose.remap(x, places) for x in inner.args))
         elif inner.__class__ is Case:
@@ -195,7 +196,7 @@ def _opened(term: Any) -> Term:
                 term = compose.remap(inner.a if condition else inner.b, places)
             else:
                 term = Case(condition, compose.remap(inner.a, places), compose.remap(inner.b, places))
-        elif {axis for e in places.values() for axis in index_axes(e)}.isdisjoint(inner.over):
+        elif inner.__class__ is Reduce and {a for e in places.values() for a in index_axes(e)}.isdisjoint(inner.over):
             term = Reduce(inner.fn, inner.over, compose.remap(inner.x, places))
         else:
             return term  # type: ignore[no-any-return]

@@ -125,7 +125,7 @@ class _ScanWork(RegisterSteps):
     def along_threads(self, axis: str) -> None:
         """Each thread takes over what the threads before it have in all."""
         split = split_axis(self.low, axis)
-        total = self.all_named("all", self.totals({}), self.rest)
+        total: Parts = self.all_named("all", self.totals({}), self.rest)
         before = self.all_named("before", self.start, self.rest)
         self.lanes(split, axis, total, before)
         if split.parts > 1:

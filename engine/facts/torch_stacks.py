@@ -14,7 +14,7 @@ from ..rewrite.torch_rules.values import View
 from .torch_shapes import torch_fact
 
 
-class Recurrence(NamedTuple):
+class RecurrenceParts(NamedTuple):
     """What each tensor but the first is made of: the one before it times a factor, plus a summand."""
 
     factors: tuple[View, ...]
@@ -30,12 +30,12 @@ def alike(site: TorchSite, xs: tuple[View, ...]) -> bool:
 
 
 @torch_fact("recurrence([value]) -> record")
-def recurrence(site: TorchSite, xs: tuple[View, ...]) -> Recurrence:
+def recurrence(site: TorchSite, xs: tuple[View, ...]) -> RecurrenceParts:
     """`.factors` and `.summands`: how each tensor but the first is made of the one before. Empty where one is not."""
     found = steps(_along_the_first(xs))
     views = tuple(zip(xs[1:], found, strict=False))
     factors = tuple(_part(view, step.factor) for view, step in views)
-    return Recurrence(factors, tuple(_part(view, step.summand) for view, step in views))
+    return RecurrenceParts(factors, tuple(_part(view, step.summand) for view, step in views))
 
 
 @torch_fact("turned_round([value]) -> [value]")

@@ -146,7 +146,7 @@ def places_of_fold(term: Any) -> Axis | None:
 
 def _bound(x: Any, over: tuple[Axis, ...]) -> Axis | None:
     chosen = x.__class__ is Elementwise and x.fn == "where" and x.args[0].__class__ is Index
-    e = x.args[0].expr if chosen else None
+    e: Any = x.args[0].expr if chosen else None
     bound = e.__class__ is Binary and e.op == "<=" and (e.a,) == over and e.b.__class__ is Axis
     return e.b if bound and e.b not in axes(x.args[1]) else None
 

@@ -144,7 +144,7 @@ class TorchSite:
         lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
         kind, shape = dtype(terms[0]), tuple(lane.extent for lane in lanes)
         views = tuple(View(self.result.name, kind, shape, term, lanes) for term in terms)
-        fields = {"tensors": views, "dim": 0}
+        fields: dict[str | int, Any] = {"tensors": views, "dim": 0}
         types = (TensorType(kind, (len(views), *shape)),)
         made = self.lowering.made(self.call, self.result.name, "Stack", fields, types)
         assert made.term is not None
