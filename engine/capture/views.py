@@ -28,7 +28,15 @@ def is_view(node: Any) -> bool:
 
 def storages(node: Any) -> set[int]:
     """The identities of the memory of a node's tensors."""
-    return {x.untyped_storage()._cdata for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor)}
+    tensors = (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor))
+    return {_unwrapped(x).untyped_storage()._cdata for x in tensors}
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What lies below the wrappers that torch.func puts around a tensor inside of `vmap`: they have no memory."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def apart(

@@ -15,6 +15,8 @@ from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, linear
 from ...ir.facts.structure import Variations, dependencies, summary
 from ...ir.loop import Accumulate, Let, Load, Merge, Store
+from ...ir.monoids import monoid
+from ...ir.node import nodes
 from ...ir.program import Kernel
 from .accesses import SECTOR
 from .work import COSTS
@@ -99,9 +101,11 @@ def _running(lets: tuple[Let, ...], extents: dict[str, Any]) -> dict[str, Any]:
 
 def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target) -> float:
     """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key."""
-    if isinstance(stmt, Accumulate):
-        return float(times(stmt.val)) / running.get(getattr(stmt.val, "name", ""), 1)  # type: ignore[no-any-return]
-    return float(times(*stmt.vals) + times(stmt.vals[0]) * _cost("exp", target))
+    folded = (stmt.val,) if isinstance(stmt, Accumulate) else stmt.vals
+    places = max(running.get(getattr(value, "name", ""), 1) for value in folded)
+    keyed = isinstance(stmt, Merge) and any(call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call))
+    key = times(folded[0]) * _cost("exp", target) if keyed else 0
+    return float(times(*folded) + key) / places
 
 
 def _cost(fn: str, target: Target) -> float:

@@ -111,6 +111,10 @@ def attention(queries: str, keys: str = "", causal: bool = False) -> str:
 
 CAUSAL = attention("1, 32, 1024, 64", causal=True)
 ONE_QUERY = attention("1, 32, 1, 128", "1, 32, 4096, 128")
+STEPS = """\
+a,b,c=torch.rand(1,1536,32,16),torch.randn(1,1536,32,16),torch.randn(1,32,16); h=torch.zeros(1,1536,16); o=[]
+for t in range(32): h=a[:,:,t]*h+b[:,:,t]; o.append((h@c[:,t,:].unsqueeze(-1))[:,:,0])
+torch.stack(o,-1)"""
 CUMSUM, CUMSUM_OF_ROWS = "torch.cumsum(torch.randn(1000000), 0)", "torch.cumsum(torch.randn(64, 4096), 1)"
 GROUPED_QUERY = (
     "F.scaled_dot_product_attention(torch.randn(1,32,1,128),torch.randn(1,8,4096,128),torch.randn(1,8,4096,128),"
@@ -188,6 +192,7 @@ KNOWN: dict[str, Callable[[], str]] = {
     "one_query_us": lambda: f"{microseconds(ONE_QUERY):.1f}",
     "grouped_query_us": lambda: f"{microseconds(GROUPED_QUERY):.1f}",
     "cross_entropy_halves_us": lambda: f"{microseconds(CROSS_ENTROPY_HALVES):.0f}",
+    "steps_us": lambda: f"{microseconds(STEPS):.1f}",
     "cumsum_us": lambda: f"{microseconds(CUMSUM):.1f}",
     "cumsum_of_rows_us": lambda: f"{microseconds(CUMSUM_OF_ROWS):.1f}",
     "cross_entropy_us": lambda: f"{microseconds(CROSS_ENTROPY):.0f}",

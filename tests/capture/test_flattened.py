@@ -1,0 +1,70 @@
+"""`vmap` and associative scans under torch.compile: what dynamo leaves of them is traced to operations on tensors."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
+
+from dplc.engine.capture.flattened import flattened
+from dplc.engine.torch_backend import backend
+
+Tensor = torch.Tensor
+
+
+def step(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Of a linear recurrence, as Mamba of transformers has it."""
+    return left[0] * right[0], right[0] * left[1] + right[1]
+
+
+def of_recurrence(a: Tensor, b: Tensor) -> Tensor:
+    found: Tensor = associative_scan(step, (a, b), dim=1, combine_mode="generic")[1]
+    return found * 2
+
+
+def mapped(a: Tensor, b: Tensor) -> Tensor:
+    return torch.vmap(lambda x, y: torch.softmax(x @ y.transpose(0, 1), -1))(a, b)
+
+
+def mapped_twice(a: Tensor, b: Tensor) -> Tensor:
+    inner = torch.vmap(lambda x, y: (x * y).sum() + x.max(), in_dims=(0, 0))
+    return torch.vmap(inner, in_dims=(1, 1), out_dims=1)(a, b)
+
+
+@pytest.mark.parametrize("program", [of_recurrence, mapped, mapped_twice])
+def test_they_compile_whole(program: Any) -> None:
+    a, b = torch.rand(2, 4, 3), torch.randn(2, 4, 3)
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", category=UserWarning)
+        found = torch.compile(program, backend="dplc")(a, b)
+    wanted = program(a.double(), b.double())
+    assert found.shape == wanted.shape
+    assert float((found - wanted).abs().max()) <= 1e-5
+
+
+def scan_on_a_gpu() -> torch.fx.GraphModule:
+    """What dynamo makes of a scan whose tensors are on a GPU: one node, which has the graph of the step."""
+    root = torch.nn.Module()
+    root.step = torch.fx.symbolic_trace(lambda al, bl, ar, br: step((al, bl), (ar, br)))
+    graph = torch.fx.Graph()
+    tensors = [graph.placeholder(name) for name in ("a", "b")]
+    scanned = graph.call_function(associative_scan_op, (graph.get_attr("step"), tensors, ()))
+    graph.output((graph.call_function(operator.getitem, (scanned, 1)),))
+    return torch.fx.GraphModule(root, graph)
+
+
+def test_a_scan_is_the_loop_that_it_stands_for() -> None:
+    a, b = torch.rand(12, 5), torch.randn(12, 5)
+    (found,) = backend(scan_on_a_gpu(), [a, b])(a, b)
+    wanted = associative_scan(step, (a.double(), b.double()), dim=0, combine_mode="generic")[1]
+    assert float((found - wanted).abs().max()) <= 1e-5
+
+
+def test_other_graphs_stay_as_they_are() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: x + 1)
+    assert flattened(graph, [torch.zeros(3)]) is graph
