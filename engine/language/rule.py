@@ -209,8 +209,14 @@ class RuleSet:
         """The set less some rules; itself if there are none."""
         if not names & self.rules.keys():
             return self
-        kept = (dataclasses.replace(f, rules=tuple(r for r in f.rules if r.name not in names)) for f in self.files)
-        out = RuleSet(kept)
+        out = RuleSet(
+            dataclasses.replace(
+                file,
+                rules=tuple(rule for rule in file.rules if rule.name not in names),
+                without=tuple(line for line in file.without if line.name not in names),  # that is done
+            )
+            for file in self.files
+        )
         out.digest = hashlib.blake2b(f"{self.digest} without {sorted(names)}".encode(), digest_size=16).hexdigest()
         return out
 
