@@ -301,16 +301,19 @@ class PlanRunner:
 
     def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
         try:
-            if step.pays:
-                with at_the_hints():
-                    env[step.name] = self.ask(step.value, env, step.place)
-            else:
-                env[step.name] = self.ask(step.value, env, step.place)
+            env[step.name] = self.computed(step, env)
         except Undecided as undecided:
             if evidence is not None:
                 evidence.undecided(self.rule, step.place.span, step.name, undecided.condition)
             return False
         return True
+
+    def computed(self, step: Any, env: Environment) -> Any:
+        """The value of a let. What tells only whether a rule pays is asked at the hints of sizes."""
+        if not step.pays:
+            return self.ask(step.value, env, step.place)
+        with at_the_hints():
+            return self.ask(step.value, env, step.place)
 
     def ask(self, closure: Closure, env: Environment, place: Any) -> Any:
         try:
@@ -379,4 +382,4 @@ class PlanRunner:
         """Compute what only the template reads, or all that is left."""
         for let in self.plan.left if all_ else self.plan.late:
             if let.name not in env:
-                env[let.name] = self.ask(let.value, env, let.place)
+                env[let.name] = self.computed(let, env)
