@@ -35,7 +35,7 @@ def _has_structure(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and (node.target is associative_scan_op or made_by_vmap)
 
 
-class _Loops(torch.fx.Interpreter):
+class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs a graph; a scan one step after the other."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

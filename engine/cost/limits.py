@@ -105,7 +105,7 @@ def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, targe
     places = max(running.get(getattr(value, "name", ""), 1) for value in folded)
     keyed = isinstance(stmt, Merge) and any(call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call))
     key = times(folded[0]) * _cost("exp", target) if keyed else 0
-    return float(times(*folded) + key) / places
+    return float(times(*folded) + key) / float(places)
 
 
 def _cost(fn: str, target: Target) -> float:
