@@ -54,6 +54,15 @@ def averaged(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack(steps, 1)
 
 
+def summed(a: Tensor, b: Tensor) -> Tensor:
+    """A running sum: no factor at all."""
+    h, steps = a[:, 0], []
+    for t in range(a.shape[1]):
+        h = h + b[:, t]
+        steps.append(h)
+    return torch.stack(steps, 1)
+
+
 def shown_before(a: Tensor, b: Tensor) -> Tensor:
     """A step shows what stands before it."""
     h, steps = b[:, 0], []
@@ -83,7 +92,7 @@ def state_space(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack(steps, -1)
 
 
-LOOPS = [recurrence, joined, backwards, averaged, shown_before, coupled, state_space]
+LOOPS = [recurrence, joined, backwards, averaged, summed, shown_before, coupled, state_space]
 
 
 @pytest.mark.parametrize("program", LOOPS)
