@@ -101,6 +101,8 @@ def _ordered_names(e: Expr) -> list[str]:
 def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
     """Replace the affine form (`i*F + r`) by image inside every linear expression: `c*(i*F + r)` becomes `c*image`."""
     terms, constant = linear(form)
+    if not terms:
+        raise ValueError("what a substitution replaces is computed from no variable here")
     first = next(iter(terms))
     names = names_in(first)
 

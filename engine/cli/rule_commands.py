@@ -9,6 +9,7 @@ from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.text.words import words_in
 from ..kernels import graph_examples as term_examples
 from ..language.check import check, errors, load_facts, warnings
+from ..language.findings import Finding
 from ..language.format import format_fact, format_number, format_rule
 from ..language.numbers import PolicyNumber, format_value
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
@@ -132,7 +133,9 @@ def test_rules(paths: list[Path]) -> None:
     for told in (*doubtful, *wrong):  # errors last: they stand right above the prompt
         print_note(told.render())
     chosen = [rule for rule in rules.rules.values() if not sources or rule.span.source.name in sources]
-    count, failures = run_examples(Engine(rules, check=True), chosen)
+    broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
+    sound = [rule for rule in chosen if (rule.family or rule.name) not in broken]
+    count, failures = run_examples(Engine(rules, check=True), sound)
     for failure in failures:
         print_note(failure.render())
     failed = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"

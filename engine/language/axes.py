@@ -78,3 +78,15 @@ def _bracket(items: tuple[s.Syntax, ...], made: dict[str, Axes]) -> Axes:
         elif isinstance(base, s.Subscript):
             found |= _bracket(base.items, made)
     return found
+
+
+def whole_axes(subject: CheckedRule) -> Iterator[Finding]:
+    """`Tile(outer.., i):` where i is the name of an axis: a Tile that is made says extents and roles."""
+    for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
+        if want.kind != "axis":
+            continue
+        have = subject.sort_at(node.base if isinstance(node, s.Run) else node, scope)
+        if have.kind not in ("axis", "any", "value"):
+            shown = node.text if isinstance(node, s.NameOf) else "i"
+            hint = f"write `{shown}:M=THREAD`: its name, its extent and its role"
+            yield subject.finding(f"{what} are axes, and this is {have}", node.span, (), hint)

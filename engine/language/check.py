@@ -12,10 +12,13 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
+from ...ir.text import syntax as s
 from ...ir.text.words import words_in
 from . import axes, clauses, growth, overlap, scope, vocabulary
+from .facts import facts_of
 from .findings import ERROR, WARNING, Finding
 from .rule import Rule, RuleSet, built_in_files
+from .sorts import TARGET, Inference, sort_of
 from .subject import CheckedRule
 
 Check = Callable[[CheckedRule], Iterator[Finding]]
@@ -30,8 +33,10 @@ CHECKS: tuple[Check, ...] = (
     vocabulary.parameter_sorts,
     vocabulary.torch_forms,
     vocabulary.torch_ignored,
+    scope.words_of_the_language,
     scope.unbound,
     scope.wildcards,
+    scope.substitutions,
     scope.root_defined,
     scope.unreached,
     scope.unused_variables,
@@ -44,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     scope.bare_tensors,
     scope.made_in_order,
     axes.dangling_axes,
+    axes.whole_axes,
     clauses.sort_clashes,
     clauses.unique_reasons,
     clauses.defaults_in_domains,
@@ -82,7 +88,7 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     found: dict[object, Finding] = {}
     for check in CHECKS:
         for finding in check(subject):
-            finding.check = check.__name__
+            finding.check, finding.rule = check.__name__, rule.family or rule.name
             found.setdefault(
                 (finding.span, finding.severity), finding
             )  # one place, one problem: the first says it best
@@ -99,12 +105,28 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
     found: dict[object, DplcError] = {}
     for number in unread_numbers(rules, wanted):
         found[number.span] = number
+    for kind in kinds_of_facts(rules, wanted):
+        found.setdefault(kind.span, kind)
     for rule in rules.rules.values():
         if wanted is None or rule.span.source.name in wanted:
             for finding in check_rule(rule, rules):
                 key = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
                 found.setdefault((finding.check, finding.span, key), finding)
     return list(found.values())
+
+
+def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:
+    """Facts of files that give another sort than they say."""
+    found: list[Finding] = []
+    for fact in rules.facts.values():
+        if wanted is None or fact.span.source.name in wanted:
+            scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
+
+            def report(what: str, node: s.Syntax, hint: str | None = None, name: str = fact.name) -> None:
+                found.append(Finding(f"fact `{name}`: {what}", node.span, (), hint))
+
+            Inference(facts_of("tile"), report).want(fact.value, sort_of(fact.result), scope, "what it gives")
+    return iter(found)
 
 
 def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:

@@ -75,7 +75,8 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
     if len(asked.items) != wanted:
         shown = ", ".join(f"{p.name}: {p.sort}" for p in fact.parameters)
         note = f"it is `{fact.name}({shown}) -> {fact.result}`"
-        raise DplcError(f"fact `{fact.name}` takes {wanted} arguments, not {len(asked.items)}", asked.span, (note,))
+        counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
+        raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
     given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}
     made = _given(fact.value, given, frozenset(names_in(asked.items)))
     return dataclasses.replace(made, span=asked.span) if isinstance(made, s.Syntax) else made

@@ -10,7 +10,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
 class Finding(DplcError):
-    """One problem of one rule. check: the name of the check that found it.
+    """One problem of one rule. check: the name of the check that found it; rule: the rule's name, or its family's.
 
     An error stops a file from loading, a warning does not; a note is for those who ask.
     """
@@ -23,9 +23,10 @@ class Finding(DplcError):
         hint: str | None = None,
         severity: str = ERROR,
         check: str = "",
+        rule: str = "",
     ):
         super().__init__(what, span, notes, hint)
-        self.severity, self.check = severity, check
+        self.severity, self.check, self.rule = severity, check, rule
 
     def render(self) -> str:
         text = super().render()

@@ -11,8 +11,8 @@ from ...ir.text import syntax as s
 from ...ir.text.read_statements import statement_classes
 from .dataflow import OTHER_FIELDS, VALUE, targets
 from .findings import WARNING, Finding
-from .positions import is_variable, names, plain, walk
-from .sorts import INDEX, TERM
+from .positions import every, is_variable, names, names_in, plain, walk
+from .sorts import ANY, INDEX, TERM, kind_of_word
 from .subject import CheckedRule
 
 _CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are reported by vocabulary.closed_names
@@ -33,6 +33,32 @@ def unbound(subject: CheckedRule) -> Iterator[Finding]:
             known = [*expression.scope, *subject.rules.numbers]
             hint = did_you_mean(name.text, [other for other in known if other != name.text])
             yield subject.finding(f"unbound variable `{name.text}`", name.span, notes, hint)
+
+
+def words_of_the_language(subject: CheckedRule) -> Iterator[Finding]:
+    """A function, dtype or role where the pattern or the template gives a name: it would not be a variable."""
+    for slot in (*subject.pattern, *subject.template):
+        inner = slot.value.base if isinstance(slot.value, s.Run) else slot.value
+        if (
+            not isinstance(inner, s.NameOf)
+            or slot.sort.kind in _CLOSED
+            or (slot in subject.template and not slot.makes)
+        ):
+            continue
+        kind = kind_of_word(inner.text)
+        if kind not in (None, "a constant", "the machine") and not (kind == "a dtype" and slot.sort == ANY):
+            note = f"wherever a rule says `{inner.text}`, it means the {str(kind).split()[-1]}"
+            hint = f"choose another name, as `{inner.text}_`"
+            yield subject.finding(f"`{inner.text}` is {kind}, and no variable", inner.span, (note,), hint)
+
+
+def substitutions(subject: CheckedRule) -> Iterator[Finding]:
+    """`body[4 := e]`: what a substitution replaces is computed from variables."""
+    for expression in subject.expressions:
+        for node in every(expression.node, s.Substitution):
+            if not names_in(node.left):
+                what = "a substitution replaces a variable, or a sum that is computed from variables"
+                yield subject.finding(what, node.left.span, (), "write `body[i := e]..`, or `body[i*F + r := e]..`")
 
 
 def wildcards(subject: CheckedRule) -> Iterator[Finding]:

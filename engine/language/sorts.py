@@ -145,6 +145,20 @@ def constant_sort(name: str) -> Sort | None:
     return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
 
 
+_WORDS = {
+    "role": "a role", "via": "a transport", "fn": "a function",
+    "monoid": "a monoid", "atom": "an atom", "dtype": "a dtype",
+}  # fmt: skip
+
+
+def kind_of_word(name: str) -> str | None:
+    """What a name is that the language has (`a function`), None for one that a variable may have."""
+    if name in CONSTANTS or name == "target":
+        return "a constant" if name in CONSTANTS else "the machine"
+    kinds = reversed(CLOSED.items())  # dtypes first: they are functions, too, that cast
+    return next((_WORDS[CLOSED_SORTS[kind]] for kind, words in kinds if name in words), None)
+
+
 def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
     """`f32` is a function, a cast, and beside a dtype the dtype of that name."""
     return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES

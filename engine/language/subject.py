@@ -135,6 +135,10 @@ class CheckedRule:
     def _add(self, node: s.Syntax, want: Sort, what: str, scope: Scope) -> None:
         self.expressions.append(Expression(node, want, what, dict(scope)))
 
+    def sort_at(self, node: s.Syntax, scope: Scope) -> Sort:
+        """The sort of an expression, without a word about what clashes inside it."""
+        return self._quiet.sort(node, scope)
+
     @functools.cached_property
     def _quiet(self) -> Inference:
         return Inference(self.facts, lambda *report: None)

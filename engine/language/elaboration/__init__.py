@@ -16,6 +16,7 @@ from ....ir.text import equations as eq
 from ....ir.text import syntax as s
 from ....ir.text.words import words_in
 from ..positions import walk
+from .binders import refuse_words
 from .folds import without_folds
 from .forms import Forms
 from .groups import GuardGroups
@@ -30,6 +31,8 @@ LEVELS = ("module", "loop", "tile")
 def elaborated(declarations: Iterable[s.Syntax]) -> tuple[s.Syntax, ...]:
     """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
     written = tuple(declarations)
+    for one in written:
+        refuse_words(one)
     groups = GuardGroups(one for one in written if isinstance(one, eq.GuardGroup))
     forms = Forms(one for one in written if isinstance(one, eq.StatementForm))
     kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.StatementForm))

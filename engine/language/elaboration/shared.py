@@ -41,7 +41,9 @@ class Shared(Generic[T]):
             raise DplcError(f"this file declares no `{self.word} {call.fn}`", call.span, (), hint)
         wanted = [name.text for name in names(found.parameters)]
         if len(call.items) != len(wanted):
-            takes = f"{len(wanted)} arguments, {', '.join(wanted)}" if wanted else "no arguments"
+            takes = (
+                f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}" if wanted else "no arguments"
+            )
             what = f"`{self.word} {found.name}` takes {takes}; here are {len(call.items)}"
             raise DplcError(what, call.span)
         self.used.add(found.name)

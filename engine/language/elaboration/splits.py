@@ -212,6 +212,7 @@ class Splits:
                 raise DplcError(what, part.span)
             if part.role is not None and part.role not in ROLES:
                 raise DplcError(f"`{part.role}` is not a role", part.span, (), did_you_mean(part.role, ROLES))
+            _counts(part)
             yield Digit(part.name, part.span, part.size, part.role)
 
     def _shared(self, digit: Digit, part: eq.SplitPart) -> Digit:
@@ -238,6 +239,15 @@ class Splits:
             self._whole(name, join, None)
         self.digits[part.name], self.homes[id(digit)] = digit, join
         self.all.append(join)
+
+
+def _counts(part: eq.SplitPart) -> None:
+    """Raises DplcError for a size that is no number of values, where it is written out."""
+    size = part.size
+    written = size.value if isinstance(size, s.Number) else None
+    if isinstance(size, s.Text | s.Group | s.Prefix) or (written is not None and (written < 1 or written % 1)):
+        what = f"the part `{part.name}` has {expression(size)} values"
+        raise DplcError(what, size.span, (), "its size is a whole number of 1 or more")
 
 
 def steps(clause: s.Syntax) -> Iterator[s.Syntax]:

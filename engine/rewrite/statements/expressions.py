@@ -9,6 +9,7 @@ from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Node, replace
 from ....ir.substitute import substitute, substitute_affine
+from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import value_classes
 from ...language import core as s
 from ...language.evaluate import Expressions
@@ -23,6 +24,10 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
     """A value of the rule language as the value of a field: names become text, a lone item of a list a list."""
     if many:
         listed = value if value.__class__ is tuple else (value,)
+        if sort == "Axis":
+            for item in listed:
+                if item.__class__ is not e.Axis:
+                    raise TypeError(f"`{print_value(item)}` stands where an axis does, and is none")
         return tuple([coerce(sort, False, item) for item in listed]) if sort in NAMES else listed
     if sort in NAMES and value.__class__ is e.Var:
         return value.name
