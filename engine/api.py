@@ -29,13 +29,13 @@ from .language.rule import RuleSet
 from .rewrite.pinned import Settings, tell_unheard
 from .rewrite.torch_rules.bounds import check_places
 from .rewrite.trace import Trace
-from .rows import Rows, settled
 from .ruleset import Toolchain, check_setting, exactly, toolchain
 from .run.calls import BoundCall, Calls
 from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
 from .run.placing import Placing, devices_of, gpu_of
+from .run.rows import Rows, settled
 from .schedule.recorded import StoredSchedules, stored_schedules
 from .schedule.tail import predictions
 

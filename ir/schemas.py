@@ -19,6 +19,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .dtypes import DTYPES as COMPUTED
 from .expr import Var, only_sizes
 from .node import REQUIRED, Node, Value
 from .torch import TorchOp
@@ -27,11 +28,8 @@ TABLE = Path(__file__).with_name("aten.json")
 
 # The dtypes that a Torch IR program can name, and what torch calls them.
 DTYPES = {
-    "b8": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
-    "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-    "c32": "complex32", "c64": "complex64", "c128": "complex128",
+    **{name: dtype.torch for name, dtype in COMPUTED.items()},
+    "u16": "uint16", "u32": "uint32", "u64": "uint64", "c32": "complex32", "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
 
 # Complex dtypes that programs may compute with, and the dtype of their real and imaginary parts.

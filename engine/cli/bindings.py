@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from ...ir.diagnostic import UsageError, did_you_mean
 from ...ir.expr import Size
-from ..binding import at_binding
 from ..capture.capture import Capture
 from ..compiler import Compilation
+from ..run.binding import at_binding
 from .show import print_remark
 
 MOST_RUNS = 1000

@@ -12,11 +12,11 @@ from ...ir.diagnostic import DplcError
 from ..bench.bench import BenchSteps
 from ..bench.measuring import CudaClock, can_measure
 from ..bench.records import CaseRecord
-from ..binding import at_binding
 from ..models import artefact, benching, measuring, weights
 from ..models.benching import BenchedModel
 from ..models.sources import is_model
 from ..models.weights import Tell
+from ..run.binding import at_binding
 from .bench_command import Shown, complain, show_bench
 from .bindings import alone, bindings, told
 from .compiling import tools_for

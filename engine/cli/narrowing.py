@@ -12,7 +12,7 @@ from ...ir.expr import Size
 from ...ir.sizes import hints, sizes_in
 from ..capture.capture import Capture
 from ..capture.sizes import Dim, range_of
-from ..rows import Row, narrowed
+from ..run.rows import Row, narrowed
 from .compiling import captured_text
 from .options import Options
 from .show import print_remark

@@ -21,8 +21,8 @@ from ..models.capturing import capture_results
 from ..models.inputs import drawn
 from ..models.module import build
 from ..models.sources import find, is_model
-from ..rows import narrowed
 from ..ruleset import Toolchain
+from ..run.rows import narrowed
 from ..store.store import default_path, open_store
 from ..tune.choosing import ChosenWay, choose
 from ..tune.job import Job, JobOutcome

@@ -41,7 +41,7 @@ from ...ir.text.read import read_program
 from ...ir.torch import TorchGraph
 from ...version import __version__
 from ..compiler import STAGES, Buffers
-from ..dispatch import Dispatch
+from ..run.dispatch import Dispatch
 from .compiling import CompiledModel, Figures
 from .kernel_texts import kernels_of, read_text
 from .manifest import MANIFEST, Manifest, check_file, read_file, read_manifest, seal

@@ -24,8 +24,8 @@ from ..compiler import Compilation, Explore, Stopwatch, compile_captured
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
-from ..rows import Row, Rows, settled
 from ..ruleset import Toolchain
+from ..run.rows import Row, Rows, settled
 from ..schedule.recorded import StoredSchedules
 from .capturing import CapturedModel, capture_results
 from .inputs import TOKENS

@@ -17,8 +17,8 @@ from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.sizes import Dim
 from ..compiler import Compilation
-from ..rows import octaves
 from ..run.aliasing import refusal, with_aliases
+from ..run.rows import octaves
 from .caching import CacheTensor, cache_of, capture_piece, capture_prompt, capture_token, check_attention
 from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call, with_rows
 from .inputs import called

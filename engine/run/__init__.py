@@ -1,1 +1,1 @@
-"""What happens to arrays: inputs, weights, places, and whether the results are right."""
+"""What happens to arrays: inputs, weights, places, which compile serves a length, and whether the results are right."""

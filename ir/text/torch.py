@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostic import DplcError, did_you_mean
+from ..dtypes import DTYPES as COMPUTED
 from ..expr import Var
 from ..program import TensorType
 from ..schemas import DTYPES, PARTS, Overload, accepts, names, overloads, resolve
@@ -112,11 +113,11 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
 def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> None:
     for _, value in op.args:
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Var) and item.name not in known and item.name not in _DTYPES:
+            if isinstance(item, Var) and item.name not in known and item.name not in _NAMED:
                 raise DplcError(f"`{item.name}` is not defined above", stmt.span, (), did_you_mean(item.name, known))
 
 
-_DTYPES = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8", *PARTS)
+_NAMED = frozenset((*COMPUTED, *PARTS))  # dtypes that an op may name
 
 
 def _read_op(stmt: s.Syntax) -> TorchOp:

@@ -124,6 +124,11 @@ def test_who_reads_rules_reads_their_core() -> None:
     assert not wrong, f"these read the parser's tree, not the core: {wrong}"
 
 
+def test_the_root_of_the_engine_is_its_doors() -> None:
+    found = {path.name for path in (ROOT / "engine").glob("*.py")}
+    assert found == {"__init__.py", "compiler.py", "api.py", "torch_backend.py", "ruleset.py"}, "give it a folder"
+
+
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
     """The strongly connected components of more than one member (Tarjan, 1972)."""
     number: dict[str, int] = {}

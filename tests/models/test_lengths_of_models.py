@@ -11,7 +11,6 @@ from tiny_models import source
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.binding import at_binding
 from dplc.engine.capture.sizes import Dim
 from dplc.engine.cli.model_commands import extent
 from dplc.engine.models.benching import of_compiled
@@ -19,6 +18,7 @@ from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_mod
 from dplc.engine.models.module import build
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
+from dplc.engine.run.binding import at_binding
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 

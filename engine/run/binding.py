@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..ir.program import TensorType
-from ..ir.substitute import with_sizes
-from .capture.capture import Capture
-from .compiler import Compilation
-from .kernels.kernels import Plan
+from ...ir.program import TensorType
+from ...ir.substitute import with_sizes
+from ..capture.capture import Capture
+from ..compiler import Compilation
+from ..kernels.kernels import Plan
 
 
 def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | None = None) -> Compilation:

@@ -13,23 +13,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..codegen.target import Target
-from ..ir.diagnostic import UsageError, did_you_mean
-from ..ir.dtypes import DTYPES
-from ..ir.expr import Size, multiple_of
-from ..ir.node import nodes
-from ..ir.program import Param
-from ..ir.sizes import at_hint
-from ..ir.substitute import with_sizes
-from .capture.capture import Capture
-from .capture.sizes import Dim
-from .compiler import Compilation
-from .cost.instruction_counts import instruction_counts
+from ...codegen.target import Target
+from ...ir.diagnostic import UsageError, did_you_mean
+from ...ir.dtypes import DTYPES
+from ...ir.expr import Size, multiple_of
+from ...ir.node import nodes
+from ...ir.program import Param
+from ...ir.sizes import at_hint
+from ...ir.substitute import with_sizes
+from ..capture.capture import Capture
+from ..capture.sizes import Dim
+from ..compiler import Compilation
+from ..cost.instruction_counts import instruction_counts
+from ..language.policy import policy
+from ..ruleset import Toolchain
+from ..schedule.recorded import StoredSchedules
+from ..schedule.tuned_ranges import tuned_ranges
 from .dispatch import Dispatch
-from .language.policy import policy
-from .ruleset import Toolchain
-from .schedule.recorded import StoredSchedules
-from .schedule.tuned_ranges import tuned_ranges
 
 LOG = logging.getLogger("dplc")
 
