@@ -35,7 +35,6 @@ MISTAKES = {
     "pick": (clause("pick exp in [1, 2]", "where exp < M"), "5:6", f"`exp` {LESS}"),
     "a role": (clause("let REG = 2", "where REG < M"), "5:5", "`REG` is a role, and no variable"),
     "a dtype": (clause("let f32 = 2", "where f32 < M"), "5:5", "`f32` is a dtype, and no variable"),
-    "a cast": (clause("let f64 = 2", "where f64 < M"), "5:5", f"`f64` {LESS}"),
     "a transport": (clause("let TMA = 2", "where TMA < M"), "5:5", "`TMA` is a transport, and no variable"),
     "a constant": (clause("let none = 2", "where none < M"), "5:5", "`none` is a constant, and no variable"),
     "the machine": (clause("let target = 2", "where target < M"), "5:5", "`target` is the machine, and no variable"),

@@ -244,6 +244,8 @@ class Splits:
 def _counts(part: eq.SplitPart) -> None:
     """Raises DplcError for a size that is no number of values, where it is written out."""
     size = part.size
+    if size is None:
+        return
     written = size.value if isinstance(size, s.Number) else None
     if isinstance(size, s.Text | s.Group | s.Prefix) or (written is not None and (written < 1 or written % 1)):
         what = f"the part `{part.name}` has {expression(size)} values"
