@@ -243,7 +243,7 @@ class _Converter:
         if isinstance(given, torch.fx.Node):
             if given in self.values:
                 return self.values[given]
-            if isinstance(given.meta.get("val"), torch.SymInt):
+            if isinstance(given.meta.get("val"), torch.SymInt) and self.symbols.knows(given.meta["val"]):
                 return self.symbols.extent(given.meta["val"])
             if isinstance(given.meta.get("val"), torch.SymFloat):
                 if (number := self.symbols.number(given.meta["val"])) is not None:

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
+from .elements import indexed
 from .guards import restated
 from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
@@ -137,7 +138,7 @@ def export(
             raise more or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         strided = _strided(program)
-        program = _functional(program, root, places, may_change)
+        program = indexed(_functional(program, root, places, may_change))
     asked = tuple(guards.of_several()) if guards is not None else ()
     return Exported(program, _labels(program, root), results, _outputs(program), strided, asked)
 

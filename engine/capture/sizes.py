@@ -136,7 +136,7 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
     for name, given in dynamic.items():
         if name not in examples:
             notes = (f"its inputs are {', '.join(names)}",)
-            hint = did_you_mean(name, list(names))
+            hint = did_you_mean(str(name), list(names))
             raise UsageError(f"dynamic= names `{name}`, which is no input", notes=notes, hint=hint)
         dims[name] = _dimensions(name, given, examples[name].dim())
     found: dict[str, tuple[Dim, Size]] = {}

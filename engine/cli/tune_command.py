@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...ir.diagnostic import UsageError, did_you_mean
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..compiler import Stopwatch, values_of
 from ..explore.explore import HINT
 from ..explore.saturate import available
@@ -32,6 +32,8 @@ from .narrowing import captured_row, tell_lengths
 from .options import Options
 from .output_file import PAGE, write_file
 from .show import bars, print_json, print_note, print_remark, write
+
+CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def tune_expression(options: Options, search: SearchOptions, view: TuneView) -> 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             found = tune_program(fusing, evaluator, search, store, heard)
     _report(options, view, found, log)
+    if why := found.wrong.get(found.way):
+        raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
     return found.run.interrupted
 
 
@@ -126,7 +130,7 @@ def _report(options: Options, view: TuneView, found: Programmed, log: SearchLog)
     else:
         write(_said(found) + "".join(map(_kernel, found.kernels)))
     for way, why in found.wrong.items():
-        print_note(f"defect: {found.space.ways[way]} gave a wrong result and was not kept: {why}; please report it")
+        print_note(f"defect: {found.space.ways[way]} gave a wrong result and was not kept: {why}")
     for outcome in found.kernels:
         for candidate, why in outcome.wrong:
             rules = ", ".join(dict.fromkeys(d.rule for d in candidate.schedule))

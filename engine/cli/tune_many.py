@@ -37,7 +37,7 @@ from .model_commands import shape_of
 from .narrowing import captured_row, row_of, tell_lengths
 from .options import Options
 from .show import bars, print_json, print_note, progress, write
-from .tune_command import check_search, ended_by, searching
+from .tune_command import CHECK, check_search, ended_by, searching
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,14 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
         kernels = [_record(job, one) for job, one in told.values()]
         print_json({"target": machine.name, "kernels": kernels, "programs": [msgspec.to_builtins(c) for c in choices]})
     else:
-        write("".join(f"{choice.name}: {choice.line}\n" for choice in choices))
+        write("".join(f"{choice.name}: {choice.line}\n" for choice in choices if choice.right))
         write(f"{machine.name}: {summary(outcomes)}\n")
     failed = [_named(job) for job, outcome in told.values() if outcome.failed]
     if failed:
         raise DplcError(f"{len(failed)} of {len(jobs)} kernels were not tuned", notes=failed[:10])
+    if wrong := [f"{choice.name}: {choice.wrong[choice.way]}" for choice in choices if not choice.right]:
+        what = f"{len(wrong)} of {len(programs)} programs are wrong in every way of computing them"
+        raise DplcError(what, notes=wrong[:10], hint=CHECK)
     return interrupted
 
 
@@ -149,7 +152,8 @@ def _chosen(
         found = [choose(program, tuned, store) for program in programs]
     for choice in filter(None, found):
         for way, why in choice.wrong.items():
-            print_note(f"defect: {choice.name}, candidate {way} gave a wrong result and was not kept: {why}")
+            label = f"candidate {way}" if way else "what the rules decide"
+            print_note(f"defect: {choice.name}, {label} gave a wrong result and was not kept: {why}")
     return [choice for choice in found if choice is not None]
 
 

@@ -11,6 +11,7 @@ from ...ir.substitute import with_sizes
 from ..capture.capture import Capture
 from ..compiler import Compilation
 from ..kernels.kernels import Plan
+from ..rewrite.torch_rules.bounds import Bound
 
 
 def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | None = None) -> Compilation:
@@ -25,7 +26,12 @@ def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | 
         kernels=with_sizes(made.kernels, sizes),
         cuda_kernels=program.distinct_kernels(),
         program=program,
+        bounds=tuple(replace(bound, **_at(bound, sizes)) for bound in made.bounds),
     )
+
+
+def _at(bound: Bound, sizes: Mapping[str, int]) -> dict[str, Any]:
+    return {name: with_sizes(getattr(bound, name), sizes) for name in ("term", "low", "end")}
 
 
 def _plan(plan: Plan, sizes: Mapping[str, int]) -> Plan:

@@ -19,7 +19,8 @@ from .tuning_program import checked_whole
 
 @dataclass(frozen=True)
 class ChosenWay:
-    """The way that was chosen. rules: seconds of what the rules decide, tuned; wrong: faster ways, and why not."""
+    """The way that was chosen. rules: seconds of what the rules decide, tuned; wrong: faster ways, and why not; the
+    chosen one, too, where none is right."""
 
     name: str
     way: int
@@ -32,6 +33,10 @@ class ChosenWay:
     kept: bool = False
 
     @property
+    def right(self) -> bool:
+        return self.way not in self.wrong
+
+    @property
     def line(self) -> str:
         """For people."""
         told = f"{self.rules * 1e6:.4g} us as the rules fuse it, {self.seconds * 1e6:.4g} us as {self.label} does"
@@ -40,12 +45,13 @@ class ChosenWay:
 
 def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStore | None = None) -> ChosenWay | None:
     """The fastest way that is right; None where there is nothing to choose among, or a kernel of the rules is missing.
+    What the rules decide, with what is wrong, where no way is right.
 
     tuned: by the keys of kernels.
     """
     known = {way: [tuned.get(key_of_range(kernel)) for kernel in kernels] for way, kernels in program.ways.items()}
     ways: dict[int, list[Tuned]] = {way: [o for o in found if o] for way, found in known.items() if all(found)}
-    if len(program.ways) < 2 or 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
+    if 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
         return None
     seconds = {way: sum(one.seconds for one in found) for way, found in ways.items()}
     wrong: dict[int, str] = {}
@@ -56,12 +62,14 @@ def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStor
         if why:
             wrong[way] = why
             continue
+        if len(program.ways) < 2:
+            return None
         label = f"candidate {way}" if way else "the rules"
         kept = store is not None and _remembered(program, way, ways, checked, label, store)
         return ChosenWay(
             program.name, way, label, seconds[0], seconds[way], ways[way][0].basis, checked, wrong, kept
         )  # fmt: skip
-    return None
+    return ChosenWay(program.name, 0, "the rules", seconds[0], seconds[0], ways[0][0].basis, "", wrong)
 
 
 def _remembered(

@@ -17,11 +17,27 @@ from dplc.engine.ruleset import toolchain
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ROWS = torch.arange(16.0).reshape(4, 4)
 
+
+def _assigned(x: torch.Tensor, places: Any) -> torch.Tensor:
+    x = x.clone()
+    x[places] = 5.0
+    return x
+
+
 # {op: (a function of rows and places, places that are right, places that are not, the one that is named)}
 CASES: dict[str, tuple[Function, list[int], list[int], int]] = {
     "scatter_add": (lambda x, i: x.scatter_add(1, i[:, None], torch.ones(4, 1)), [0, 1, 2, 3], [0, 1, 2, 4], 4),
     "index_add": (lambda x, i: x.index_add(0, i + 1, torch.ones(4, 4)), [-1, 0, 2, 0], [-2, 0, 0, 0], -1),
     "one_hot": (lambda x, i: one_hot(i, 4) * x, [0, 1, 2, 3], [0, 1, 2, 4], 4),
+    "index_put, rows": (lambda x, i: x.index_put((i,), x[0]), [0, -4, 2, 3], [0, 1, 2, 4], 4),
+    "index_put, before the first": (lambda x, i: x.index_put((i,), x[0]), [0, -4, 2, 3], [0, -5, 2, 3], -1),
+    "index_put, added": (lambda x, i: x.index_put((i,), x[0], accumulate=True), [3, 3, -1, 0], [9, 0, 0, 0], 9),
+    "index_put, columns": (lambda x, i: _assigned(x, (slice(None), i)), [0, -4, 2, 3], [0, 1, 2, 4], 4),
+    "index_put, far from the first row": (lambda x, i: _assigned(x, (i, i % 4)), [-4, 3, 1, 2], [-5, 3, 1, 2], 16),
+    "index_put, far from the first column": (lambda x, i: _assigned(x, (i % 4, i)), [-4, 3, 1, 2], [0, 3, 4, 2], 16),
+    "index_put, among three": (lambda x, i: _assigned(x.reshape(2, 2, 4), (i % 2, i % 2, i)), [0, -4, 1, 3], [0, 4, 1, 3], 16),
+    "put": (lambda x, i: x.put(i * 4, x[0]), [0, -4, 2, 3], [0, 4, 1, 2], 16),
+    "index_put, of one": (lambda x, i: torch.select_scatter(x, x[0], 0, i[1]), [0, -4, 2, 3], [0, 7, 2, 3], 7),
 }  # fmt: skip
 
 

@@ -344,6 +344,7 @@ def test_what_ties_a_length_is_told_where_it_stands(text: str, said: tuple[str, 
     ("dynamic", "said"),
     [
         ({"y": {0: dplc.Dim("s", 1, 9)}}, "names `y`, which is no input"),
+        ({0: {0: dplc.Dim("s", 1, 9)}}, "names `0`, which is no input"),
         ({"x": {2: dplc.Dim("s", 1, 9)}}, "names dimension 2 of `x`, which has 2"),
         ({"x": {0: torch.export.Dim("s")}}, "is no dimension with a range"),
         ({"x": {0: 5}}, "is no dimension with a range"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from command_line import Command
 
 from dplc.engine.cli.bindings import bindings
 from dplc.ir.diagnostic import UsageError
@@ -39,3 +40,14 @@ def test_what_is_no_binding(asked: str, said: str) -> None:
 
 def test_a_thousand_combinations_are_not_too_many() -> None:
     assert len(bindings(SIZES, "it", ["s=" + ",".join(map(str, range(1, 101))), "t=1,2,3,4,5,6,7,8,9,10"])) == 1000
+
+
+@pytest.mark.parametrize(
+    "written", ["x.index_fill(0, i, 2.0)", "x.index_add(0, i.abs(), x[:3])", "x.index_put((i, i.abs()), x[0, 0])"]
+)
+def test_places_are_looked_at_where_sizes_are_numbers(written: str, ok: Command, dplc: Command) -> None:
+    """What an op takes for a place ends with the length: 5 is one of 7 rows, and none of 4."""
+    text = "x = torch.randn(dim(s, 4..40), 9); i = torch.tensor([0, 5, {}]); " + written
+    assert ok("run", "-c", text.format(3), "--size", "s=6,7,40").out.count("ok") == 3
+    done = dplc("run", "-c", text.format(3), "--size", "s=7,4")
+    assert done.code == 1 and "out of " in done.err and "internal" not in done.err

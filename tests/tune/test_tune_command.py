@@ -151,3 +151,31 @@ def test_a_way_that_could_not_be_built_says_why() -> None:
     found = Programmed(nothing, nothing, space, 0, [], score, score, wrong={0: "off by 3"}).candidates()
     assert [one["problem"] for one in found] == ["off by 3", "2048 threads per block", None]
     assert not any(one["tried"] for one in found)
+
+
+WRONG = """
+@approx
+rule everywhere_wrong on tensor
+match
+    z = log(exp(x))
+rewrite
+    z = add(x, 1000.0)
+"""
+OVERFLOW = "torch.log(torch.exp(torch.cat([torch.full((1,), 100.0), torch.randn(m)])))"
+
+
+@pytest.mark.parametrize("top", ["1", "4"])
+@pytest.mark.parametrize("sizes", [(), ("--grid", "m=60,100")], ids=["one", "many"])
+def test_a_program_that_a_rule_makes_wrong_is_no_success(
+    top: str, sizes: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the rules themselves are wrong no schedule makes it right, though eager overflows at one element."""
+    rules = tmp_path / "wrong.rw"
+    rules.write_text(WRONG)
+    text = OVERFLOW if sizes else OVERFLOW.replace("(m)", "(100)")
+    words = ("-c", text, *sizes, "--tries", "2", "--top", top, "--no-db")
+    code, _, told = called(capsys, *words, "--rules", str(rules))
+    assert code == 1 and "wrong in every way" in told and "of its largest value from float64" in told
+    assert "dplc check" in told
+    code, _, told = called(capsys, *words)
+    assert code == 0 and "wrong" not in told

@@ -1,0 +1,76 @@
+"""A tensor of no dimensions as an index: PyTorch reads the number out of it, dplc indexes by the tensor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dplc
+
+
+def _written(v: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    v = v.clone()
+    v[i].add_(1)
+    return v
+
+
+INDEXED = {
+    "a row": lambda v, i: v[i],
+    "a row, then a number": lambda v, i: v[i, 1],
+    "the last axis": lambda v, i: v[..., i],
+    "a slice, then a column": lambda v, i: v[1:, i],
+    "a new axis": lambda v, i: v[:, i, None],
+    "the same twice": lambda v, i: v[i, i],
+    "one after another": lambda v, i: v[i][i],
+    "item": lambda v, i: v[i.item()],
+    "select": lambda v, i: v.select(-2, i),
+    "computed": lambda v, i: v[v[0, 0].argmax(), i - 1],
+    "from the end": lambda v, i: v[i] @ v[-i].T,
+    "added to in place": _written,
+    "written": lambda v, i: torch.select_scatter(v, v[:, 0], 1, i.item()),
+}
+
+
+@pytest.mark.parametrize("what", INDEXED)
+def test_an_element_at_a_place_that_is_computed(what: str) -> None:
+    function, v = INDEXED[what], torch.randn(6, 3, 4)
+    compiled = dplc.compile(function, (v, torch.tensor(2)))
+    for place in (2, 1, -1):
+        at = torch.tensor(place)
+        torch.testing.assert_close(compiled(v, at), function(v, at))
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
+def test_any_axis_of_any_shape_by_any_integer(shape: list[int], data: st.DataObject) -> None:
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    kind = data.draw(st.sampled_from((torch.int64, torch.int32, torch.int16, torch.int8)))
+    at = torch.tensor(data.draw(st.integers(-shape[dim], shape[dim] - 1)), dtype=kind)
+    v = torch.randint(-9, 9, shape)
+    assert torch.equal(dplc.compile(lambda v, i: v.select(dim, i) * 2, (v, at))(v, at), v.select(dim, at) * 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    (lambda v, i: v[:i], lambda v, i: v * i.item(), lambda v, i: v.repeat(i, 1), lambda v, i: torch.arange(i.item())),
+)
+def test_what_else_a_number_out_of_a_tensor_decides_is_refused_at_its_line(function: object) -> None:
+    with pytest.raises(dplc.DplcError, match=r"depends on the values of a tensor") as raised:
+        dplc.compile(function, (torch.randn(6, 3), torch.tensor(2)))
+    assert raised.value.span is not None and raised.value.span.source.name.endswith("test_elements_at_places.py")
+
+
+def test_a_byte_may_be_a_mask_and_is_refused() -> None:
+    """In eager mode `v[i]` of a byte is one more axis; a trace shows it as the number."""
+    with pytest.raises(dplc.DplcError, match=r"torch op 'select' depends on the values of a tensor"):
+        dplc.compile(lambda v, i: v[i], (torch.randn(6, 3), torch.tensor(1, dtype=torch.uint8)))
+
+
+def test_under_torch_compile() -> None:
+    v = torch.randn(6, 3)
+    compiled = torch.compile(lambda v, i: v[i + 1].relu(), backend="dplc")
+    for place in (2, 0, -1):
+        at = torch.tensor(place)
+        torch.testing.assert_close(compiled(v, at), v[place + 1].relu())
