@@ -1,7 +1,8 @@
 """Cases of a suite at extents that the emulator can look at whole: smaller, with the residues, and rings still turn.
 
-A case is looked at at short extents. Where a ring of a schedule would turn less than twice there, what is summed over
-is longer, no more than it takes, and there are as few batches as possible.
+A case is looked at at short extents: those that it names itself (`emulated`), or reduced ones. Where a ring of a
+schedule would turn less than twice at reduced ones, what is summed over is longer, no more than it takes, and there are
+as few batches as possible.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def reduced(suite: Suite) -> Iterator[tuple[BenchCase, tuple[BenchCase, ...]]]:
     """Each case at short extents once, with the cases that it stands for."""
     found: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[BenchCase]] = {}
     for case in suite.cases:
-        sizes = shortened(suite.operations[case.operation], case.sizes)
+        sizes = case.emulated or shortened(suite.operations[case.operation], case.sizes)
         found.setdefault((case.operation, case.dtype, tuple(sizes.items())), []).append(case)
     for (operation, dtype, items), cases in found.items():
         yield BenchCase(cases[0].name, operation, dict(items), dtype), tuple(cases)
@@ -88,6 +89,8 @@ class Points:
     def draw(self, seed: int) -> DrawnSchedule:
         """The schedule of a seed, at extents where its rings turn."""
         point = self._at(SHORT, seed)
+        if self._case.emulated:
+            return point
         for times in LONGER if self._wide else ():
             before, turns = point, point.drawn.turns
             if turns < TURNS:
@@ -97,13 +100,16 @@ class Points:
         return replace(point, thin=point.drawn.turns < TURNS and self._wide == self._summed)
 
     def _at(self, times: int, seed: int) -> DrawnSchedule:
-        sizes = shortened(self._suite.operations[self._case.operation], self._case.sizes, times > SHORT)
-        sizes |= {name: times * KEPT + self._case.sizes[name] % KEPT for name in self._wide}
+        sizes = self._case.emulated or self._lengthened(times)
         if times not in self._spaces:
             subject = subject_of(self._suite, BenchCase(self._case.name, self._case.operation, sizes, self._case.dtype))
             captured = capture(subject.function, list(subject.inputs().values()))
             self._spaces[times] = CaseSpace(captured, self._tools, self._target)
         return DrawnSchedule(self._spaces[times], self._spaces[times].draw(seed), sizes)
+
+    def _lengthened(self, times: int) -> dict[str, int]:
+        sizes = shortened(self._suite.operations[self._case.operation], self._case.sizes, times > SHORT)
+        return sizes | {name: times * KEPT + self._case.sizes[name] % KEPT for name in self._wide}
 
     @functools.cached_property
     def _summed(self) -> set[str]:

@@ -27,6 +27,7 @@ from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
+from ...ir.interp.torch import evaluated
 from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Kernel
@@ -83,7 +84,7 @@ class CaseSpace:
     """The schedules of one program on one target. What comes before the first choice is done once."""
 
     def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
-        self._captured, self._tools, self._target = captured, tools, target
+        self._tools, self._target = tools, target
         self._folded, _, self._plan = cut_into_kernels(captured, tools, target, None, Stopwatch())
         self._shared = share(self._plan.kernels)
         self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
@@ -91,6 +92,11 @@ class CaseSpace:
     @functools.cached_property
     def _reference(self) -> list[Any]:
         return run_reference(self._folded, self._folded.tensors)
+
+    @functools.cached_property
+    def _eager(self) -> list[Any]:
+        """What torch gives in the program's own dtypes, one op after the other."""
+        return evaluated(self._folded.graph, dict(self._folded.tensors), wide=False)
 
     def draw(self, seed: int) -> Drawn:
         """The schedule that a seed stands for."""
@@ -105,7 +111,7 @@ class CaseSpace:
 
     @functools.cached_property
     def _task(self) -> str:
-        values = [*self._folded.tensors.values(), *self._reference]
+        values = [*self._folded.tensors.values(), *self._reference, *self._eager]
         return cache.digest([*emulator_sources(), *(raw(value) for value in values)])
 
     def digest(self, program: Program) -> str:
@@ -135,7 +141,7 @@ class CaseSpace:
         lap("run")
         outputs = zip(self._plan.outputs, self._plan.results, strict=True)
         results = [made[param.name].reshape(kind.shape) for param, kind in outputs]
-        right = accepted(results, self._reference, self._captured.reference)
+        right = accepted(results, self._reference, self._eager)
         lap("compare")
         return ScheduleVerdict(None if right else "the result is wrong: outside of the gate", seconds)
 

@@ -33,13 +33,18 @@ class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An operation at sizes. published: figures of others by name, for people; nothing computes with them."""
+    """An operation at sizes. published: figures of others by name, for people; nothing computes with them.
+
+    emulated: the sizes at which its schedules are checked, where a rule for all sizes would break how they hang
+    together (so many heads of so many columns). Else `engine/bench/extents.py` reduces them.
+    """
 
     name: str
     operation: str
     sizes: dict[str, int]
     dtype: str = "float32"
     published: dict[str, float] = {}
+    emulated: dict[str, int] = {}
 
 
 class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -125,6 +130,9 @@ def _in_case(case: BenchCase, suite: Suite) -> Iterator[tuple[str, str | None]]:
     if case.dtype not in DTYPES:
         yield f"{where}: there is no dtype `{case.dtype}`", f"dtypes are {', '.join(DTYPES)}"
     needed = {part for text in operation.inputs.values() for part in text.split() if not part.isdigit()}
+    if case.emulated and case.emulated.keys() != case.sizes.keys():
+        other = ", ".join(sorted(case.emulated.keys() ^ case.sizes.keys()))
+        yield f"{where}: `sizes` and `emulated` name other sizes ({other})", "name the same sizes in both"
     for name in sorted(needed - case.sizes.keys()):
         yield (
             f"{where} does not say how large `{name}` is",
@@ -132,6 +140,6 @@ def _in_case(case: BenchCase, suite: Suite) -> Iterator[tuple[str, str | None]]:
         )
     for name in sorted(case.sizes.keys() - needed):
         yield f"{where}: no input of `{case.operation}` has a dimension `{name}`", did_you_mean(name, needed)
-    for name, size in case.sizes.items():
+    for name, size in (*case.sizes.items(), *case.emulated.items()):
         if size < 1:
             yield f"{where}: `{name}` is {size}", "sizes are at least 1"

@@ -7,17 +7,17 @@ varies with, so a nest that computes something again in every turn has the limit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, linear
 from ...ir.facts.structure import Variations, dependencies, summary
-from ...ir.loop import Accumulate, Let, Load, Merge, Store
+from ...ir.loop import Accumulate, Load, Merge, Store
 from ...ir.monoids import monoid
-from ...ir.node import nodes
-from ...ir.program import Kernel
+from ...ir.node import Node, nodes
+from ...ir.program import Block, Kernel
 from .accesses import SECTOR
 from .work import COSTS
 
@@ -79,7 +79,7 @@ def _slots(kernel: Kernel, target: Target) -> float:
         return float(math.prod(extents[name] for name in variations.of(values) & extents.keys()))
 
     summed = {stmt.val.name for stmt in found.sums if stmt.fn == "add" and stmt.val.__class__ is Var}
-    running = _running(found.lets, extents)
+    running = _running(body, extents)
     total = 0.0
     for let in found.lets:
         call = let.val if let.val.__class__ is Call and let.dst not in running else None
@@ -89,14 +89,37 @@ def _slots(kernel: Kernel, target: Target) -> float:
     return total + sum(_folded(stmt, running, times, target) for stmt in folds)
 
 
-def _running(lets: tuple[Let, ...], extents: dict[str, Any]) -> dict[str, Any]:
-    """The values `where(k <= place, x, e)` that a running fold takes in, each with the extent of its k."""
-    bounds = {
-        let.dst: getattr(let.val.a, "name", "") for let in lets if let.val.__class__ is Binary and let.val.op == "<="
-    }
-    chosen = [let for let in lets if let.val.__class__ is Call and let.val.fn == "where"]
-    names = {let.dst: bounds.get(getattr(let.val.args[0], "name", "")) for let in chosen}
-    return {dst: extents[name] for dst, name in names.items() if name in extents}
+def _running(body: Block, extents: dict[str, Any]) -> dict[str, Any]:
+    """The values `where(k <= place, x, e)` that a running fold takes in, each with the extent of its k. x is the same
+    at every place: scores under a causal mask are not, and each is an operation of its own."""
+    found = summary(body)
+    made: dict[str, Any] = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
+    made |= {stmt.acc: stmt.val for stmt in found.sums}
+    running = {}
+    for let in found.lets:
+        chosen = let.val.__class__ is Call and let.val.fn == "where"
+        bound: Any = made.get(getattr(let.val.args[0], "name", "")) if chosen else None
+        extent = extents.get(getattr(bound.a, "name", "")) if bound.__class__ is Binary and bound.op == "<=" else None
+        if extent and set(_names(bound.b, made)) & extents.keys() - set(_names(let.val.args[1], made, bound.b)):
+            running[let.dst] = extent
+    return running
+
+
+def _names(value: Any, made: dict[str, Any], digit: Any = None) -> Iterator[str]:
+    """The names that a value depends on, through what it is made of. digit: where it is `t % n`, `t // n` does not
+    depend on it, and is left out."""
+    rest = Binary("//", digit.a, digit.b) if digit.__class__ is Binary and digit.op == "%" else None
+    todo, seen = [value], set()
+    while todo:
+        part = todo.pop()
+        if part.__class__ is tuple:
+            todo += part
+        elif part.__class__ is Var and part not in seen:
+            seen.add(part)
+            yield part.name
+            todo.append(made.get(part.name, ()))
+        elif isinstance(part, Node) and part is not rest and part.__class__ is not Var:
+            todo += [getattr(part, field.name) for field in type(part).fields]
 
 
 def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target) -> float:

@@ -33,9 +33,8 @@ def alike(site: TorchSite, xs: tuple[View, ...]) -> bool:
 def recurrence(site: TorchSite, xs: tuple[View, ...]) -> RecurrenceParts:
     """`.factors` and `.summands`: how each tensor but the first is made of the one before. Empty where one is not."""
     found = steps(_along_the_first(xs))
-    views = tuple(zip(xs[1:], found, strict=False))
-    factors = tuple(_part(view, step.factor) for view, step in views)
-    return RecurrenceParts(factors, tuple(_part(view, step.summand) for view, step in views))
+    factors = tuple(_part(xs[0], step.factor) for step in found)
+    return RecurrenceParts(factors, tuple(_part(xs[0], step.summand) for step in found))
 
 
 @torch_fact("turned_round([value]) -> [value]")
@@ -58,7 +57,7 @@ def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
 
 
 def _part(view: View, term: Term) -> View:
-    """An operand of a tensor, with its dimensions; of size 1 where the operand does not vary."""
+    """An operand along the axes of a tensor, with its dimensions; of size 1 where the operand does not vary."""
     own = axes(term)
     dims = tuple(dim if dim in own else None for dim in view.dims)
     shape = tuple(1 if dim is None else dim.extent for dim in dims)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.text import syntax as s
+from .core import says_slices
 from .dataflow import targets
 from .findings import Finding
 from .positions import names
@@ -20,7 +21,7 @@ def dangling_axes(subject: CheckedRule) -> Iterator[Finding]:
     free = subject.axes.keys() - subject.bound.keys() - subject.lets.keys()
     made: dict[str, Axes] = {}
     for statement in subject.rule.rewrite:
-        if not isinstance(statement, s.Assign):
+        if not isinstance(statement, s.Assign) or says_slices(statement):
             continue
         left = _result_axes(statement.target)
         found = {name: place for name, place in _axes(statement.value, made).items() if name in free}

@@ -187,6 +187,12 @@ class FunctionTerm(ValueTerm):
         return first if isinstance(first, NumberTerm) else None
 
 
+def says_slices(statement: s.Syntax) -> bool:
+    """Whether a line of a template on torch is `Stacked(j, xs[os..]) = y[os..]`: y has the tensors of a list."""
+    target = statement.target if isinstance(statement, s.Assign) else None
+    return isinstance(target, s.Apply) and target.fn == "Stacked"
+
+
 def definitions(block: tuple[s.Syntax, ...]) -> dict[str, ValueTerm]:
     """The values of a pattern or template on tensor by the name that each has, in order; the last one is the root."""
     found: dict[str, ValueTerm] = {}

@@ -24,6 +24,8 @@ _KINDS = {
 
 def targets(node: s.Assign) -> tuple[s.Syntax, ...]:
     """The names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
+    if s.says_slices(node):
+        return ()
     target = node.target.base if isinstance(node.target, s.Subscript) else node.target
     return target.items if isinstance(target, s.Group) else (target,)
 
@@ -37,7 +39,9 @@ class DataflowPositions(Positions):
         self.facts = facts_of(level)
 
     def _assign(self, node: s.Assign) -> None:  # type: ignore[override]
-        if isinstance(node.target, s.Subscript):
+        if s.says_slices(node):  # `Stacked(j, xs[os..]) = y[os..]`: both sides are read
+            self._term(node.target)
+        elif isinstance(node.target, s.Subscript):
             self.add(node.target.base, NAME, "a value", makes=True)
             self._bracket(node.target.items)
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import statement_classes
+from .core import says_slices
 from .dataflow import OTHER_FIELDS, VALUE, targets
 from .findings import WARNING, Finding
 from .positions import every, is_variable, names, names_in, plain, walk
@@ -215,7 +216,10 @@ def reads_itself(subject: CheckedRule) -> Iterator[Finding]:
     if not subject.dataflow or not isinstance(root, s.Assign):
         return
     roots = {target.text for target in targets(root) if isinstance(target, s.NameOf)}
+    said = {id(node) for line in filter(says_slices, subject.rule.rewrite) for node in walk((line,))}
     for slot in subject.template:
+        if id(slot.value) in said:
+            continue
         if slot.sort in (TERM, INDEX) and isinstance(slot.value, s.NameOf) and slot.value.text in roots:
             yield subject.finding(f"the template reads `{slot.value.text}`, which it defines", slot.value.span)
 

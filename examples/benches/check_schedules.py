@@ -39,6 +39,7 @@ from dplc.engine.bench.suite_file import DTYPES, BenchCase, Suite, read_suite
 from dplc.engine.ruleset import Toolchain, toolchain
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 SUITE = HERE.parent / "suites" / "kernels_84.json"
 DRAWN = 12  # times the points that are wanted, at most
 
@@ -180,6 +181,12 @@ def per_point(found: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return out
 
 
+def _in_tree(path: Path) -> str:
+    """A path as a page names it."""
+    path = path.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
 def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """All of it as data."""
 
@@ -189,7 +196,8 @@ def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[st
     def added(name: str) -> dict[str, int]:
         return dict(sum((Counter(case[name]) for case in found), Counter()).most_common())
 
-    given = {"--points": options.points, "--seed": options.seed, "--target": options.target}
+    given = {"--suite": _in_tree(options.suite)} if options.suite != SUITE else {}
+    given |= {"--points": options.points, "--seed": options.seed, "--target": options.target}
     given |= {"--dtype": options.dtype} if options.dtype else {}
     given |= {"--only": options.only} if options.only else {}
     given |= {"--rules": options.rules} if options.rules else {}
@@ -197,6 +205,7 @@ def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[st
     faults = [fault for case in found for fault in case["faults"]]
     apart = ("seconds", "rules", "faults", "refusals")
     return {
+        "written": _in_tree(options.write) if options.write else None,
         "date": time.strftime("%Y-%m-%d"), "command": shlex.join(command), "suite": options.suite.name,
         "dtype": options.dtype or "the dtypes of the suite",
         "versions": versions(toolchain(options.rules)), "rules": toolchain(options.rules).rules.digest,
@@ -217,12 +226,12 @@ uninitialised reads, bounds, alignment, barriers, waits), under two orders of th
 was compared with float64 (gate 1e-5 of the largest value, or twice the error of eager). Inputs are of {dtype}.
 **{findings} findings.**
 
-Made by `{command} --write examples/suites/results/schedules` on {date} (emulator, no GPU). Rules {rules}; dplc
+Made by `{command} --write {written}` on {date} (emulator, no GPU). Rules {rules}; dplc
 {versions[dplc]}, python {versions[python]}, torch {versions[torch]}. Do not edit: run it again.
 
-Extents are reduced: sizes beyond {longest} to {short} and their residue modulo {kept}; what is summed over to
-{long} at most where a ring would turn less than twice; batches to a few. {shapes_at_reduced_extents} shapes are left.
-Those that stand for several have as many times the points.
+Extents that cases name (`emulated` in the suite) are those. Others are reduced: sizes beyond {longest} to {short} and
+their residue modulo {kept}; what is summed over to {long} at most where a ring would turn less than twice; batches to a
+few. {shapes_at_reduced_extents} shapes are left. Those that stand for several have as many times the points.
 
 Drawn: {drawn}. Not counted: {beyond_a_limit} beyond a limit of the device ({limits}), {drawn_before} drawn before,
 {short_rings} with a ring that turns less than twice.

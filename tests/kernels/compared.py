@@ -10,9 +10,11 @@ import dplc
 
 
 def judged(program: Any, *inputs: torch.Tensor) -> Any:
-    """The program compiled, after its result was compared with float64."""
+    """The program compiled, after its results were compared with float64."""
     made = dplc.compile(program, inputs, device="emulator")
-    found, wanted = made(*inputs), program(*[x.double() for x in inputs])
-    assert found.shape == wanted.shape
-    assert float((found - wanted).abs().max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
+    results, wanted = made(*inputs), program(*[x.double() for x in inputs])
+    pairs = zip(results, wanted, strict=True) if isinstance(wanted, tuple) else [(results, wanted)]
+    for found, want in pairs:
+        assert found.shape == want.shape
+        assert float((found - want).abs().max()) <= 1e-5 * max(1.0, float(want.abs().max()))
     return made

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplc.ir.node import nodes
-from dplc.ir.tensor import Case, Fold, Reduce, postorder
+from dplc.ir.tensor import Case, Elementwise, Fold, Reduce, postorder
 from dplc.ir.tile import ScanTuple
 
 Tensor = torch.Tensor
@@ -130,6 +130,46 @@ def test_what_is_done_for_every_piece_is_done_once(program: Callable[..., Tensor
     made = judged(program, torch.randn(3, 6, 5), torch.randn(6, 5, 4))
     assert not values(made, Case)
     assert len(values(made, Reduce, Fold)) == folds
+
+
+def with_the_last(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    h, steps = b[:, 0] * 2, []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        steps.append(h)
+    return torch.stack(steps, 1), h
+
+
+def with_what_is_made_of_steps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the last step, of one in the middle, and of what every step shows."""
+    h, steps, shown = b[:, 0], [], []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        steps.append(h)
+        shown.append(h @ b[0, 0])
+    return torch.stack(shown, 1), torch.tanh(h), steps[len(steps) // 2] + 1
+
+
+def with_the_last_backwards(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    h, steps = b[:, -1], []
+    for t in reversed(range(a.shape[1])):
+        h = a[:, t] * h + b[:, t]
+        steps.append(h)
+    return torch.stack(steps[::-1], 2), h
+
+
+@pytest.mark.parametrize("program", [with_the_last, with_what_is_made_of_steps, with_the_last_backwards])
+@pytest.mark.parametrize("shape", [(2, 24, 40), (3, 11, 7)])
+def test_a_step_that_is_read_elsewhere_is_read_in_the_scan(program: Callable[..., Any], shape: Any) -> None:
+    made = judged(program, 2 * torch.rand(shape) - 1, torch.randn(shape))
+    chained = [term for term in values(made, Elementwise) if term.fn == "multiply"]
+    assert len(chained) <= 3  # one chain would have a product for every step
+
+
+def test_a_state_of_nothing_stays_nothing() -> None:
+    """The product of all factors overflows, but a thread's own steps do not multiply the state before the first."""
+    a, b = torch.full((1, 64, 3), 20.0), torch.zeros(1, 64, 3)
+    judged(recurrence, a, b)
 
 
 def test_pieces_of_other_functions_stay_apart() -> None:

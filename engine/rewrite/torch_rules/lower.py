@@ -9,7 +9,7 @@ What no rule accounts for is an error at the user's place in the text, with ever
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....ir.compose import const
@@ -35,6 +35,7 @@ from .lowered import Fired, Lowered, Refused
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
+from .slices import as_it_was_made, read_as_slices
 from .unsupported import Refusals, unsupported
 from .values import READERS, NotApplicable, OpCall, Producer, View, views
 
@@ -133,6 +134,8 @@ class TorchLowering:
         self.origin: TorchOp | None = None  # the user's op that is being lowered
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
+        self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
+        self.wholes: set[Term] = set()
         # two results of one op (values and places of a sort) share what both need
         self.made_before: dict[Any, View] = {}
         self.several_before: dict[Any, Producer] = {}  # ops of templates that give several tensors
@@ -182,6 +185,11 @@ class TorchLowering:
             found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
             if found.knowable:
                 self.bounds.append(found)
+
+    def slice_of(self, part: Term, whole: Term, read: Term) -> None:
+        """Note that a value is computed with a whole list, which has it where `read` does."""
+        self.wholes.add(whole)
+        self.slices |= dict(as_it_was_made(part, read)) | self.slices
 
     # ---- ops
     def run(self) -> None:
@@ -355,13 +363,7 @@ class TorchLowering:
         outs: list[Output] = []
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
-        for param in self.graph.outs:
-            view = self.env[param.name]
-            if view.term is None:
-                self.own(view)
-            term = view.term
-            if term is None:
-                raise InternalError(f"`{param.name}` has no value")
+        for param, view, term in zip(self.graph.outs, *self._results(), strict=True):
             while term in stored or term.__class__ in (Input, Remap, Const, Index):
                 term = Elementwise("copy", (term,))
             stored.add(term)
@@ -375,6 +377,17 @@ class TorchLowering:
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
         fixed = {a.name for a in self.age} | {x.name for x in ins} | RESERVED | CONSTANTS.keys() | _OPERATORS
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
+
+    def _results(self) -> tuple[list[View], Sequence[Term]]:
+        """What the program gives, and the values of that."""
+        found, terms = [self.env[param.name] for param in self.graph.outs], []
+        for view in found:
+            if view.term is None:
+                self.own(view)
+            if view.term is None:
+                raise InternalError(f"`{view.name}` has no value")
+            terms.append(view.term)
+        return found, read_as_slices(terms, self.slices, frozenset(self.wholes)) if self.slices else terms
 
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))

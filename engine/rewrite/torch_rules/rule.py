@@ -18,7 +18,7 @@ from ..seen import what_it_saw
 from .compiler import Numbers, TemplateCompiler
 from .firing import TorchSite
 from .pattern import StatementPattern
-from .template import Bracket, Part
+from .template import Bracket, IndexedRead, Part, StackedRead
 from .values import READERS, Lowers, NotApplicable, OpCall, Producer, View, views
 
 
@@ -36,6 +36,13 @@ class TorchStatement:
         self, name: str, op: str, fields: dict[str | int, Closure], types: tuple[tuple[Closure, Closure], ...]
     ):
         self.name, self.op, self.fields, self.types = name, op, fields, types
+
+
+class ListSlices:
+    """`Stacked(j, xs[os..]) = y[os..]`: y, the result, is the tensors of a list along its axis j."""
+
+    def __init__(self, part: StackedRead, bracket: Bracket):
+        self.part, self.bracket = part, bracket
 
 
 class TorchRule:
@@ -57,13 +64,26 @@ class TorchRule:
     @functools.cached_property
     def statements(self) -> tuple[Definition | TorchStatement, ...]:
         """The template."""
-        names = frozenset(n for n in map(_target_name, self.rule.rewrite) if n != self.root.dst)
+        lines = [x for x in self.rule.rewrite if not s.says_slices(x)]
+        names = frozenset(n for n in map(_target_name, lines) if n != self.root.dst)
         compiler = TemplateCompiler(names)
-        made = tuple(self._statement(x, compiler) for x in self.rule.rewrite)
+        made = tuple(self._statement(x, compiler) for x in lines)
         if not made or made[-1].name != self.root.dst:
             what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
             raise DplcError(what, self.rule.span)
         return made
+
+    @functools.cached_property
+    def slices(self) -> tuple[ListSlices, ...]:
+        """What the template says of lists behind the result."""
+        compiler, found = TemplateCompiler(frozenset()), []
+        for line in filter(s.says_slices, self.rule.rewrite):
+            part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
+            if not (isinstance(part, StackedRead) and isinstance(whole, IndexedRead) and whole.name == self.root.dst):
+                what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
+                raise DplcError(what, line.span)
+            found.append(ListSlices(part, whole.bracket))
+        return tuple(found)
 
     @property
     def key(self) -> str:
@@ -156,6 +176,8 @@ class TorchRule:
                     return made
             else:
                 statement.part.scan(firing)
+        for known in self.slices:
+            known.part.scan(firing)
         firing.name_axes()
         for statement in before:
             if isinstance(statement, Definition):
@@ -165,6 +187,8 @@ class TorchRule:
         value, of_its_dtype = last.part.build(firing), any(view.dtype == result.dtype for view in views(call.given))
         term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
         lowering.hint(term, result.name)
+        for known in self.slices:
+            known.part.note_slices(firing, term, known.bracket)
         return View(result.name, result.dtype, result.shape, term, self._dims(firing))
 
     def _dims(self, firing: TorchSite) -> tuple[Axis | None, ...]:

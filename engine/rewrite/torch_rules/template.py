@@ -166,6 +166,18 @@ class StackedRead(Part):
             raise NotApplicable(f"the tensors of `{self.name}` are not computed alike")
         return compose.remap(made, {axis: place})
 
+    def note_slices(self, firing: TorchSite, whole: Any, bracket: Bracket) -> None:
+        """Each tensor of the list is the whole, whose bracket this is, at its number along the place."""
+        place, own = self.place(firing.env), firing.result_entries
+        for number in range(len(firing.env[self.name])):
+            view, entries = firing.placed[(self, number)]
+            assert view.term is not None
+            dims = dict(zip(entries, view.dims, strict=True))
+            stands = zip(own, bracket.entries(firing, len(own)), view.shape, strict=True)
+            where = {firing.named(to): dims[e] or 0 for to, e, n in stands if e is not place and n != 1}
+            at = {firing.named(to): number for to, e in zip(own, bracket.entries(firing), strict=True) if e is place}
+            firing.lowering.slice_of(view.term, whole, compose.remap(whole, where | at))
+
 
 class IndexOf(Part):
     def __init__(self, e: Closure):
