@@ -39,6 +39,7 @@ class AtomRecord(NamedTuple):
     w: int = 1
     p: int = 1
     q: int = 1
+    s: int = 1
 
 
 @fact("atoms(run) -> [record]", "tile")

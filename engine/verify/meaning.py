@@ -21,7 +21,7 @@ from .reals import COUNT
 
 Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
-LARGEST_BLOCK = 1 << 14  # threads and registers of a block: four warps with the smallest late atom
+LARGEST_BLOCK = 1 << 15  # threads and registers of a block: four warps with the smallest late atom
 LARGEST_WORK = 1 << 21  # elements of a tile times turns of its loops
 LARGEST_TURNS = 3000  # of all loops, for one thread
 
