@@ -16,6 +16,7 @@ from ...ir.kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from ...ir.loop import Load
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
+from ...ir.ranges import by_steps
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Stage
 from .late import lower_late
@@ -46,7 +47,7 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
     own = {axis: turns[axis] for axis in outer if axis not in low.replicated}
     low.replicated.update(own)
     with ranging(low, {axis: (0, turns[axis] - 1) for axis in own}):
-        idx = tuple(tidied(low, e) for e in substitute(stmt.idx, images))
+        idx = tuple(by_steps(tidied(low, e), low.ranges) for e in substitute(stmt.idx, images))
         address = slab_address(low, stage, idx, f"{stmt.dst}_rd")
         into = Element(words.name, (multiply(place_in(turns, outer), count),))
         load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
