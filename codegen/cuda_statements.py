@@ -34,6 +34,7 @@ from ..ir.kernel import (  # fmt: skip
     LoadFrom,
     LoadMatrix,
     Loop,
+    Matrix,
     Multiply,
     PackWord,
     QueueProduct,
@@ -299,7 +300,8 @@ class Printer(ExpressionPrinter):
         return f"mma_{stmt.atom}_{'_'.join(dtypes)}({places});"
 
     def queue_product(self, stmt: QueueProduct) -> str:
-        operands = f"&{self.text(stmt.acc, UNARY)}, {self.matrix(stmt.a)}, {self.matrix(stmt.b)}"
+        left = self.matrix(stmt.a) if isinstance(stmt.a, Matrix) else f"&{self.text(stmt.a, UNARY)}"
+        operands = f"&{self.text(stmt.acc, UNARY)}, {left}, {self.matrix(stmt.b)}"
         return f"wgmma_{stmt.atom}_{stmt.dtype}({operands});"
 
     def matrix(self, matrix: Any) -> str:

@@ -437,8 +437,7 @@ DPLC_MMA(mma_m16n8k32_i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 // matrices. A matrix has rows of 128 bytes that are swizzled as TMA does it. Its lines (rows of a, columns of b) run along
 // those rows, or across them; the bytes are those from 8 rows to the next 8, and from 64 lines to the next.
 
-template <int across_> struct Matrix {  // a descriptor
-  static constexpr int across = across_;
+template <int across> struct Matrix {  // a descriptor
   uint64_t bits;
 };
 template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a, int offset = 0) {
@@ -483,46 +482,60 @@ template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, i
 #define DPLC_SUMS_15 DPLC_SUMS_14, DPLC_SUMS(112)
 #define DPLC_NAMES_16 DPLC_NAMES_15 ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define DPLC_SUMS_16 DPLC_SUMS_15, DPLC_SUMS(120)
-#define DPLC_WGMMA_OF(n, type, rows, a_, b_, across_a, across_b)                                                  \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k16_##type(float* d, A a, B b) {                        \
-    asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
-                 " {" DPLC_NAMES_##rows "}, " a_ ", " b_ ", p, 1, 1, " across_a ", " across_b "; }"               \
+#define DPLC_WORDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define DPLC_PRODUCT(n, type, k, rows) \
+  "{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n k ".f32." #type "." #type " {" DPLC_NAMES_##rows "}, "
+// a0 to a5: the names of the operands behind the sums. The left one is a matrix, or four words in registers.
+#define DPLC_WGMMA_OF(n, type, rows, a0, a1, a2, a3, a4, a5)                                                       \
+  template <int A, int B> DPLC_FN void wgmma_m64n##n##k16_##type(float* d, Matrix<A> a, Matrix<B> b) {                        \
+    asm volatile(DPLC_PRODUCT(n, type, "k16", rows) a0 ", " a1 ", p, 1, 1, " a2 ", " a3 "; }"                      \
                  : DPLC_SUMS_##rows                                                                               \
-                 : "l"(a.bits), "l"(b.bits), "n"(A::across), "n"(B::across));                                     \
+                 : "l"(a.bits), "l"(b.bits), "n"(A), "n"(B));                                     \
+  }                                                                                                               \
+  template <int B> DPLC_FN void wgmma_m64n##n##k16_##type(float* d, const uint32_t* a, Matrix<B> b) {                   \
+    asm volatile(DPLC_PRODUCT(n, type, "k16", rows) "{" a0 "," a1 "," a2 "," a3 "}, " a4 ", p, 1, 1, " a5 "; }"    \
+                 : DPLC_SUMS_##rows                                                                               \
+                 : DPLC_WORDS, "l"(b.bits), "n"(B));                                                      \
   }
 // Of bytes: lines run along rows alone, so the instruction does not say how.
-#define DPLC_WGMMA_OF_BYTES(n, type, rows, a_, b_)                                                                \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k32_f8_##type(float* d, A a, B b) {                     \
-    static_assert(!A::across && !B::across, "only elements of 2 bytes run across");                               \
-    asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type \
-                 " {" DPLC_NAMES_##rows "}, " a_ ", " b_ ", p, 1, 1; }"                                           \
+#define DPLC_WGMMA_OF_BYTES(n, type, rows, a0, a1, a2, a3, a4, a5)                                                 \
+  template <int A, int B> DPLC_FN void wgmma_m64n##n##k32_f8_##type(float* d, Matrix<A> a, Matrix<B> b) {                     \
+    static_assert(!A && !B, "only elements of 2 bytes run across");                               \
+    asm volatile(DPLC_PRODUCT(n, type, "k32", rows) a0 ", " a1 ", p, 1, 1; }"                                      \
                  : DPLC_SUMS_##rows                                                                               \
                  : "l"(a.bits), "l"(b.bits));                                                                     \
+  }                                                                                                               \
+  template <int B> DPLC_FN void wgmma_m64n##n##k32_f8_##type(float* d, const uint32_t* a, Matrix<B> b) {                \
+    static_assert(!B, "only elements of 2 bytes run across");                                             \
+    asm volatile(DPLC_PRODUCT(n, type, "k32", rows) "{" a0 "," a1 "," a2 "," a3 "}, " a4 ", p, 1, 1; }"            \
+                 : DPLC_SUMS_##rows                                                                               \
+                 : DPLC_WORDS, "l"(b.bits));                                                                      \
   }
-#define DPLC_WGMMA(n, rows, a_, b_, ...)                \
-  DPLC_WGMMA_OF(n, bf16, rows, a_, b_, __VA_ARGS__)     \
-  DPLC_WGMMA_OF(n, f16, rows, a_, b_, __VA_ARGS__)      \
-  DPLC_WGMMA_OF_BYTES(n, e4m3, rows, a_, b_)            \
-  DPLC_WGMMA_OF_BYTES(n, e5m2, rows, a_, b_)
-DPLC_WGMMA(16, 1, "%8", "%9", "%10", "%11")
-DPLC_WGMMA(32, 2, "%16", "%17", "%18", "%19")
-DPLC_WGMMA(48, 3, "%24", "%25", "%26", "%27")
-DPLC_WGMMA(64, 4, "%32", "%33", "%34", "%35")
-DPLC_WGMMA(80, 5, "%40", "%41", "%42", "%43")
-DPLC_WGMMA(96, 6, "%48", "%49", "%50", "%51")
-DPLC_WGMMA(112, 7, "%56", "%57", "%58", "%59")
-DPLC_WGMMA(128, 8, "%64", "%65", "%66", "%67")
-DPLC_WGMMA(144, 9, "%72", "%73", "%74", "%75")
-DPLC_WGMMA(160, 10, "%80", "%81", "%82", "%83")
-DPLC_WGMMA(176, 11, "%88", "%89", "%90", "%91")
-DPLC_WGMMA(192, 12, "%96", "%97", "%98", "%99")
-DPLC_WGMMA(208, 13, "%104", "%105", "%106", "%107")
-DPLC_WGMMA(224, 14, "%112", "%113", "%114", "%115")
-DPLC_WGMMA(240, 15, "%120", "%121", "%122", "%123")
-DPLC_WGMMA(256, 16, "%128", "%129", "%130", "%131")
+#define DPLC_WGMMA(n, ...)                     \
+  DPLC_WGMMA_OF(n, bf16, __VA_ARGS__)          \
+  DPLC_WGMMA_OF(n, f16, __VA_ARGS__)           \
+  DPLC_WGMMA_OF_BYTES(n, e4m3, __VA_ARGS__)    \
+  DPLC_WGMMA_OF_BYTES(n, e5m2, __VA_ARGS__)
+DPLC_WGMMA(32, 2, "%16", "%17", "%18", "%19", "%20", "%21")
+DPLC_WGMMA(48, 3, "%24", "%25", "%26", "%27", "%28", "%29")
+DPLC_WGMMA(64, 4, "%32", "%33", "%34", "%35", "%36", "%37")
+DPLC_WGMMA(80, 5, "%40", "%41", "%42", "%43", "%44", "%45")
+DPLC_WGMMA(96, 6, "%48", "%49", "%50", "%51", "%52", "%53")
+DPLC_WGMMA(112, 7, "%56", "%57", "%58", "%59", "%60", "%61")
+DPLC_WGMMA(128, 8, "%64", "%65", "%66", "%67", "%68", "%69")
+DPLC_WGMMA(144, 9, "%72", "%73", "%74", "%75", "%76", "%77")
+DPLC_WGMMA(160, 10, "%80", "%81", "%82", "%83", "%84", "%85")
+DPLC_WGMMA(176, 11, "%88", "%89", "%90", "%91", "%92", "%93")
+DPLC_WGMMA(192, 12, "%96", "%97", "%98", "%99", "%100", "%101")
+DPLC_WGMMA(208, 13, "%104", "%105", "%106", "%107", "%108", "%109")
+DPLC_WGMMA(224, 14, "%112", "%113", "%114", "%115", "%116", "%117")
+DPLC_WGMMA(240, 15, "%120", "%121", "%122", "%123", "%124", "%125")
+DPLC_WGMMA(256, 16, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef DPLC_WGMMA
 #undef DPLC_WGMMA_OF
 #undef DPLC_WGMMA_OF_BYTES
+#undef DPLC_PRODUCT
+#undef DPLC_WORDS
 #undef DPLC_SUMS
 #undef DPLC_SUM
 // Before the first product of a group: what was done to the sums comes first.

@@ -1,7 +1,7 @@
 """Atoms, as data: what a warp multiplies in one instruction, and which element of its matrices lane and register hold.
 
 Late atoms (`wgmma`) are multiplied by four warps, out of shared memory: what lane and register of an operand are is
-then where the element of a slab stands that the product reads.
+then where the element of a slab stands that the product reads. The left operand may be in registers, too.
 
 An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
 result, and of registers along what is summed (`depth`). Four expressions over them are
@@ -46,7 +46,8 @@ class Atom(NamedTuple):
     row, column: of a register of the result, row also of a; b_column: of b; place: along the sum, of a and of b.
     a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
     mixed: the operands may be of two of the dtypes.
-    late: several warps multiply matrices in shared memory, and are done by a Settle. newest: the newest machine.
+    late: several warps multiply matrices in shared memory, and are done by a Settle; the left one may be in registers,
+    in a_order. newest: the newest machine.
     spelled: where the assembler makes it of other instructions.
     """
 
@@ -123,17 +124,18 @@ _QUADS: dict[str, Any] = {
 def _late(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
     """A product of four warps: each has 16 rows of the result, and all columns, eight as `m16n8k16` has them.
 
-    within: the elements of a word.
+    Sixteen columns (q) are two such eights (s): what a result is along the columns, a left operand of the next product
+    is along its depth (u). within: the elements of a word.
     """
     return Atom(
         name, 64, columns, 8 * within, dtypes, "f32", 90,
-        lanes=(("p", 4), ("g", 8), ("t", 4)), registers=(("q", columns // 8), ("h", 2), ("v", 2)),
-        depth=(("u", 2), ("w", within)), row="p*16 + h*8 + g", column="q*8 + t*2 + v", b_column="q*8 + g",
-        place=f"u*{4 * within} + t*{within} + w", a_order=(), b_order=(), late=True, newest=90,
+        lanes=(("p", 4), ("g", 8), ("t", 4)), registers=(("q", columns // 16), ("s", 2), ("h", 2), ("v", 2)),
+        depth=(("u", 2), ("w", within)), row="p*16 + h*8 + g", column="q*16 + s*8 + t*2 + v", b_column="q*16 + s*8 + g",
+        place=f"u*{4 * within} + t*{within} + w", a_order=("u", "h"), b_order=(), late=True, newest=90,
     )  # fmt: skip
 
 
-LATE_COLUMNS = range(16, 257, 16)
+LATE_COLUMNS = range(32, 257, 16)
 _ALL: tuple[Atom, ...] = (
     Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
          depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),

@@ -347,7 +347,10 @@ class FenceProducts(Stmt):
 
 
 class QueueProduct(Stmt):
-    """acc += a * b by four warps, some time before a WaitProducts that covers it; acc, a, b are nobody's till then."""
+    """acc += a * b by four warps, some time before a WaitProducts that covers it; acc, a, b are nobody's till then.
+
+    b is a Matrix; a is one, or the first word of a fragment.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
     acc: Expr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from .expr import (
     linear,
     multiply,
     only_sizes,
+    rebuild,
     total,
 )
 from .node import Expr, Node, contents, marks_of
@@ -161,3 +163,21 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
         if inner.b % n == 0:
             return simplify(binary("%", inner.a, n), ranges)
     return e  # type: ignore[no-any-return]
+
+
+def by_steps(e: Expr, ranges: Ranges) -> Expr:
+    """e with (m*x + y) // (m*n) as x // n and (m*x + y) % (m*n) as m*(x % n) + y, where 0 <= y < m."""
+    if not isinstance(e, Node) or not (e._contents or contents(e)) & _DIVIDES:
+        return e
+    e = rebuild(e, lambda part: by_steps(part, ranges))
+    if e.__class__ is not Binary or e.op not in ("//", "%") or not is_int(e.b) or e.b <= 0:
+        return e
+    terms, constant = linear(e.a)
+    for step in sorted({math.gcd(factor, e.b) for factor in terms.values()} - {1, e.b}, reverse=True):
+        whole = {atom: factor // step for atom, factor in terms.items() if factor % step == 0}
+        within = from_linear({atom: n for atom, n in terms.items() if n % step}, constant % step)
+        low, high = interval(within, ranges)
+        if low >= 0 and high < step:
+            steps = binary(e.op, from_linear(whole, constant // step), e.b // step)
+            return steps if e.op == "//" else add(multiply(steps, step), within)
+    return e

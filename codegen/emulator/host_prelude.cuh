@@ -275,8 +275,7 @@ DPLC_COPY_BOX(copy_box_5d_shared, 5, DPLC_PLACES(int x, int y, int z, int u, int
 // ---- products of matrices in shared memory ------------------------------------------------------------------------
 // What a descriptor says, in bits of its own: the address is one of the window here.
 
-template <int across_> struct Matrix {
-  static constexpr int across = across_;
+template <int across> struct Matrix {
   uint64_t bits;
 };
 template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a, int offset = 0) {
@@ -531,16 +530,19 @@ template <class T> static float dplc_read_element(const char* p) {
   return to_float(v);
 }
 #define DPLC_WGMMA_OF(n, k, T)                                                                                \
-  template <class A, class B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, A a, B b DPLC_SITE) {             \
-    static_assert(sizeof(T) == 2 || !(A::across || B::across), "only elements of 2 bytes run across");        \
-    dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, a.bits, b.bits, DPLC_LINE);                     \
+  template <int A, int B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, Matrix<A> a, Matrix<B> b DPLC_SITE) {             \
+    static_assert(sizeof(T) == 2 || !(A || B), "only elements of 2 bytes run across");        \
+    dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, nullptr, a.bits, b.bits, DPLC_LINE);            \
+  }                                                                                                           \
+  template <int B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, const uint32_t* a, Matrix<B> b DPLC_SITE) {        \
+    static_assert(sizeof(T) == 2 || !B, "only elements of 2 bytes run across");                       \
+    dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, a, 0, b.bits, DPLC_LINE);                       \
   }
 #define DPLC_WGMMA(n)            \
   DPLC_WGMMA_OF(n, k16, bf16)    \
   DPLC_WGMMA_OF(n, k16, f16)     \
   DPLC_WGMMA_OF(n, k32_f8, e4m3) \
   DPLC_WGMMA_OF(n, k32_f8, e5m2)
-DPLC_WGMMA(16)
 DPLC_WGMMA(32)
 DPLC_WGMMA(48)
 DPLC_WGMMA(64)

@@ -87,10 +87,11 @@ void dplc_mbarrier_wait(char* barrier, int parity, int line);
 void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, unsigned blocks, int line);
 
 // Products of matrices in shared memory, by groups of four warps; `a`, `b`: where a matrix is and how it goes on, as
-// matrix_along and matrix_across pack it; `item`, `element`: the bytes of an element, and what reads one. Until a wait covers it the sums hold poison.
+// matrix_along and matrix_across pack it; `held`: the words of a left operand that is in registers, null where it is none;
+// `item`, `element`: the bytes of an element, and what reads one. Until a wait covers it the sums hold poison.
 void dplc_fence_products(void);
-void dplc_queue_product(float* sums, unsigned columns, unsigned item, float (*element)(const char*), uint64_t a, uint64_t b,
-                        int line);
+void dplc_queue_product(float* sums, unsigned columns, unsigned item, float (*element)(const char*),
+                        const uint32_t* held, uint64_t a, uint64_t b, int line);
 void dplc_commit_products(void);
 void dplc_wait_products(unsigned groups_left, int line);
 

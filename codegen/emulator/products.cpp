@@ -31,7 +31,7 @@ template <class Visit> void each_word(const Machine& machine, const LateMatrix& 
 template <class Visit> void each_word(const Machine& machine, const LateProduct& product, Visit visit) {
   const unsigned thread = machine.view.thread->index.x, lane = thread % lanes_per_warp;
   const unsigned warp = thread % lanes_per_group / lanes_per_warp;
-  each_word(machine, product.a, product.item, warp * rows / 4, rows / 4, lane, visit);
+  if (product.held.place == nullptr) each_word(machine, product.a, product.item, warp * rows / 4, rows / 4, lane, visit);
   each_word(machine, product.b, product.item, 0, product.columns, lane, visit);
 }
 
@@ -40,8 +40,11 @@ template <class Visit> void each_word(const Machine& machine, const LateProduct&
 void ProductQueue::push(Machine& machine, LateProduct product) {
   if (!fenced_) machine.fail("line %d: multiplies before a wgmma_fence of its group of products", product.line);
   machine.group_meets(product, issued_++);
-  for (const auto& [matrix, lines] : {std::pair{product.a, rows}, std::pair{product.b, product.columns}})
+  const auto check = [&](const LateMatrix& matrix, unsigned lines) {
     machine.check_matrix(matrix, matrix.offset(lines - 1, step / product.item - 1, product.item) + product.item, product.line);
+  };
+  if (product.held.place == nullptr) check(product.a, rows);
+  check(product.b, product.columns);
   if (machine.checker)
     each_word(machine, product, [&](size_t at) { machine.checker->late_read(at, product.line); });
   const unsigned count = product.columns / 2;
@@ -84,11 +87,15 @@ void ProductQueue::finish(Machine& machine, const LateProduct& product) {
   std::vector<float>& sums = held_[product.sums];
   const unsigned depth = step / product.item;
   float left[2][step];
+  const HeldRows& held = product.held;
+  if (held.place != nullptr && memcmp(held.place, held.own, sizeof held.own) != 0)
+    machine.fail("line %d: the left operand of this product was changed in its registers before it was done", product.line);
   for (unsigned h = 0; h < 2; ++h)
-    for (unsigned k = 0; k < depth; ++k)
-      left[h][k] = product.element(
-          machine.view.shared +
-          swizzled(static_cast<size_t>(a) + product.a.offset(p * 16 + h * 8 + g, k, product.item)));
+    for (unsigned k = 0; k < depth; ++k) {
+      const size_t at = static_cast<size_t>(a) + product.a.offset(p * 16 + h * 8 + g, k, product.item);
+      const char* words = reinterpret_cast<const char*>(held.rows[h]) + k * product.item;
+      left[h][k] = product.element(held.place != nullptr ? words : machine.view.shared + swizzled(at));
+    }
   for (unsigned q = 0; q < product.columns / 8; ++q)
     for (unsigned v = 0; v < 2; ++v)
       for (unsigned k = 0; k < depth; ++k) {
@@ -161,15 +168,22 @@ void Machine::finish_products(Thread* thread) {
 
 extern "C" {
 
-void dplc_queue_product(float* sums, unsigned columns, unsigned item, float (*element)(const char*), uint64_t a, uint64_t b,
-                        int line) {
+void dplc_queue_product(float* sums, unsigned columns, unsigned item, float (*element)(const char*), const uint32_t* held,
+                        uint64_t a, uint64_t b, int line) {
   const auto matrix = [](uint64_t bits) {
     const auto field = [&](unsigned low) { return static_cast<uint32_t>(bits >> low & 0x3fff) << 4; };
     return dplc::LateMatrix{static_cast<uint32_t>(bits), field(32), field(46), (bits >> 60 & 1) != 0};
   };
   auto& machine = *reinterpret_cast<dplc::Machine*>(dplc_view);
+  dplc::HeldRows rows{held, {}, {}};
+  const dplc::ThreadView* self = dplc_view->thread;
+  auto& words = self->warp->fragment[self->warp->exchanges & 1];
+  if (held != nullptr) memcpy(words[self->lane], held, sizeof rows.own), memcpy(rows.own, held, sizeof rows.own);
   dplc_warp_barrier(false, line);
-  machine.products().push(machine, {sums, columns, item, element, matrix(a), matrix(b), 0, line});
+  const unsigned first = self->lane & ~3u;  // of the lanes that have a row together
+  for (unsigned lane = 0; held != nullptr && lane < 4; ++lane)
+    for (unsigned n = 0; n < 4; ++n) rows.rows[n % 2][n / 2 * 4 + lane] = words[first + lane][n];
+  machine.products().push(machine, {sums, columns, item, element, matrix(a), matrix(b), rows, 0, line});
 }
 void dplc_fence_products(void) { reinterpret_cast<dplc::Machine*>(dplc_view)->products().fence(); }
 void dplc_commit_products(void) { reinterpret_cast<dplc::Machine*>(dplc_view)->products().commit(); }

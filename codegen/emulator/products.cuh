@@ -30,12 +30,20 @@ struct LateMatrix {
   }
 };
 
+// A left operand in registers: where a thread has its words, what they were, and the words of its two rows.
+struct HeldRows {
+  const uint32_t* place;  // null: the operand is a matrix
+  uint32_t own[4];
+  uint32_t rows[2][8];
+};
+
 struct LateProduct {
   float* sums;
   unsigned columns;
   unsigned item;                  // bytes of an element
   float (*element)(const char*);  // read there
   LateMatrix a, b;
+  HeldRows held;  // in place of a
   uint32_t group;
   int line;
 };

@@ -16,10 +16,11 @@ from ...ir.kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from ...ir.loop import Load
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
+from ...ir.ranges import by_steps
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Stage
 from .late import lower_late
-from .lowering import Held, Level, Lowering, Place, Words, fresh
+from .lowering import Held, LateOperand, Level, Lowering, Place, Words, fresh
 from .ranges import ranging, tidied
 from .registers import axes_of, in_registers, nest
 from .slabs import slab_address
@@ -46,7 +47,7 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
     own = {axis: turns[axis] for axis in outer if axis not in low.replicated}
     low.replicated.update(own)
     with ranging(low, {axis: (0, turns[axis] - 1) for axis in own}):
-        idx = tuple(tidied(low, e) for e in substitute(stmt.idx, images))
+        idx = tuple(by_steps(tidied(low, e), low.ranges) for e in substitute(stmt.idx, images))
         address = slab_address(low, stage, idx, f"{stmt.dst}_rd")
         into = Element(words.name, (multiply(place_in(turns, outer), count),))
         load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
@@ -58,19 +59,22 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
 
 def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
     """An instruction for each fragment of the result, and for each step of what is summed along registers."""
-    if ATOMS[stmt.atom].late:
-        return lower_late(low, stmt, at)
     out: list[Stmt] = []
     places = []
+    late = ATOMS[stmt.atom].late
     outer = [axis for axis in low.env[stmt.acc].axes if axis not in result_registers(stmt)]
     over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
     for e, operand in zip((stmt.a, stmt.b), operands_of(stmt), strict=True):
         words = low.env[e.name]
+        if late and (e is stmt.b or isinstance(words, LateOperand)):
+            continue
         if not isinstance(words, Words):
             made, words = packed(low, e, operand, at)
             around = next((level for level in low.levels if stays(low, e, level, at)), None)
             (out if around is None else around.before).extend(made)
         places.append(Element(words.name, (multiply(place_in(low.replicated, words.outer), words.each),)))
+    if late:
+        return (*out, *lower_late(low, stmt, places[0] if places else None))
     left, right = places
     held = low.env[stmt.acc]
     assert isinstance(held, Held)

@@ -30,17 +30,20 @@ from .registers import nest, read
 from .slabs import slab_base, slot_bytes
 
 
-def lower_late(low: Lowering, stmt: Mma, at: Place) -> Block:
-    """The instructions of a product, one for each fragment of the result and each step of the sum."""
+def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
+    """The instructions of a product, one for each fragment of the result and each step of the sum.
+
+    words: the first of the left operand's, where it is in registers.
+    """
     held = low.env[stmt.acc]
     assert isinstance(held, Held)
     own = result_registers(stmt)
     outer = [axis for axis in held.axes if axis not in own]
     over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
-    left, right = (_matrix(low, stmt, e.name, side) for e, side in ((stmt.a, True), (stmt.b, False)))
+    left = words or _matrix(low, stmt, stmt.a.name, left=True)
+    right = _matrix(low, stmt, stmt.b.name, left=False)
     acc = Element(held.name, (*map(Var, outer), *(0 for _ in own)))
-    view = low.env[stmt.a.name]
-    product = QueueProduct(acc, left, right, stmt.atom, view.dtype)
+    product = QueueProduct(acc, left, right, stmt.atom, low.env[stmt.b.name].dtype)
     return (FenceProducts(), *nest(low, (*over, *outer), (product,)), CommitProducts())
 
 

@@ -41,6 +41,7 @@ from ...ir.kernel import (
     LoadFrom,
     LoadMatrix,
     Loop,
+    Matrix,
     Multiply,
     PackWord,
     QueueProduct,
@@ -306,11 +307,12 @@ class _Counter:
         return max(self.slots - 2, 0) if self.slots else self.waits.phases_kept()
 
     def product(self, statement: QueueProduct, times: float) -> None:
-        """A product of a group of warps, which reads both matrices in whole rows of shared memory."""
+        """A product of a group of warps, which reads its matrices in whole rows of shared memory."""
         self.scope.changed(statement.acc)
         atom = ATOMS[statement.atom]
         flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
-        rows = (atom.m + atom.n) * atom.k * _item(statement.dtype) / LINE * times
+        lines = atom.n + (atom.m if isinstance(statement.a, Matrix) else 0)
+        rows = lines * atom.k * _item(statement.dtype) / LINE * times
         self.tensor, self.late = self.tensor + flops, self.late + flops
         self.wavefronts, self.ideal_wavefronts = self.wavefronts + rows, self.ideal_wavefronts + rows
 

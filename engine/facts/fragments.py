@@ -39,6 +39,7 @@ class AtomRecord(NamedTuple):
     w: int = 1
     p: int = 1
     q: int = 1
+    s: int = 1
 
 
 @fact("atoms(run) -> [record]", "tile")
@@ -50,8 +51,16 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
 @fact("late_atoms(run) -> [record]", "tile")
 def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
-    """The atoms of four warps that can do every product of a run, those with the most columns first."""
+    """The atoms of four warps that can do every product of a run, those with the most columns first.
+
+    Products of single warps count, where the run has no others: of elements that may run across a slab's rows.
+    """
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
+    known, products = value_dtypes(site.kernel), summary(body).mmas
+    if products and all(loop.role != "reduce" for loop in summary(body).loops):
+        pairs = [{known[e.name] for e in (product.a, product.b)} for product in products]
+        whole = (atom for atom in ATOMS.values() if atom.across)
+        return _late_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
     return _late_records(atom for atom in _atoms_of(site, body, slabs, late=True) if atom.across or _along(body))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
+from ...ir.facts.structure import summary
 from ...ir.interp import tile
 from ...ir.loop import For, Load, Merge
 from ...ir.monoids import monoid
@@ -21,7 +22,7 @@ from .reals import COUNT
 
 Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
-LARGEST_BLOCK = 1 << 14  # threads and registers of a block: four warps with the smallest late atom
+LARGEST_BLOCK = 1 << 15  # threads and registers of a block: four warps with the smallest late atom
 LARGEST_WORK = 1 << 21  # elements of a tile times turns of its loops
 LARGEST_TURNS = 3000  # of all loops, for one thread
 
@@ -80,15 +81,25 @@ def work(program: Program) -> int:
     largest = 0
     for kernel in program:
         tiles = list(nodes(kernel.body, Tile))
-        block = math.prod(a.extent for t in tiles for a in t.axes if a.role != "BLOCK")
+        block = math.prod(map(_held, tiles))
         if block > LARGEST_BLOCK:
             raise TooLarge
-        size = math.prod(axis.extent for t in tiles for axis in t.axes)
+        size = block * math.prod(axis.extent for t in tiles for axis in t.axes if axis.role == "BLOCK")
         turns = sum(_turns(statement) for statement in kernel.body)
         if tiles and turns > LARGEST_TURNS:
             raise TooLarge
         largest = max(largest, size * max(1, turns))
     return largest
+
+
+def _held(tile: Tile) -> int:
+    """The threads of a block times the registers of one: where tensor cores multiply, those of the largest product."""
+    sizes = {axis.name: axis.extent for axis in tile.axes if axis.role != "BLOCK"}
+    threads = math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD")
+    lanes = {axis.name for axis in tile.axes if axis.role == "THREAD"}
+    products = [{e.name for e in (*product.axes, *product.over)} & sizes.keys() for product in summary(tile.body).mmas]
+    held = [math.prod(sizes[name] for name in names - lanes) for names in products or [sizes.keys()]]
+    return threads * max(held)
 
 
 def _turns(statement: Any) -> int:

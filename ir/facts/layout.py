@@ -17,7 +17,7 @@ from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, mu
 from ..loop import For
 from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
-from ..ranges import Interval, interval, simplify
+from ..ranges import Interval, by_steps, interval, simplify
 from ..substitute import substitute
 from ..tile import Slab, Stage, Tile
 from .structure import summary
@@ -149,8 +149,10 @@ def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
 
 
 def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
+    """Where a cell of a slab lies, as sums: quotients and remainders of whole steps, not of what lies within one."""
     known = ranges_of(kernel)
-    return tidy(row_of(stage, cell), known), tidy(cell[-1], known)
+    row, column = (tidy(e, known) for e in (row_of(stage, cell), cell[-1]))
+    return by_steps(row, known), by_steps(column, known)
 
 
 def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:

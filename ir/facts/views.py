@@ -12,6 +12,7 @@ emulator reads matrices by these numbers; for `across` they were compared with n
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..program import Block, Kernel
 from ..ranges import interval
 from ..tile import Mma, Stage
 from .fragments import operand_of
-from .layout import ROW, cell_of, item_bytes, pitch, ranges_of, row_and_column
+from .layout import ROW, cell_of, item_bytes, pitch, ranges_of, row_and_column, stages
 
 REPEAT = 8 * ROW  # bytes after which a swizzle of 128 bytes comes again
 STEP = 32  # bytes of a row that an atom reads
@@ -41,20 +42,20 @@ class MatrixView(NamedTuple):
 
 @memoised
 def views_of(kernel: Kernel) -> frozenset[Load]:
-    """The loads of a kernel whose values nothing but late atoms read."""
+    """The loads of slabs whose values nothing but late atoms read."""
     found: set[Load] = set()
-    _find(kernel.body, found)
+    _find(kernel.body, stages(kernel).keys(), found)
     return frozenset(found)
 
 
-def _find(block: Block, found: set[Load]) -> None:
+def _find(block: Block, slabs: Container[str], found: set[Load]) -> None:
     for position, stmt in enumerate(block):
-        if isinstance(stmt, Load):
+        if isinstance(stmt, Load) and stmt.buf in slabs:
             operand = operand_of(stmt.dst, block[position + 1 :])
             if operand is not None and operand.atom.late:
                 found.add(stmt)
         elif hasattr(stmt, "body"):
-            _find(stmt.body, found)
+            _find(stmt.body, slabs, found)
 
 
 def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:

@@ -12,7 +12,7 @@ from .block_folds import BlockFolds
 from .block_threads import at_statement
 from .fragments import added
 from .groups import ThreadGroup
-from .late import LateProduct, SlabReads, begin, settled
+from .late import LateProduct, Operands, SlabRead, begin, settled
 from .scalar import ScheduleError
 
 
@@ -34,7 +34,7 @@ class BlockProducts(BlockFolds):
         for g in values:
             live[g].answer = product[:, live[g].threads]
 
-    def begin_product(self, stmt: Mma, views: SlabReads, live: dict[int, ThreadGroup]) -> None:
+    def begin_product(self, stmt: Mma, views: Operands, live: dict[int, ThreadGroup]) -> None:
         """A late product sets out: it reads now or when it is settled, and both must be possible."""
         late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
         try:
@@ -71,6 +71,7 @@ class BlockProducts(BlockFolds):
         if isinstance(stmt, Await):
             return ring.awaits(number, group, self.tma)
         if isinstance(stmt, Release) and self.uniform(stmt.when, group):
-            read = [(view.stmt, view.idx[0]) for late in self.late for both in late.views.values() for view in both]
+            views = [view for late in self.late for both in late.views.values() for view in both]
+            read = [(view.stmt, view.idx[0]) for view in views if isinstance(view, SlabRead)]
             ring.release(number, group, read)
         return True

@@ -48,7 +48,7 @@ class RunningBlocks:
         self.shared = SharedMemory(len(blocks), span * launch.cluster, unit)
         self.barriers = Barriers(self.shared, self.shape, dice, launch.cluster, span)
         self.fragments = Fragments(self.registers, self.shared, self.shape)
-        self.products = Products(self.registers, self.shared, self.shape, dice)
+        self.products = Products(self.registers, self.shared, self.fragments, dice)
         self.maps: dict[str, Map] = {}
         self.group: list[Copy] = []  # copies since the last commit
         self.queue: list[list[Copy]] = []  # groups that have not been waited for
@@ -64,7 +64,7 @@ class RunningBlocks:
         self.bases = {name: (root, kernel_values.chosen(at, which)) for name, (root, at) in self.bases.items()}
         self.shape = (blocks, int(which.sum()))
         self.fragments = Fragments(self.registers, self.shared, self.shape)
-        self.products = Products(self.registers, self.shared, self.shape, self.dice)
+        self.products = Products(self.registers, self.shared, self.fragments, self.dice)
 
     def others_go_on(self) -> None:
         """Those beside these go on until they wait, with what they themselves know to be over."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,8 @@ class Fragments:
 
     def multiply(self, stmt: Multiply) -> None:
         atom = ATOMS[stmt.atom]
-        a, b = self.operand(stmt.a, atom, atom.a_order), self.operand(stmt.b, atom, atom.b_order)
+        sides = ((stmt.a, atom.a_order), (stmt.b, atom.b_order))
+        a, b = (self.operand(self.words(place, atom, order), atom, order) for place, order in sides)
         product = multiplied(atom, a, b).reshape(*self.shape, *(extent for _, extent in atom.registers))
         tail = len(atom.registers)
         name, index = self.registers.place(stmt.acc)
@@ -66,11 +66,14 @@ class Fragments:
             place = (name, (*index[:-tail], *(first + n for first, n in zip(index[-tail:], own, strict=True))))
             self.registers.put(place, self.registers.get(place) + product[(..., *own)], None)
 
-    def operand(self, place: Any, atom: Atom, order: tuple[str, ...]) -> Any:
+    def words(self, place: Any, atom: Atom, order: tuple[str, ...]) -> list[list[Place]]:
+        """The words of an operand, from a place on."""
+        return [self.word(place, number) for number in range(atom.words(order))]
+
+    def operand(self, words: list[list[Place]], atom: Atom, order: tuple[str, ...]) -> Any:
         """A fragment as `multiplied` takes it: (blocks, warps, *axes of the atom), 1 along those it does not have."""
         sizes = dict(atom.axes)
         inner = (*order, *(name for name, _ in atom.depth if name == WITHIN))
-        words = [self.word(place, number) for number in range(math.prod(sizes[name] for name in order))]
         held = [np.broadcast_to(self.registers.get(element), self.shape) for word in words for element in word]
         lanes = [extent for _, extent in atom.lanes]
         whole = np.stack(held, axis=-1).reshape(self.shape[0], -1, *lanes, *(sizes[name] for name in inner))

@@ -17,6 +17,7 @@ import numpy as np
 from ..atoms import ATOMS, WORD_BYTES, Atom, multiplied, numbers
 from ..kernel import SHARED, CommitProducts, Matrix, QueueProduct, WaitProducts
 from ..program import Stmt
+from .kernel_fragments import Fragments
 from .kernel_memory import Lanes, SharedMemory
 from .kernel_values import Place, RegisterValues
 from .scalar import KINDS, ScheduleError
@@ -26,11 +27,14 @@ ROW, CHUNK, REPEAT = 128, 16, 1024  # bytes: of a row, of what is swizzled, afte
 
 @dataclass
 class Queued:
-    """A product on its way. lanes: what each thread reads of both operands; tickets: the boxes that brought it."""
+    """A product on its way. lanes: what each thread reads of both operands, None of a fragment; words: those of the
+    fragment, and held: what they were when the product was queued; tickets: the boxes that brought the others."""
 
     stmt: QueueProduct
-    lanes: tuple[Lanes, Lanes]
+    lanes: tuple[Lanes | None, Lanes | None]
     places: list[Place]
+    words: list[list[Place]]
+    held: Any = None
     product: Any = None
     tickets: Any = None
 
@@ -39,9 +43,10 @@ class Products:
     """The products of the threads of some blocks that are not done. dice: which read when they are queued."""
 
     def __init__(
-        self, registers: RegisterValues, shared: SharedMemory, shape: tuple[int, int], dice: random.Random
+        self, registers: RegisterValues, shared: SharedMemory, fragments: Fragments, dice: random.Random
     ) -> None:
-        self.registers, self.shared, self.shape, self.dice = registers, shared, shape, dice
+        self.registers, self.shared, self.fragments, self.dice = registers, shared, fragments, dice
+        self.shape = fragments.shape
         self.open: list[Queued] = []
         self.groups: list[list[Queued]] = []
         self.sums: dict[Place, Any] = {}
@@ -49,25 +54,28 @@ class Products:
     def statement(self, stmt: Stmt, where: Callable[[Any], tuple[str, Lanes]]) -> None:
         """What a statement of the queue does. where: the memory that a matrix is in, and where each thread says."""
         if isinstance(stmt, QueueProduct):
-            (left, a), (right, b) = (where(matrix) for matrix in (stmt.a, stmt.b))
-            if (left, right) != (SHARED, SHARED):
+            starts = [where(matrix) if isinstance(matrix, Matrix) else None for matrix in (stmt.a, stmt.b)]
+            if any(start is not None and start[0] != SHARED for start in starts):
                 raise ScheduleError("matrices stand in shared memory")
+            a, b = (None if start is None else start[1] for start in starts)
             self.queue(stmt, (a, b))
         elif isinstance(stmt, CommitProducts):
             self.commit()
         elif isinstance(stmt, WaitProducts):
             self.wait(stmt.keep)
 
-    def queue(self, stmt: QueueProduct, starts: tuple[Lanes, Lanes]) -> None:
-        """starts: where each thread says that a matrix begins."""
+    def queue(self, stmt: QueueProduct, starts: tuple[Lanes | None, Lanes | None]) -> None:
+        """starts: where each thread says that a matrix begins; None of a fragment."""
         atom = ATOMS[stmt.atom]
         if self.shape[1] % math.prod(extent for _, extent in atom.lanes):
             raise ScheduleError("a group of warps multiplies together, and this one is not whole")
         sides = ((stmt.a, atom.row), (stmt.b, atom.b_column))
-        lanes = tuple(
-            self._lanes(matrix, start, atom, line) for (matrix, line), start in zip(sides, starts, strict=True)
+        left, right = (
+            None if start is None else self._lanes(matrix, start, atom, line)
+            for (matrix, line), start in zip(sides, starts, strict=True)
         )
-        queued = Queued(stmt, lanes, self._places(stmt, atom))  # type: ignore[arg-type]
+        words = [] if left else self.fragments.words(stmt.a, atom, atom.a_order)
+        queued = Queued(stmt, (left, right), self._places(stmt, atom), words)
         queued.product = self._product(queued)
         self.open.append(queued)
         for place in queued.places:
@@ -102,7 +110,7 @@ class Products:
         every = np.ndindex(*(extent for _, extent in atom.registers))
         return [(name, (*index[: -len(first)], *map(sum, zip(first, own, strict=True)))) for own in every]
 
-    def _lanes(self, matrix: Matrix, start: Lanes, atom: Atom, layout: str) -> Lanes:
+    def _lanes(self, matrix: Any, start: Lanes, atom: Atom, layout: str) -> Lanes:
         """What each thread reads of a matrix: for every element of its fragment who and where, in the order of axes."""
         lanes = math.prod(extent for _, extent in atom.lanes)
         first = start.address.reshape(-1, lanes)
@@ -124,7 +132,14 @@ class Products:
         """What a product adds to each register of its result, read now."""
         atom, dtype = ATOMS[queued.stmt.atom], queued.stmt.dtype
         values, tickets = [], []
+        if queued.words:
+            values.append(self.fragments.operand(queued.words, atom, atom.a_order))
+            queued.held = values[0] if queued.held is None else queued.held
+            if not np.array_equal(values[0], queued.held, equal_nan=True):
+                raise ScheduleError("the left operand is changed in its registers before the product is done")
         for lanes, layout in zip(queued.lanes, (atom.row, atom.b_column), strict=True):
+            if lanes is None:
+                continue
             found = self.shared.load(lanes, dtype, 1)
             cells, _ = self.shared.cells(lanes, dtype, 1)
             tickets.append(self.shared.tickets[cells])

@@ -1,8 +1,8 @@
 """Products of late atoms in Tile IR: made at any time between their Mma and the Settle that covers them.
 
-Until then the accumulators are poison. Operands are views: loads of slabs that are made when the product is. Each is
-read twice, at the Mma and at the Settle, with all that a load checks, and must find what the same copies wrote: so an
-overwrite in between is an error in every run, not by luck.
+Until then the accumulators are poison. Operands are views: loads of slabs that are made when the product is (a left
+one may be a value, too). Each is read twice, at the Mma and at the Settle, with all that a load checks, and must find
+what the same copies wrote: so an overwrite in between is an error in every run, not by luck.
 """
 
 from __future__ import annotations
@@ -39,7 +39,18 @@ class SlabRead:
         return slab.values[block, word], tickets
 
 
-SlabReads = dict[int, tuple[SlabRead, SlabRead]]  # of each group of threads, both operands
+@dataclass
+class HeldOperand:
+    """A left operand in registers, for the threads of a group: a value stays what it is until the product is made."""
+
+    values: Any
+
+    def read(self, memory: BlockMemory) -> tuple[Any, Any]:
+        """The values; no copy has brought them."""
+        return self.values, ()
+
+
+Operands = dict[int, tuple[SlabRead | HeldOperand, SlabRead]]  # of each group of threads
 
 
 @dataclass
@@ -47,7 +58,7 @@ class LateProduct:
     """A product that is not settled. tickets: of each view, the copies that it found when the product began."""
 
     stmt: Mma
-    views: SlabReads
+    views: Operands
     early: bool
     product: Any = None
     tickets: Any = None
@@ -64,11 +75,11 @@ class LateProduct:
 
 
 def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
-    """What a late product will read. Raises ScheduleError for an operand that is held in registers."""
-    found = tuple(group.env[operand.name] for operand in (stmt.a, stmt.b))
-    if not all(isinstance(one, SlabRead) for one in found):
+    """What a late product will read. Raises ScheduleError for a right operand that is held in registers."""
+    left, right = (group.env[operand.name] for operand in (stmt.a, stmt.b))
+    if not isinstance(right, SlabRead):
         raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")
-    return found
+    return left if isinstance(left, SlabRead) else HeldOperand(left), right
 
 
 def begin(acc: str, group: ThreadGroup) -> None:

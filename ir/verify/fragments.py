@@ -15,21 +15,36 @@ from ..facts.layout import stages
 from ..facts.structure import summary
 from ..facts.types import value_dtypes
 from ..facts.views import views_of
-from ..program import Kernel
-from ..tile import Mma, Tile
+from ..program import Block, Kernel
+from ..tile import Mma, Settle, Tile
 
 REPLICATED = ("REG", "VEC")
 
 
 def late_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
-    """What is wrong with the operands of a late atom: it reads slabs that TMA has filled, and nothing else."""
+    """What is wrong with the operands of a late atom: it reads slabs that TMA has filled; of a, registers, too."""
     views, slabs = {load.dst: load for load in views_of(kernel)}, stages(kernel)
+    loaded = {load.dst for load in summary(kernel.body).loads if load.buf in slabs}
     for e in (stmt.a, stmt.b):
         load = views.get(e.name) if isinstance(e, Var) else None
         slab = slabs.get(load.buf) if load else None
+        if e is stmt.a and isinstance(e, Var) and e.name not in loaded:
+            if not _settled(stmt, kernel.body):
+                yield f"`{e.name}` stays in its registers until a Settle in the same block, and there is none"
+            continue
         if load is None or getattr(slab, "via", "") != "TMA" or load.when is not True:
             yield f"`{stmt.atom}` multiplies what TMA has copied to a slab, and nothing else reads that value"
             return
+
+
+def _settled(stmt: Mma, block: Block) -> bool:
+    """Whether all products are done behind one before its block ends: its registers are others' then."""
+    for position, part in enumerate(block):
+        if part is stmt:
+            return any(isinstance(later, Settle) and later.keep == 0 for later in block[position:])
+        if hasattr(part, "body") and stmt in summary((part,)).mmas:
+            return _settled(stmt, part.body)
+    return True
 
 
 def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:

@@ -77,6 +77,11 @@ def _queue_product(scope: NamesInScope, stmt: QueueProduct) -> None:
     for matrix in (stmt.a, stmt.b):
         if isinstance(matrix, Matrix) and scope.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
             scope.say(stmt, "a matrix stands in shared memory")
+    atom = ATOMS[stmt.atom]
+    if not isinstance(stmt.a, Matrix):
+        held = _words(scope, stmt, stmt.a, atom.words(atom.a_order))
+        if held and held.dtype != stmt.dtype:
+            scope.say(stmt, f"`{stmt.atom}` does not multiply {held.dtype} by {stmt.dtype}")
     _sums(scope, stmt)
 
 
@@ -91,10 +96,10 @@ def _product_problems(stmt: QueueProduct) -> Iterator[str]:
     atom = ATOMS[stmt.atom]
     if not atom.late or stmt.dtype not in atom.dtypes:
         yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
-    for matrix in (stmt.a, stmt.b):
-        if not isinstance(matrix, Matrix):
-            yield "an operand is no matrix"
-        elif matrix.at.xor != 0:
+    if not isinstance(stmt.b, Matrix):
+        yield "the right operand is no matrix"
+    for matrix in (part for part in (stmt.a, stmt.b) if isinstance(part, Matrix)):
+        if matrix.at.xor != 0:
             yield "a matrix has its swizzle in its rows, no xor of its start"
         elif any(n % CORE_BYTES or not 0 <= n < REACH for n in (matrix.stride, matrix.leading)):
             yield f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HEAD = """
 kernel f(A: {dtype}[{a}], B: {dtype}[{b}]) -> C: f32[128, {n}]:
-    Tile(iw:2=THREAD, p:4=THREAD, g:8=THREAD, t:4=THREAD, q:{q}=REG, h:2=REG, v:2=VEC, k:4=REG, u:2=REG, w:2=VEC):
+    Tile(iw:2=THREAD, p:4=THREAD, g:8=THREAD, t:4=THREAD, q:{q}=REG, s:2=REG, h:2=REG, v:2=VEC, k:4=REG, u:2=REG, w:2=VEC):
         for ko in 0..4 serial:
             As = Stage(A, origin=({ao}), slab=({aslab}), depth=3, slot=ko % 3, via=TMA, swizzle=128)
             Bs = Stage(B, origin=({bo}), slab=({bslab}), depth=3, slot=ko % 3, via=TMA, swizzle=128)
@@ -12,10 +12,10 @@ kernel f(A: {dtype}[{a}], B: {dtype}[{b}]) -> C: f32[128, {n}]:
             Sync()
             a = load As[ko % 3, {aidx}]
             b = load Bs[ko % 3, {bidx}]
-            Mma(acc, a, b, atom=m64n{n}k16, axes=(p, g, t, q, h, v, u, w), over=(k))
+            Mma(acc, a, b, atom=m64n{n}k16, axes=(p, g, t, q, s, h, v, u, w), over=(k))
             Settle(keep=1)
         Settle()
-        C[iw*64 + p*16 + h*8 + g, q*8 + t*2 + v] = acc
+        C[iw*64 + p*16 + h*8 + g, q*16 + s*8 + t*2 + v] = acc
 """
 K = "k*16 + u*8 + t*2 + w"
 LEFT = {
@@ -31,14 +31,14 @@ LEFT = {
 
 def right(form: str, n: int) -> dict[str, str]:
     if form == "t":
-        return {"b": f"{n}, 256", "bo": "0, ko*64", "bslab": f"j:{n}@0, k:64@1", "bidx": f"q*8 + g, {K}"}
+        return {"b": f"{n}, 256", "bo": "0, ko*64", "bslab": f"j:{n}@0, k:64@1", "bidx": f"q*16 + s*8 + g, {K}"}
     slab = f"jo:{n // 64}@1 by 64, k:64@0, j:64@1"
-    return {"b": f"256, {n}", "bo": "ko*64, 0", "bslab": slab, "bidx": f"(q*8 + g) // 64, {K}, (q*8 + g) % 64"}
+    return {"b": f"256, {n}", "bo": "ko*64, 0", "bslab": slab, "bidx": f"(q*16 + s*8 + g) // 64, {K}, (q*16 + s*8 + g) % 64"}
 
 
 def product(form: str = "nt", n: int = 64, dtype: str = "bf16") -> str:
     """C = A @ B of 128 x n, 256 steps in chunks of 64. form: which operands are transposed, as cuBLAS says it."""
-    return HEAD.format(dtype=dtype, n=n, q=n // 8, **LEFT[form[0]], **right(form[1], n))
+    return HEAD.format(dtype=dtype, n=n, q=n // 16, **LEFT[form[0]], **right(form[1], n))
 
 
 def matrices(form: str, n: int) -> dict[str, tuple[int, int]]:

@@ -37,13 +37,13 @@ def by_the_manual(atom: Atom, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return d
 
 
-@pytest.mark.parametrize("name", ["m64n16k16", "m64n64k16", "m64n240k16"])
+@pytest.mark.parametrize("name", ["m64n32k16", "m64n64k16", "m64n240k16"])
 def test_layouts_are_those_of_the_manual(name: str) -> None:
     atom, dice = ATOMS[name], np.random.default_rng(0)
     a, b = dice.normal(size=(64, 16)), dice.normal(size=(16, atom.n))
-    p, g, t, q, h, _, u, w = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij", sparse=True)
+    p, g, t, q, s, h, _, u, w = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij", sparse=True)
     place = u * 8 + t * 2 + w
-    left, right = np.broadcast_arrays(p * 16 + h * 8 + g, place), np.broadcast_arrays(q * 8 + g, place)
+    left, right = np.broadcast_arrays(p * 16 + h * 8 + g, place), np.broadcast_arrays(q * 16 + s * 8 + g, place)
     got = multiplied(atom, a[left[0], left[1]], b[right[1], right[0]])
     np.testing.assert_allclose(got.reshape(128, -1), by_the_manual(atom, a, b), atol=1e-12)
 
@@ -94,8 +94,8 @@ def test_what_no_descriptor_says(name: str) -> None:
 LAWS = {
     "by threads": ("via=TMA, swizzle=128)\n            Bs", "via=SYNC)\n            Bs", "what TMA has copied"),
     "an operand that is computed": (
-        "            Mma(acc, a,",
-        "            c = bf16(a)\n            Mma(acc, c,",
+        "            Mma(acc, a, b,",
+        "            c = bf16(b)\n            Mma(acc, a, c,",
         "TMA",
     ),
     "another reader": ("            Settle(keep=1)", "            d <- add(d, a)\n            Settle(keep=1)", "TMA"),
@@ -132,10 +132,10 @@ FAULTS = {
 @pytest.mark.parametrize("seed", range(2))
 def test_faults_are_found_in_every_order(name: str, seed: int) -> None:
     old, new, message = FAULTS[name]
-    text = altered(product("nt", 16), old, new)
+    text = altered(product("nt", 32), old, new)
     if name == "a ring of two slots":
         text = text.replace("[ko % 3,", "[ko % 2,")
     dice = np.random.default_rng(seed)
-    arrays = {key: dice.normal(size=shape) for key, shape in matrices("nt", 16).items()}
+    arrays = {key: dice.normal(size=shape) for key, shape in matrices("nt", 32).items()}
     with pytest.raises(ScheduleError, match=message):
         tile.run((read(text),), arrays, seed)

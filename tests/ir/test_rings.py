@@ -25,7 +25,7 @@ from dplc.ir.verify.tile import problems
 
 TEXT = """## level: tile
 kernel f(A: bf16[128, 448], B: bf16[32, 448]) -> C: f32[128, 32]:
-    Tile(b:2=BLOCK, p1:4=THREAD, g:8=THREAD, t:4=THREAD, q:4=REG, h:2=REG, v:2=REG, ks:4=REG, u:2=REG, w:2=REG):
+    Tile(b:2=BLOCK, p1:4=THREAD, g:8=THREAD, t:4=THREAD, q:2=REG, s:2=REG, h:2=REG, v:2=REG, ks:4=REG, u:2=REG, w:2=REG):
         r = Ring(depth=3)
         Team(threads=128):
             for kp in 0..7 serial:
@@ -35,13 +35,13 @@ kernel f(A: bf16[128, 448], B: bf16[32, 448]) -> C: f32[128, 32]:
         for ko in 0..7 serial:
             Await(r, ko)
             a = load As[ko % 3, p1*16 + h*8 + g, ks*16 + u*8 + t*2 + w]
-            z = load Bs[ko % 3, q*8 + g, ks*16 + u*8 + t*2 + w]
-            Mma(acc, a, z, atom=m64n32k16, axes=(p1, g, t, q, h, v, u, w), over=(ks))
+            z = load Bs[ko % 3, q*16 + s*8 + g, ks*16 + u*8 + t*2 + w]
+            Mma(acc, a, z, atom=m64n32k16, axes=(p1, g, t, q, s, h, v, u, w), over=(ks))
             Settle(keep=1)
             Release(r, ko - 1, when=ko >= 1)
         Settle()
         Release(r, 6)
-        C[b*64 + p1*16 + h*8 + g, q*8 + t*2 + v] = acc
+        C[b*64 + p1*16 + h*8 + g, q*16 + s*8 + t*2 + v] = acc
 """
 TEAM = TEXT[TEXT.index("        Team(") : TEXT.index("        for ko")]
 RING, AWAIT = "        r = Ring(depth=3)\n", "            Await(r, ko)\n"

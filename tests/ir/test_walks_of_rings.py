@@ -16,7 +16,7 @@ from dplc.ir.program import Kernel
 # five tiles of two blocks: three of one, two of the other; four turns of a ring of three, so no tile begins where another did
 TEXT = """## level: tile
 kernel f(A: bf16[320, 256], B: bf16[32, 256]) -> C: f32[320, 32]:
-    Tile(b:2=BLOCK, p1:4=THREAD, g:8=THREAD, t:4=THREAD, q:4=REG, h:2=REG, v:2=REG, ks:4=REG, u:2=REG, w:2=REG):
+    Tile(b:2=BLOCK, p1:4=THREAD, g:8=THREAD, t:4=THREAD, q:2=REG, s:2=REG, h:2=REG, v:2=REG, ks:4=REG, u:2=REG, w:2=REG):
         r = Ring(depth=3)
         Team(threads=128):
             for n in b..5 by 2 serial:
@@ -28,13 +28,13 @@ kernel f(A: bf16[320, 256], B: bf16[32, 256]) -> C: f32[320, 32]:
             for ko in 0..4 serial:
                 Await(r, n // 2*4 + ko)
                 a = load As[(n // 2*4 + ko) % 3, p1*16 + h*8 + g, ks*16 + u*8 + t*2 + w]
-                z = load Bs[(n // 2*4 + ko) % 3, q*8 + g, ks*16 + u*8 + t*2 + w]
-                Mma(acc, a, z, atom=m64n32k16, axes=(p1, g, t, q, h, v, u, w), over=(ks))
+                z = load Bs[(n // 2*4 + ko) % 3, q*16 + s*8 + g, ks*16 + u*8 + t*2 + w]
+                Mma(acc, a, z, atom=m64n32k16, axes=(p1, g, t, q, s, h, v, u, w), over=(ks))
                 Settle(keep=1)
                 Release(r, n // 2*4 + ko - 1, when=ko >= 1)
             Settle()
             Release(r, n // 2*4 + 3)
-            C[n*64 + p1*16 + h*8 + g, q*8 + t*2 + v] = acc
+            C[n*64 + p1*16 + h*8 + g, q*16 + s*8 + t*2 + v] = acc
 """
 SHAPES = {"A": (320, 256), "B": (32, 256)}
 

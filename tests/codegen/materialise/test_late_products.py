@@ -53,7 +53,7 @@ def test_it_is_right_in_both_modes(form: str, dtype: str) -> None:
     np.testing.assert_allclose(run_checked(kernel, arrays).outputs["C"], want, atol=1e-3)
 
 
-@pytest.mark.parametrize("n", [16, 48, 240])
+@pytest.mark.parametrize("n", [32, 48, 240])
 def test_other_numbers_of_columns(n: int) -> None:
     arrays = operands("nt", n)
     got = run_checked(lower(read(product("nt", n))[0], "h200"), arrays).outputs["C"]
@@ -91,12 +91,14 @@ def test_the_assembler_leaves_the_queue_as_it_is(form: str) -> None:
 def test_the_assembler_warns_of_sums_that_are_touched_too_early() -> None:
     """The test above can fail."""
     kernel = lower(read(product("nt", 128))[0], "h200")
-    text = kernel.text.replace("wgmma_wait<1>();", "acc[0][0][0] += 1.0f;")
+    text = kernel.text.replace("wgmma_wait<1>();", "acc[0][0][0][0] += 1.0f;")
     assert text != kernel.text
     assert assemble(device_text([replace(kernel, text=text)]), "sm_90a").warnings
 
 
-MULTIPLY = "wgmma_m64n64k16_bf16(&acc[0][0][0], matrix_along<1024>(a_at1, k * 32), matrix_along<1024>(Bs_wr, k * 32));"
+MULTIPLY = (
+    "wgmma_m64n64k16_bf16(&acc[0][0][0][0], matrix_along<1024>(a_at1, k * 32), matrix_along<1024>(Bs_wr, k * 32));"
+)
 WAIT = "mbarrier_wait(barriers + (waited & 3) * 8, (waited >> 2) & 1);"
 BOX = "copy_box|wgmma_m64|mbarrier"
 FAULTS = {
@@ -106,7 +108,7 @@ FAULTS = {
     "queue: a wait at the end that keeps one": Fault("wgmma_wait<0>", "wgmma_wait<1>", "wgmma_m64"),
     "queue: no fence": Fault("    wgmma_fence();\n", "", "wgmma_m64"),
     "queue: no commit": Fault("    wgmma_commit();\n", "", "copy_box|wgmma_m64"),
-    "queue: a sum that is changed meanwhile": Fault("    wgmma_wait<1>();\n", "    acc[0][0][0] = 0.0f;\n    wgmma_wait<1>();\n", "wgmma_wait"),
+    "queue: a sum that is changed meanwhile": Fault("    wgmma_wait<1>();\n", "    acc[0][0][0][0] = 0.0f;\n    wgmma_wait<1>();\n", "wgmma_wait"),
     "ring: no wait for a box": Fault(f"    {WAIT}\n", "", BOX),
     "ring: the wait of another box": Fault("(waited & 3) * 8, ", "((waited + 1) & 3) * 8, ", BOX),
     "ring: no barrier": Fault("    block_sync();\n    wgmma_fence", "    wgmma_fence", BOX),
@@ -125,8 +127,8 @@ FAULTS = {
     "group: warps that do not multiply": Fault(MULTIPLY, f"if (p < 3) {MULTIPLY}", "thread"),
     "group: lanes that do not multiply": Fault(MULTIPLY, f"if (g < 4) {MULTIPLY}", "wgmma_m64"),
     "group: results of other columns": Fault("+ g * 64 + t * 2;", "+ g * 64 + t;", "stg64"),
-    "group: results of other rows": Fault("h * 512 + q * 8", "h * 64 + q * 8", "stg64"),
-    "group: sums that start with anything": Fault("float acc[8][2][2] = {};", "float acc[8][2][2];"),
+    "group: results of other rows": Fault("h * 512 + q * 16 + s * 8", "h * 64 + q * 16 + s * 8", "stg64"),
+    "group: sums that start with anything": Fault("float acc[4][2][2][2] = {};", "float acc[4][2][2][2];"),
 }  # fmt: skip
 
 
@@ -155,7 +157,11 @@ def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
 
 
 WRONG = {
-    "words for a matrix": ("Matrix(Address(a_at1, offset=k*32), stride=1024)", "acc[0, 0, 0]", "no matrix"),
+    "words for a matrix": (
+        "Matrix(Address(a_at1, offset=k*32), stride=1024)",
+        "acc[0, 0, 0, 0]",
+        "no place of a fragment",
+    ),
     "an odd stride": ("stride=1024)", "stride=1000)", "goes on after a multiple of 16"),
     "a warp's atom": ("m64n64k16", "m16n8k16", "does not multiply bf16 out of shared memory"),
     "another dtype": ("dtype=bf16", "dtype=f32", "does not multiply f32"),
@@ -171,15 +177,8 @@ def test_laws_of_kernel_ir(name: str) -> None:
     assert any(message in problem for problem in problems(kernel)), problems(kernel)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("Mma(acc, a, b,", "c = multiply(a, a)\n            Mma(acc, c, b,"),
-        ("Mma(acc, a, b,", "c = add(b, b)\n            Mma(acc, a, c,"),
-    ],
-)
-def test_a_value_of_threads_is_no_matrix(old: str, new: str) -> None:
+def test_a_value_of_threads_is_no_matrix() -> None:
     """Found by `dplc check` of 2026-11-22, on a program near one that a rule makes."""
-    (kernel,) = read(product().replace(old, new))
+    (kernel,) = read(product().replace("Mma(acc, a, b,", "c = add(b, b)\n            Mma(acc, a, c,"))
     with pytest.raises(DplcError, match=r"reads matrices in shared memory, and `c` is a value of threads"):
         materialise(kernel, target("sm_90a"))

@@ -1,0 +1,149 @@
+"""Left operands of late atoms in registers: all meanings agree, and what changes them too early is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from altered_texts import altered
+from late_texts import matrices, product
+from lowering_oracle import lower, read
+from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels
+
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_program
+from dplc.codegen.emulator.kernels import check as run_checked
+from dplc.codegen.emulator.kernels import run
+from dplc.codegen.emulator.runtime import EmulatorError
+from dplc.codegen.materialise import materialise
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.sass import disassemble
+from dplc.codegen.target import target
+from dplc.ir.interp import kernel as kernel_meaning
+from dplc.ir.interp import tile
+from dplc.ir.interp.scalar import ScheduleError
+from dplc.ir.text.print import print_program
+from dplc.ir.text.read import read_program
+from dplc.ir.verify.kernel import problems as kernel_problems
+from dplc.ir.verify.tile import problems
+
+FORMS = ("nn", "nt", "tn")
+HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
+
+
+def held(form: str = "nt", n: int = 64, dtype: str = "bf16") -> str:
+    """C = (A + A) @ B: what is added is in registers, so each product is settled in its turn."""
+    text = product(form, n, dtype).replace("Mma(acc, a, b,", "c = add(a, a)\n            Mma(acc, c, b,")
+    return altered(text, "Settle(keep=1)", "Settle()")
+
+
+def operands(form: str, n: int, dtype: str = "bf16") -> dict[str, torch.Tensor]:
+    dice = torch.Generator().manual_seed(n)
+    shapes = matrices(form, n)
+    return {name: torch.randn(shape, generator=dice).to(HALVES[dtype]) for name, shape in shapes.items()}
+
+
+def wanted(form: str, arrays: dict[str, torch.Tensor]) -> np.ndarray:
+    left, right = (x.T if side == "t" else x for x, side in zip(arrays.values(), form, strict=True))
+    return (2 * left.double() @ right.double()).numpy()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("form", "n"), [("nn", 128), ("nt", 48), ("tn", 64)])
+def test_it_is_right_in_both_modes(form: str, n: int, dtype: str) -> None:
+    arrays, (kernel,) = operands(form, n, dtype), read(held(form, n, dtype))
+    assert problems(kernel) == ()
+    lowered = lower(kernel, "h200")
+    assert f"wgmma_m64n{n}k16_{dtype}(&acc[0][0][0][0], &c_words[k * 4], matrix_" in lowered.text
+    np.testing.assert_allclose(run(lowered, arrays)["C"], wanted(form, arrays), atol=1e-3)
+    np.testing.assert_allclose(run_checked(lowered, arrays).outputs["C"], wanted(form, arrays), atol=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_meanings_agree(form: str) -> None:
+    (kernel,) = read(held(form))
+    arrays = {name: array.double().numpy() for name, array in operands(form, 64).items()}
+    for seed in range(2):
+        got = tile.run((kernel,), arrays, seed)["C"]
+        np.testing.assert_allclose(got, wanted(form, operands(form, 64)), atol=1e-10)
+        got = kernel_meaning.run((materialise(kernel, target("h200")),), arrays, seed)["C"]
+        np.testing.assert_allclose(got, wanted(form, operands(form, 64)), atol=1e-10)
+
+
+needs_device_compiler = pytest.mark.skipif(
+    find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
+)
+
+
+@needs_device_compiler
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_assembler_takes_registers(dtype: str) -> None:
+    kernel = lower(read(held("nn", 128, dtype))[0], "h200")
+    made = assemble(device_text([kernel]), "sm_90a")
+    found = made.kernels[kernel.name]
+    assert made.warnings == ()
+    assert found.spill_stores + found.spill_loads == 0
+    hot = [op.split(".")[0] for op in disassemble(made.cubin)[kernel.name].opcodes]
+    assert hot.count("HGMMA") == 4
+
+
+def test_registers_that_are_given_up_too_early_are_refused() -> None:
+    (kernel,) = read(held().replace("            Settle()", "            Settle(keep=1)"))
+    assert any("until a Settle in the same block" in problem for problem in problems(kernel))
+
+
+def test_the_meaning_of_kernel_ir_notices_them() -> None:
+    text = print_program(materialise(read(held())[0], target("h200")), "kernel")
+    (kernel,) = read_program(altered(text, "WaitProducts(0, ", "WaitProducts(1, ", 1))[1]
+    arrays = {name: array.double().numpy() for name, array in operands("nt", 64).items()}
+    with pytest.raises(ScheduleError, match="changed"):
+        kernel_meaning.run((kernel,), arrays, 0)
+
+
+WRONG = {
+    "a sum": ("c_words[k*4]", "acc[0, 0, 0, 0]", "no place of a fragment"),
+    "of another dtype": ("dtype=bf16)\n", "dtype=f16)\n", "does not multiply"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_laws_of_kernel_ir(name: str) -> None:
+    old, new, message = WRONG[name]
+    text = print_program(materialise(read(held())[0], target("h200")), "kernel")
+    lines = [altered(line, old, new) if "QueueProduct" in line else line for line in (text + "\n").splitlines(True)]
+    (kernel,) = read_program("".join(lines))[1]
+    found = kernel_problems(kernel)  # type: ignore[arg-type]
+    assert any(message in problem for problem in found), found
+
+
+FAULTS = {
+    "words: changed before they are read": Fault("    wgmma_wait<0>();\n", "    c_words[5] = 0u;\n    wgmma_wait<0>();\n", "wgmma_m64"),
+    "words: of another step": Fault("c_words[k * 4]", "c_words[12 - k * 4]"),
+    "words: rows exchanged": Fault("c_words[k * 4 + u * 2 + h] =", "c_words[k * 4 + u * 2 + 1 - h] ="),
+    "words: halves of the steps exchanged": Fault("c_words[k * 4 + u * 2 + h] =", "c_words[k * 4 + h * 2 + u] ="),
+    "queue: no wait in a turn": Fault("    wgmma_wait<0>();\n", "", "wgmma_m64|wgmma_wait|copy_box"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kernels() -> FaultyKernels:
+    """The kernel of every fault, and of none."""
+    whole = lower(read(held())[0], "h200")
+    return faulty_kernels({name: (whole, fault) for name, fault in {"none": NONE, **FAULTS}.items()})
+
+
+ARRAYS = operands("nt", 64)
+
+
+def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
+    np.testing.assert_allclose(kernels.launched("none", ARRAYS), wanted("nt", ARRAYS), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
+    if FAULTS[name].line:
+        with pytest.raises(EmulatorError) as found:
+            kernels.launched(name, ARRAYS)
+        assert FAULTS[name].names(str(found.value)), str(found.value)
+    else:
+        assert not np.allclose(kernels.launched(name, ARRAYS), wanted("nt", ARRAYS), atol=1e-2)
