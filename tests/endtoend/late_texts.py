@@ -33,7 +33,12 @@ def right(form: str, n: int) -> dict[str, str]:
     if form == "t":
         return {"b": f"{n}, 256", "bo": "0, ko*64", "bslab": f"j:{n}@0, k:64@1", "bidx": f"q*16 + s*8 + g, {K}"}
     slab = f"jo:{n // 64}@1 by 64, k:64@0, j:64@1"
-    return {"b": f"256, {n}", "bo": "ko*64, 0", "bslab": slab, "bidx": f"(q*16 + s*8 + g) // 64, {K}, (q*16 + s*8 + g) % 64"}
+    return {
+        "b": f"256, {n}",
+        "bo": "ko*64, 0",
+        "bslab": slab,
+        "bidx": f"(q*16 + s*8 + g) // 64, {K}, (q*16 + s*8 + g) % 64",
+    }
 
 
 def product(form: str = "nt", n: int = 64, dtype: str = "bf16") -> str:

@@ -118,7 +118,8 @@ def test_long_rows(size: int) -> None:
     """Predicted faster than by single warps, and assembled without spills or products that wait (C7510)."""
     inputs = tuple(torch.empty(1, 32, 4096, size, dtype=torch.bfloat16) for _ in "qkv")
     single, made = (
-        dplc.compile(sdpa, inputs, target="h200", device="emulator", db=False, rules=rules) for rules in (None, FOUR_WARPS)
+        dplc.compile(sdpa, inputs, target="h200", device="emulator", db=False, rules=rules)
+        for rules in (None, FOUR_WARPS)
     )
     counts = [[instruction_counts(kernel) for kernel in one.compilation.kernels] for one in (single, made)]
     seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]
