@@ -41,7 +41,7 @@ FAULTS = {
     "reader: another slot is given back at the end": Fault(LAST, LAST.replace("tile * 5 & 3", "(tile * 5 + 1) & 3"), RING + "|mbarrier_arrive"),
     "reader: the last slot before its product is done": Fault("    wgmma_wait<0>();\n    wgmma_done(sum);\n" + LAST, LAST + "    wgmma_wait<0>();\n    wgmma_done(sum);\n", RACE),
     "reader: a tile less": Fault("#pragma unroll 1\n" + OTHERS + "; ++tile) {\n    float", "#pragma unroll 1\n" + OTHERS.replace("< 3", "< 2") + "; ++tile) {\n    float", RING),
-    "reader: a sum that goes on over tiles": Fault("    float sum[8][2][2] = {};\n", "", more=("  bf16* matmul_at1 = matmul_at;\n", "  bf16* matmul_at1 = matmul_at;\n  float sum[8][2][2] = {};\n")),
+    "reader: a sum that goes on over tiles": Fault("    float sum[4][2][2][2] = {};\n", "", more=("  bf16* matmul_at1 = matmul_at;\n", "  bf16* matmul_at1 = matmul_at;\n  float sum[4][2][2][2] = {};\n")),
     "slab: no barrier before it is read": Fault("    part_sync<128>();\n    bf16*", "    bf16*", "lds128|sts32"),
     "results: a tile over another": Fault("matmul_at1 += 8192", "matmul_at1 += 0 * 8192"),
 }  # fmt: skip
