@@ -27,7 +27,6 @@ from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.interp.torch import evaluated
 from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Kernel
@@ -40,7 +39,7 @@ from ..rewrite.statements.choices import choices
 from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
-from ..run.judge import accepted, run_reference
+from ..run.judge import accepted, run_eager, run_reference
 from ..schedule.tail import cuda_of, kernel_ir
 
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
@@ -96,7 +95,7 @@ class CaseSpace:
     @functools.cached_property
     def _eager(self) -> list[Any]:
         """What torch gives in the program's own dtypes, one op after the other."""
-        return evaluated(self._folded.graph, dict(self._folded.tensors), wide=False)
+        return run_eager(self._folded, self._folded.tensors)
 
     def draw(self, seed: int) -> Drawn:
         """The schedule that a seed stands for."""

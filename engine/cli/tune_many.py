@@ -162,7 +162,7 @@ def _base(options: Options, search: SearchOptions, many: Many, machine: Target) 
     here = str(options.db or default_path()) if not options.no_db and many.where == "processes" else None
     rules = tuple(str(path.resolve()) for path in options.rules or ())
     wishes = msgspec.to_builtins(search)
-    return Job("", (), options.target or machine.arch, rules, tuple(options.pinned), here, wishes)
+    return Job("", (), options.target or machine.arch, rules, tuple(options.pinned), here, wishes, options.exact)
 
 
 def _keep(options: Options, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:

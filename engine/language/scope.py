@@ -47,7 +47,7 @@ def words_of_the_language(subject: CheckedRule) -> Iterator[Finding]:
         ):
             continue
         kind = kind_of_word(inner.text)
-        if kind not in (None, "a constant", "the machine") and not (kind == "a dtype" and slot.sort == ANY):
+        if kind not in (None, "a constant", "the machine") and not (kind in ("a dtype", "a role") and slot.sort == ANY):
             note = f"wherever a rule says `{inner.text}`, it means the {str(kind).split()[-1]}"
             hint = f"choose another name, as `{inner.text}_`"
             yield subject.finding(f"`{inner.text}` is {kind}, and no variable", inner.span, (note,), hint)

@@ -103,6 +103,11 @@ def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
     return list(meaning.run(at_sizes(captured, tensors), tensors))
 
 
+def run_eager(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a captured program as torch computes them, one op after the other in its own dtypes."""
+    return meaning.evaluated(at_sizes(captured, tensors), dict(tensors), wide=False)
+
+
 def accepted(results: Sequence[Any], references: Sequence[Any], eager: Sequence[Any] | None = None) -> bool:
     """Whether every element of every output is right, or cannot be judged because eager fails there."""
     return judge(results, references, eager).ok

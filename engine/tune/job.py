@@ -15,9 +15,8 @@ from ..store.protocol import Attempt, Tuned, TuningKey
 class Job(msgspec.Struct, frozen=True):
     """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
 
-    target, rules, settings: as on the command line. db: the store that the job itself writes to, None where it is on
-    another machine and the outcome brings everything along. wishes: the
-    `SearchOptions`, as plain JSON.
+    target, rules, settings, exact: as on the command line. db: the store that the job itself writes to, None where it
+    is on another machine and the outcome brings everything along. wishes: the `SearchOptions`, as plain JSON.
     """
 
     kernel: str
@@ -27,6 +26,7 @@ class Job(msgspec.Struct, frozen=True):
     settings: tuple[str, ...] = ()
     db: str | None = None
     wishes: dict[str, Any] = {}
+    exact: bool = False
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

@@ -77,7 +77,8 @@ def of_suite(
 ) -> Iterator[TuningProgram]:
     """The cases of a suite. Raises DplcError for one that cannot be compiled."""
     for case in cases:
-        yield program_of(case.name, subject_of(suite, case).capture(), tools, target, top)
+        subject = subject_of(suite, case)
+        yield program_of(case.name, subject.capture(), tools, target, top, subject.inputs)
 
 
 def of_grid(

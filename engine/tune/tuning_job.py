@@ -16,7 +16,7 @@ from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.read import read_program
 from ..bench.assembling import assembler
-from ..ruleset import read_settings, toolchain
+from ..ruleset import exactly, read_settings, toolchain
 from ..store.protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
 from ..store.store import open_store
 from .assembling import AssemblingEvaluator
@@ -51,8 +51,8 @@ class Kept:
 def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job (`job.TuneOne`). heard: is told of every try. Raises DplcError."""
     tools = toolchain([Path(path) for path in job.rules])
-    if job.settings:
-        tools = toolchain(tools.rules, read_settings(job.settings, tools.rules))
+    rules = exactly(tools.rules) if job.exact else tools.rules
+    tools = toolchain(rules, read_settings(job.settings, rules))
     machine = tools.on(find_target(job.target))
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     if not isinstance(kernel, Kernel):

@@ -21,7 +21,7 @@ from ..explore.ways import Fusing, key_of_program
 from ..kernels.key import key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
-from ..run.judge import judge, run_reference
+from ..run.judge import judge, run_eager, run_reference
 from ..schedule.program_space import ProgramSpace
 from ..schedule.replay import replay
 from ..schedule.scheduling import Origin, Program
@@ -199,8 +199,9 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
     except DplcError as problem:
         return "", problem.what
     captured = made.captured
-    references = run_reference(captured, {**captured.tensors, **given})
-    found = judge(results, references, captured.reference)
+    tensors = {**captured.tensors, **given}
+    own = run_eager(captured, tensors) if given else captured.reference
+    found = judge(results, run_reference(captured, tensors), own)
     if not found.ok:
         return "", f"an output differs by {found.relative:.2g} of its largest value from float64"
     return "emulator, the program whole", ""

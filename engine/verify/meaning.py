@@ -97,9 +97,9 @@ def _held(tile: Tile) -> int:
     sizes = {axis.name: axis.extent for axis in tile.axes if axis.role != "BLOCK"}
     threads = math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD")
     lanes = {axis.name for axis in tile.axes if axis.role == "THREAD"}
-    products = [{e.name for e in (*product.axes, *product.over)} & sizes.keys() for product in summary(tile.body).mmas]
-    held = [math.prod(sizes[name] for name in names - lanes) for names in products or [sizes.keys()]]
-    return threads * max(held)
+    products = [{e.name for e in (*product.axes, *product.over)} & set(sizes) for product in summary(tile.body).mmas]
+    held = [math.prod(sizes[name] for name in names - lanes) for names in products or [set(sizes)]]
+    return int(threads * max(held))
 
 
 def _turns(statement: Any) -> int:

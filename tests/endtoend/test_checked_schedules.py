@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,11 +96,12 @@ def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = replace(capture_text(SUBJECTS["softmax"], 0), reference=None)  # eager's own error would widen the gate
-    fresh = CaseSpace(alone, toolchain(), target("h200"))
+    fresh = CaseSpace(capture_text(SUBJECTS["softmax"], 0), toolchain(), target("h200"))
     program = next(drawn.program for seed in range(20) if (drawn := fresh.draw(seed)).program is not None)
     assert fresh.check(program).fault is None
-    monkeypatch.setattr(fresh, "_reference", [value * 1.001 for value in fresh._reference], raising=False)
+    other = [value * 1.001 for value in fresh._reference]
+    monkeypatch.setattr(fresh, "_reference", other, raising=False)
+    monkeypatch.setattr(fresh, "_eager", [value.float() for value in other], raising=False)
     assert fresh.check(program).fault == "the result is wrong: outside of the gate"
 
 

@@ -73,6 +73,25 @@ def test_a_suite_or_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 2 and "-c EXPR" in capsys.readouterr().err
 
 
+def test_a_suite_is_checked_on_values_and_by_the_rules_that_were_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of a suite are captured on memory as it is; `--exact` holds for every job."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **kind: empty(*shape, **kind).fill_(1e30))
+    linear = {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}
+    case = {"name": "small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}}
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({"about": "a case", "operations": {"linear": linear}, "cases": [case]}))
+    lines = []
+    for exact in ((), ("--exact",)):
+        with pytest.raises(SystemExit) as stop:
+            main(["tune", str(suite), "--tries", "1", "--no-db", "--target", "sm_90a", *exact])
+        assert stop.value.code in (0, None)
+        lines.append(capsys.readouterr().out.splitlines()[0])
+    assert lines[0] != lines[1]  # a product that may not be reordered takes longer
+
+
 TINY = {
     "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
     "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
