@@ -73,23 +73,38 @@ def test_a_suite_or_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 2 and "-c EXPR" in capsys.readouterr().err
 
 
-def test_a_suite_is_checked_on_values_and_by_the_rules_that_were_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Programs of a suite are captured on memory as it is; `--exact` holds for every job."""
-    empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *shape, **kind: empty(*shape, **kind).fill_(1e30))
-    linear = {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}
-    case = {"name": "small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}}
-    suite = tmp_path / "suite.json"
-    suite.write_text(json.dumps({"about": "a case", "operations": {"linear": linear}, "cases": [case]}))
-    lines = []
+def suite_of(folder: Path, expression: str, **inputs: str) -> str:
+    """A suite of one case."""
+    operation = {"expression": expression, "inputs": inputs}
+    case = {"name": "small", "operation": "it", "sizes": {"rows": 32, "in": 64, "out": 48}}
+    suite = folder / "suite.json"
+    suite.write_text(json.dumps({"about": "a case", "operations": {"it": operation}, "cases": [case]}))
+    return str(suite)
+
+
+def test_exact_holds_for_the_jobs_of_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite, lines = suite_of(tmp_path, "F.relu(x @ w)", x="rows in", w="in out"), []
     for exact in ((), ("--exact",)):
         with pytest.raises(SystemExit) as stop:
-            main(["tune", str(suite), "--tries", "1", "--no-db", "--target", "sm_90a", *exact])
+            main(["tune", suite, "--tries", "1", "--no-db", "--target", "sm_90a", *exact])
         assert stop.value.code in (0, None)
         lines.append(capsys.readouterr().out.splitlines()[0])
     assert lines[0] != lines[1]  # a product that may not be reordered takes longer
+
+
+def test_programs_of_a_suite_are_checked_on_drawn_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are captured on memory as it is: on what overflows in eager, too, nothing can be judged."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **kind: empty(*shape, **kind).fill_(1e30))
+    rules = tmp_path / "wrong.rw"
+    rules.write_text(WRONG)
+    suite = suite_of(tmp_path, "torch.log(torch.exp(x)) + w.sum()", x="rows in", w="in out")
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", suite, "--tries", "1", "--no-db", "--target", "sm_90a", "--rules", str(rules)])
+    assert stop.value.code == 1
+    assert "wrong in every way" in capsys.readouterr().err
 
 
 TINY = {
