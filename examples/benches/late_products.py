@@ -1,4 +1,4 @@
-"""Products on the late atoms of sm_90a beside those of single warps, on an H200: predicted bounds, and the loops.
+"""Products and attention on the late atoms of sm_90a beside single warps, on an H200: predicted bounds, and the loops.
 
 python examples/benches/late_products.py     # needs nvcc or NVRTC, and nvdisasm
 """
@@ -17,11 +17,20 @@ from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
 
+
+def attention(size: int, how: str = "") -> str:
+    """32 heads of one size, 4096 queries, keys and values."""
+    return f"F.scaled_dot_product_attention(*(torch.randn(32, 4096, {size}) for _ in 'qkv'){how})"
+
+
 PROGRAMS = {
     "nt 4096³": "F.linear(torch.randn(4096, 4096), torch.randn(4096, 4096))",
     "nn 4096³": "torch.randn(4096, 4096) @ torch.randn(4096, 4096)",
     "linear 4096³, bias, gelu": "F.gelu(F.linear(torch.randn(4096, 4096), torch.randn(4096, 4096), torch.randn(4096)))",
     "nt 2000 x 3000 x 4096": "F.linear(torch.randn(2000, 4096), torch.randn(3000, 4096))",
+    "attention 32 x 4096 x 64": attention(64),
+    "attention 32 x 4096 x 128": attention(128),
+    "attention 32 x 4096 x 128, causal": attention(128, ", is_causal=True"),
 }
 OVERRIDES = Path(__file__).resolve().parents[1] / "overrides"
 WAYS = {"mma.sync": None, "wgmma": "four_warps.rw", "wgmma, a team copies": "teams.rw"}  # the rules laid over
