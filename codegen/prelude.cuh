@@ -548,6 +548,11 @@ template <class T> DPLC_FN void wgmma_done(T& sums) {
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(float)); ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
+// Nobody reads these words any more: until here their registers are not given to others.
+template <int N> DPLC_FN void wgmma_done(uint32_t (&words)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(words[i]) : : "memory");
+}
 DPLC_FN uint32_t to_tf32(float x) {
   uint32_t w;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w) : "f"(x));

@@ -367,7 +367,10 @@ class CommitProducts(Stmt):
 
 
 class WaitProducts(Stmt):
-    """All but the `keep` latest groups of products are done. sums: the registers that no product is under way for."""
+    """All but the `keep` latest groups of products are done.
+
+    sums: the registers that no product is under way for any more, fragments too.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("keep",)
     keep: Int

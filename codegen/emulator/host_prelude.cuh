@@ -530,12 +530,12 @@ template <class T> static float dplc_read_element(const char* p) {
   return to_float(v);
 }
 #define DPLC_WGMMA_OF(n, k, T)                                                                                \
-  template <int A, int B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, Matrix<A> a, Matrix<B> b DPLC_SITE) {             \
-    static_assert(sizeof(T) == 2 || !(A || B), "only elements of 2 bytes run across");        \
+  template <int A, int B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, Matrix<A> a, Matrix<B> b DPLC_SITE) { \
+    static_assert(sizeof(T) == 2 || !(A || B), "only elements of 2 bytes run across");                        \
     dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, nullptr, a.bits, b.bits, DPLC_LINE);            \
   }                                                                                                           \
-  template <int B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, const uint32_t* a, Matrix<B> b DPLC_SITE) {        \
-    static_assert(sizeof(T) == 2 || !B, "only elements of 2 bytes run across");                       \
+  template <int B> DPLC_FN void wgmma_m64n##n##k##_##T(float* d, const uint32_t* a, Matrix<B> b DPLC_SITE) {  \
+    static_assert(sizeof(T) == 2 || !B, "only elements of 2 bytes run across");                               \
     dplc_queue_product(d, n, sizeof(T), dplc_read_element<T>, a, 0, b.bits, DPLC_LINE);                       \
   }
 #define DPLC_WGMMA(n)            \

@@ -44,14 +44,21 @@ def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
     right = _matrix(low, stmt, stmt.b.name, left=False)
     acc = Element(held.name, (*map(Var, outer), *(0 for _ in own)))
     product = QueueProduct(acc, left, right, stmt.atom, low.env[stmt.b.name].dtype)
+    if words is not None:
+        low.in_products.append(words.name)
     return (FenceProducts(), *nest(low, (*over, *outer), (product,)), CommitProducts())
 
 
 def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
-    """The wait; behind one for all of them the sums may be read, which the compiler is told."""
+    """The wait; behind one for all of them sums may be read, and fragments changed, which the compiler is told.
+
+    Else it could give the registers of a fragment, which nothing else reads, to others while products read them.
+    """
     late = dict.fromkeys(product.acc for product in summary(low.kernel.body).mmas if ATOMS[product.atom].late)
     held = [low.env[acc] for acc in late if acc in low.env] if stmt.keep == 0 else []
-    return (WaitProducts(stmt.keep, tuple(Var(value.name) for value in held if isinstance(value, Held))),)
+    words = [low.in_products.pop() for _ in tuple(low.in_products)] if stmt.keep == 0 else []
+    sums = [value.name for value in held if isinstance(value, Held)]
+    return (WaitProducts(stmt.keep, tuple(map(Var, (*sums, *words)))),)
 
 
 def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:

@@ -164,7 +164,8 @@ class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
     repeats: how many loops of any kind are around the current statement. fetched: by slab, the stores that its next
-    Put is. tidied: what was simplified under the current ranges.
+    Put is. tidied: what was simplified under the current ranges. in_products: fragments that late products read which
+    no Settle covers yet.
     """
 
     kernel: Kernel
@@ -199,6 +200,7 @@ class Lowering:
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     heard: Heard | None = None
     views: frozenset[Load] = frozenset()
+    in_products: list[str] = field(default_factory=list)
 
     @property
     def top(self) -> Level:

@@ -13,7 +13,7 @@ from .core import says_slices
 from .dataflow import OTHER_FIELDS, VALUE, targets
 from .findings import WARNING, Finding
 from .positions import every, is_variable, names, names_in, plain, walk
-from .sorts import ANY, INDEX, TERM, kind_of_word
+from .sorts import ANY, INDEX, TERM, kind_of_word, told_of_a_word
 from .subject import CheckedRule
 
 _CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are reported by vocabulary.closed_names
@@ -48,9 +48,8 @@ def words_of_the_language(subject: CheckedRule) -> Iterator[Finding]:
             continue
         kind = kind_of_word(inner.text)
         if kind not in (None, "a constant", "the machine") and not (kind in ("a dtype", "a role") and slot.sort == ANY):
-            note = f"wherever a rule says `{inner.text}`, it means the {str(kind).split()[-1]}"
-            hint = f"choose another name, as `{inner.text}_`"
-            yield subject.finding(f"`{inner.text}` is {kind}, and no variable", inner.span, (note,), hint)
+            what, note, hint = told_of_a_word(inner.text, str(kind))
+            yield subject.finding(what, inner.span, (note,), hint)
 
 
 def substitutions(subject: CheckedRule) -> Iterator[Finding]:

@@ -159,6 +159,12 @@ def kind_of_word(name: str) -> str | None:
     return next((_WORDS[CLOSED_SORTS[kind]] for kind, words in kinds if name in words), None)
 
 
+def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:
+    """What is told where a variable has the name of a word: what, a note, what to do."""
+    note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
+    return f"`{name}` is {kind}, and no variable", note, f"choose another name, as `{name}_`"
+
+
 def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
     """`f32` is a function, a cast, and beside a dtype the dtype of that name."""
     return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from altered_texts import altered
 
 from dplc.codegen.emulator.kernels import LoadedKernels
-from dplc.codegen.emulator.runtime import DeviceBuffer, LaunchOptions
+from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
 from dplc.codegen.kernel import CudaKernel
 
 
@@ -60,6 +61,28 @@ class FaultyKernels:
         self.loaded.launch(kernel, buffers, LaunchOptions(counted=False, order=order))
         (out,) = (param.name for param in kernel.params if param.role == "out")
         return buffers[out].array.copy()
+
+
+def told_in_orders(launch: Callable[[int], Any], orders: Iterable[int], want: torch.Tensor) -> list[str]:
+    """What is found of a kernel, started in several orders of threads: findings, and wrong numbers."""
+    found = []
+    for order in orders:
+        try:
+            if not torch.allclose(halves(launch(order)), want, rtol=2e-2, atol=1e-1):
+                found.append("wrong numbers")
+        except EmulatorError as error:
+            found.append(str(error))
+    return found
+
+
+def must_find(kernels: FaultyKernels, name: str, fault: Fault, arrays: Mapping[str, Any], want: np.ndarray) -> None:
+    """A finding that names a line of the fault's own, or, where it has none, other numbers than are wanted."""
+    if not fault.line:
+        assert not np.allclose(kernels.launched(name, arrays), want, atol=1e-2)
+        return
+    with pytest.raises(EmulatorError) as found:
+        kernels.launched(name, arrays)
+    assert fault.names(str(found.value)), str(found.value)
 
 
 def faulty_kernels(pairs: Mapping[str, tuple[CudaKernel, Fault]]) -> FaultyKernels:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 import torch
-from products_of_halves import FOUR_WARPS, judged
+from products_of_halves import FOUR_WARPS, assembled_as_written, judged
 
 import dplc
-from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
 from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.nvrtc import find_nvrtc
-from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
@@ -125,11 +120,4 @@ def test_long_rows(size: int) -> None:
     seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]
     assert seconds[1] <= 0.75 * seconds[0]
     assert counts[1][0].tensor == counts[1][0].late == counts[0][0].tensor
-    if find_program("nvcc") is None and find_nvrtc() is None:
-        pytest.skip("neither NVRTC nor nvcc is here")
-    (kernel,) = made.compilation.cuda_kernels
-    assembly = assemble(device_text([kernel]), "sm_90a")
-    found, hot = assembly.kernels[kernel.name], disassemble(assembly.cubin)[kernel.name].hot
-    assert assembly.warnings == ()
-    assert found.spill_stores + found.spill_loads == 0
-    assert Counter(op.split(".")[0] for op in hot)["HGMMA"] == size // 16 + 4
+    assembled_as_written(made, 350, products=size // 16 + 4)

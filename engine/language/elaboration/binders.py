@@ -10,7 +10,7 @@ from ....ir.diagnostic import DplcError, Span
 from ....ir.text import equations as eq
 from ....ir.text import syntax as s
 from ..positions import walk
-from ..sorts import kind_of_word
+from ..sorts import kind_of_word, told_of_a_word
 
 Named = tuple[str, Span]
 
@@ -28,8 +28,8 @@ def refuse_words(declared: s.Syntax) -> None:
 
 def taken(head: str, name: str, kind: str, span: Span) -> DplcError:
     """What is told of a variable that has the name of a word."""
-    note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
-    return DplcError(f"{head}`{name}` is {kind}, and no variable", span, (note,), f"choose another name, as `{name}_`")
+    what, note, hint = told_of_a_word(name, kind)
+    return DplcError(head + what, span, (note,), hint)
 
 
 def _parts(declared: s.Syntax) -> tuple[object, ...]:

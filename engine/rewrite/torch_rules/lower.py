@@ -21,7 +21,7 @@ from ....ir.names import unused
 from ....ir.program import TensorType
 from ....ir.schemas import PARTS, aten_name, resolve
 from ....ir.sizes import sizes_in
-from ....ir.tensor import Const, Elementwise, Index, Input, Output, Remap, TensorGraph, Term, operands
+from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, operands
 from ....ir.text.tensor_read import default_axes
 from ....ir.torch import TorchGraph, TorchOp
 from ...language.check import load_facts
@@ -35,7 +35,7 @@ from .lowered import Fired, Lowered, Refused
 from .naming import complete_names
 from .resymbolise import resymbolise
 from .rule import TorchRule
-from .slices import as_it_was_made, read_as_slices
+from .slices import PLAIN, as_it_was_made, read_as_slices
 from .unsupported import Refusals, unsupported
 from .values import READERS, NotApplicable, OpCall, Producer, View, views
 
@@ -364,7 +364,7 @@ class TorchLowering:
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
         for param, view, term in zip(self.graph.outs, *self._results(), strict=True):
-            while term in stored or term.__class__ in (Input, Remap, Const, Index):
+            while term in stored or term.__class__ in PLAIN:
                 term = Elementwise("copy", (term,))
             stored.add(term)
             dims = (a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
@@ -394,8 +394,7 @@ _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "
 
 
 def _read(value: Any) -> Iterable[str]:
-    if value.__class__ is tuple:
-        for item in value:
-            yield from _read(item)
-    elif value.__class__ is Var:
+    for item in value if value.__class__ is tuple else ():
+        yield from _read(item)
+    if value.__class__ is Var:
         yield value.name
