@@ -255,6 +255,25 @@ class WaitPhase(Stmt):
     parity: Expr
 
 
+class EnterTurn(Stmt):
+    """Until as many phases have ended that the next to end has another parity: those who were before have left.
+
+    Threads of several warps wait at an mbarrier each, and go on one after the other. A meaning in which all threads
+    run in step has nothing to wait for.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
+    barrier: Address
+    parity: Expr
+
+
+class LeaveTurn(Stmt):
+    """Each warp arrives once, when all of its lanes are here, at the mbarrier where the next ones wait."""
+
+    positional: ClassVar[tuple[str, ...]] = ("barrier",)
+    barrier: Address
+
+
 class Barrier(Stmt):
     """All threads of the block are here, or of so many blocks of a cluster; or only the block's first `threads`."""
 
@@ -381,6 +400,6 @@ STATEMENTS: tuple[type[Stmt], ...] = (
     Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
     WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, Arrive, CopyBox, WaitPhase, Barrier, LastThreads, Assign,
     Butterfly, Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts,
-    WaitProducts,
+    WaitProducts, EnterTurn, LeaveTurn,
 )  # fmt: skip
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)

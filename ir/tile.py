@@ -234,7 +234,30 @@ class Release(RingStep):
     when: Expr = True
 
 
+class Relay(Collective):
+    """The base of what orders groups of threads in time: one does something, the others something else meanwhile.
+
+    Threads with the same values of the THREAD axes `over` are a group, and whole warps. In each turn 0, 1, 2, .. every
+    group is once between an Enter and its Leave: the first when the last has left the turn before, every other when
+    the one before it has left this turn. That orders groups in time, and nothing in memory. Between the two no group
+    comes to a barrier of all: the others wait for it. turn: the same for all threads; when: a predicate for the whole.
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("turn",)
+    turn: Expr
+    over: tuple[Over, ...]
+    when: Expr = True
+
+
+class Enter(Relay):
+    """`Enter(k, over=(i))`: the turn k of this group begins, as soon as those before it have left."""
+
+
+class Leave(Relay):
+    """`Leave(k, over=(i))`: the turn k of this group is over, whatever products it has begun."""
+
+
 STATEMENTS: tuple[type[Stmt], ...] = (
     Tile, Stage, Slab, Put, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, Settle, Ring, Team, Acquire, Await,
-    Release,
+    Release, Enter, Leave,
 )  # fmt: skip

@@ -25,6 +25,7 @@ from .lowering import Held, Level, Lowering, Path, Place, fresh
 from .memory import element_of, lower_load, lower_store, vector_axis
 from .ranges import counter_dtype, greatest, least, ranging, tidied
 from .registers import axes_of, in_registers, nest
+from .relays import lower_enter, lower_leave
 from .rings import lower_acquire, lower_await, lower_release, lower_team
 from .scan import lower_scan
 from .trips import trip_count
@@ -162,4 +163,6 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     tile.Acquire: lower_acquire,
     tile.Await: lower_await,
     tile.Release: lower_release,
+    tile.Enter: lower_enter,
+    tile.Leave: lower_leave,
 }

@@ -23,6 +23,7 @@ from .guards import conjunction, in_chunks, narrowed, simplify_condition
 from .lowering import Lowering, Path, Place, fresh
 from .ranges import ranging, tidied
 from .registers import extents, in_registers, nest
+from .relays import plan_relays
 from .rings import plan_rings
 from .slabs import cell_address, element_bytes
 
@@ -137,6 +138,7 @@ def plan_groups(low: Lowering) -> None:
     """
     runs, boxes = list(runs_of(low.kernel.body, "ASYNC")), list(runs_of(low.kernel.body, "TMA"))
     plan_rings(low)
+    plan_relays(low)
     if low.rings:  # every box is of some turn
         boxes = []
     plan_boxes(low, boxes, mixed=bool(runs and boxes))

@@ -195,6 +195,7 @@ class Lowering:
     mbarriers: list[InitBarrier] = field(default_factory=list)
     rings: dict[str, str] = field(default_factory=dict)  # the register with the address of the mbarriers of each
     depths: dict[str, int] = field(default_factory=dict)
+    relays: dict[tuple[Expr, ...], str] = field(default_factory=dict)  # the same, by the axes that tell groups apart
     tidied: dict[Expr, Expr] = field(default_factory=dict)
     cells: dict[tuple[str, Expr, Expr], Cell] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)

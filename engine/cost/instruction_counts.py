@@ -33,6 +33,7 @@ from ...ir.kernel import (
     CopyAsync,
     CopyBox,
     Define,
+    EnterTurn,
     Expect,
     Fragment,
     InitBarrier,
@@ -160,7 +161,7 @@ class _Counter:
         self.followed = block
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
-        self.slots = 0  # of rings that other threads fill
+        self.turned = {stmt.barrier.base for stmt in nodes(launch.body, EnterTurn)}  # type: ignore[attr-defined]
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
         self.tensor = self.late = self.hits = 0.0
@@ -290,9 +291,9 @@ class _Counter:
         elif isinstance(statement, Barrier):
             self.waits.barrier(statement.cluster > 1)
         elif isinstance(statement, WaitGroup | WaitPhase):
-            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.phases_kept())
+            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
         elif isinstance(statement, InitBarrier):
-            self.slots += statement.arrivals > 1  # those that are given back
+            self.waits.slots += statement.arrivals > 1 and statement.at.base not in self.turned  # those given back
         elif isinstance(statement, Expect):
             self.waits.phases += statement.bytes != 0
         elif isinstance(statement, CopyBox):
@@ -301,10 +302,6 @@ class _Counter:
             self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
         else:
             self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
-
-    def phases_kept(self) -> int:
-        """The phases that stay in flight at a wait: of a ring all slots but the one awaited and the one still read."""
-        return max(self.slots - 2, 0) if self.slots else self.waits.phases_kept()
 
     def product(self, statement: QueueProduct, times: float) -> None:
         """A product of a group of warps, which reads its matrices in whole rows of shared memory."""

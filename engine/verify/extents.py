@@ -13,7 +13,7 @@ from ...ir.facts.layout import place_in_source
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.program import Block
-from ...ir.tile import Slab, Stage, Tile
+from ...ir.tile import Slab, Stage, Team, Tile
 
 LARGEST = 1 << 21  # points of one index
 UNKNOWN = 5  # the extent along an index that was read from memory
@@ -68,6 +68,8 @@ class _ExtentWalk:
             elif isinstance(statement, Tile):
                 axes = {a.name: np.arange(a.extent).reshape(-1, *(1,) * n) for n, a in enumerate(statement.axes)}
                 self.inner(statement.body, {**env, **axes}, mask, len(axes))
+            elif isinstance(statement, Team):
+                self.inner(statement.body, env, mask, 0)
             elif isinstance(statement, Let):
                 env[statement.dst] = self.value(statement.val, env)
             else:

@@ -62,7 +62,7 @@ def scoped(kernel: Kernel) -> None:
                 block(statement.body, known | {axis.name for axis in statement.axes})
             elif isinstance(statement, For):
                 block(statement.body, known | {statement.var})
-            elif isinstance(statement, If):
+            elif isinstance(statement, If | Team):
                 block(statement.body, known)
             elif isinstance(statement, Load | Let):
                 known.add(statement.dst)
@@ -209,7 +209,7 @@ def _shown(name: str, around: tuple[str, ...]) -> Store:
 def _read(body: Block) -> set[str]:
     """The values that a statement reads, other than an accumulator by its own accumulation."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage):
+    for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage, Mma):
         for field in type(statement).fields:
             if field.sort in ("Expr", "Over") and field.name != "body":
                 found |= free_names(getattr(statement, field.name))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tile import Acquire, Await, Mma, Release, RingStep, Settle
+from ..tile import Acquire, Await, Mma, Relay, Release, RingStep, Settle
 from .block_folds import BlockFolds
 from .block_threads import at_statement
 from .fragments import added
 from .groups import ThreadGroup
 from .late import LateProduct, Operands, SlabRead, begin, settled
+from .relays import take_turn
 from .scalar import ScheduleError
 
 
@@ -62,6 +63,11 @@ class BlockProducts(BlockFolds):
         dtype = self.dtypes[late.stmt.acc]
         a, b = (self.gathered(values, live, dtype) for values in late.read(self))
         return added(late.stmt, a, b, self.registers)
+
+    def relay(self, stmt: Relay, group: ThreadGroup) -> None:
+        """A group enters or leaves a turn."""
+        if self.uniform(stmt.when, group):
+            take_turn(stmt, int(self.uniform(stmt.turn, group)), group)
 
     def turn(self, stmt: RingStep, group: ThreadGroup) -> bool:
         """Whether a ring lets a group go on."""

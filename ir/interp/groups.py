@@ -8,12 +8,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..node import Expr
+
 
 class RingTurns(NamedTuple):
     """How many turns of a ring a group has awaited, and released."""
 
     awaited: int = 0
     released: int = 0
+
+
+class RelayTurns(NamedTuple):
+    """How many turns of its own a group of a relay has entered, and left."""
+
+    entered: int = 0
+    left: int = 0
 
 
 @dataclass
@@ -31,4 +40,5 @@ class ThreadGroup:
     answer: Any = None
     sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
     turns: dict[str, RingTurns] = field(default_factory=dict)  # of each ring
+    relays: dict[tuple[Expr, ...], RelayTurns] = field(default_factory=dict)  # by the axes that tell groups apart
     team: bool = False

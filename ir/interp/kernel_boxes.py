@@ -96,6 +96,10 @@ class Barriers:
             raise ScheduleError(f"there is no mbarrier at byte {unknown[0] if unknown else lanes.address[0]}")
         return numbers
 
+    def known(self, lanes: Lanes) -> None:
+        """Raises ScheduleError where no mbarrier is at some of the addresses."""
+        self._of(lanes)
+
     def _alone(self, lanes: Lanes) -> None:
         own = lanes.block * self.cluster + self._own(lanes)
         if len(np.unique(own)) != len(own):

@@ -15,9 +15,11 @@ from ..kernel import (
     Commit,
     CopyAsync,
     CopyBox,
+    EnterTurn,
     Expect,
     FenceBarriers,
     InitBarrier,
+    LeaveTurn,
     TensorMap,
     WaitGroup,
     WaitPhase,
@@ -117,6 +119,14 @@ def _wait_phase(blocks: RunningBlocks, stmt: WaitPhase, mask: Any) -> None:
     blocks.shared.since = max(blocks.shared.since, blocks.barriers.told(lanes))
 
 
+def _turn(blocks: RunningBlocks, stmt: EnterTurn | LeaveTurn, mask: Any) -> None:
+    """Nothing but that the mbarrier is there, and that whole warps come: all threads run in step here."""
+    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
+    blocks.barriers.known(lanes)
+    if len(lanes.flat) % WARP:
+        raise ScheduleError("a part of a warp takes its turn")
+
+
 COPIES: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
     CopyAsync: _copy,
     Commit: _commit,
@@ -128,4 +138,6 @@ COPIES: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
     Arrive: _arrive,
     CopyBox: _copy_box,
     WaitPhase: _wait_phase,
+    EnterTurn: _turn,
+    LeaveTurn: _turn,
 }

@@ -30,6 +30,7 @@ from ..tile import (
     CombineTuple,
     Mma,
     Put,
+    Relay,
     Ring,
     RingStep,
     Scan,
@@ -49,6 +50,7 @@ from .block_threads import Program, at_statement
 from .groups import ThreadGroup
 from .late import SlabRead, reads_of
 from .launches import in_step
+from .relays import check_turns
 from .rings import rings_of
 from .scalar import ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
 from .tuples import combined, lifted
@@ -129,8 +131,9 @@ class _Blocks(BlockProducts):
                 raise ScheduleError("the kernel ends with copies in flight")
             if self.late and done:
                 raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
-            live = {g: group for g, group in live.items() if g not in done}
             event = next(iter(waiting.values()), None)
+            check_turns(event, live.values())
+            live = {g: group for g, group in live.items() if g not in done}
             if event is None and any(group.team for group in live.values()) and len(live) == 1:
                 raise ScheduleError("deadlock: a Team waits for a slot that nobody gives back")
             if event is not None and event[0] in ("combine", "scan"):
@@ -199,6 +202,8 @@ class _Blocks(BlockProducts):
                     group.queue.clear()  # an Await waits for it
             elif isinstance(stmt, Put):
                 self.put(stmt, group)
+            elif isinstance(stmt, Relay):
+                self.relay(stmt, group)
             elif isinstance(stmt, RingStep):
                 while not self.turn(stmt, group):
                     yield "poll", stmt

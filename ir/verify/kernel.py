@@ -26,11 +26,13 @@ from ..kernel import (
     CopyBox,
     Define,
     Element,
+    EnterTurn,
     Expect,
     FenceBarriers,
     InitBarrier,
     LastThreads,
     Launch,
+    LeaveTurn,
     LoadFrom,
     Loop,
     Registers,
@@ -178,6 +180,10 @@ class _Check(NamesInScope):
         if stmt.cluster not in (1, self.cluster):
             self.say(stmt, f"an arrival in {stmt.cluster} blocks in clusters of {self.cluster}")
 
+    def turn(self, stmt: EnterTurn | LeaveTurn) -> None:
+        self.together(stmt)
+        self.barrier(stmt)
+
     # ---- registers
 
     def assign(self, stmt: Assign) -> None:
@@ -307,6 +313,8 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     LastThreads: _Check.last_threads,
     CopyBox: _Check.copy_box,
     WaitPhase: _Check.barrier,
+    EnterTurn: _Check.turn,
+    LeaveTurn: _Check.turn,
     Barrier: _Check.meet,
     Commit: _Check.together,
     WaitGroup: _Check.together,

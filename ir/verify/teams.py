@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ..expr import free_names, modulo
 from ..facts.structure import uses
 from ..facts.turns import filled
-from ..loop import For
+from ..loop import Carry, For
 from ..node import nodes
 from ..program import Block, Stmt
 from ..text.print_statements import print_expr
-from ..tile import Acquire, Release, Ring, RingStep, Stage, Team, Tile
+from ..tile import Acquire, Release, Ring, RingStep, Slab, Stage, Team, Tile
 
 WARP, GROUP = 32, 128  # threads; registers are given to groups of four warps
 REGISTER_UNIT, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
@@ -45,6 +45,8 @@ def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
 def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[str]) -> Iterator[Problem]:
     if team not in tile.body:
         yield team, "a Team stands in the Tile, in no loop and under no guard"
+    elif any(not isinstance(stmt, Ring | Slab | Carry) for stmt in tile.body[: tile.body.index(team)]):
+        yield team, "a Team stands before all that threads do: its own would do it, too"
     if team.threads < WARP or team.threads % WARP:
         yield team, f"a Team is whole warps of {WARP} threads"
     own = team.registers

@@ -33,6 +33,7 @@ from ..tile import (
 )
 from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
+from .relays import relay_problems
 from .teams import team_problems
 
 MOST_BLOCKS = 8  # of a cluster, on every device that has them
@@ -106,7 +107,7 @@ class _TileCheck(Check):
             self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
 
     def teams(self, tile: Tile) -> None:
-        for stmt, what in team_problems(tile, self.varying):
+        for stmt, what in (*team_problems(tile, self.varying), *relay_problems(tile, self.varying)):
             self.report(stmt, what)
 
     def layouts(self) -> None:

@@ -19,7 +19,7 @@ from dplc.codegen.sass import disassemble
 Product = Callable[..., torch.Tensor]
 
 OVERRIDES = Path(__file__).resolve().parents[2] / "examples/overrides"
-TEAMS, FOUR_WARPS = str(OVERRIDES / "teams.rw"), str(OVERRIDES / "four_warps.rw")
+TEAMS, FOUR_WARPS, PING_PONG = (str(OVERRIDES / f"{name}.rw") for name in ("teams", "four_warps", "ping_pong"))
 
 EPILOGUES: dict[str, Product] = {
     "relu": lambda x, y: torch.relu(x @ y.mT),
