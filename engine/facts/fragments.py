@@ -10,12 +10,12 @@ from ...ir.dtypes import DTYPES
 from ...ir.expr import Call, Var, free_names
 from ...ir.facts.boxes import is_box, is_swizzled_box
 from ...ir.facts.layout import ROW, item_bytes, params, slab_bytes, stages
-from ...ir.facts.structure import summary
+from ...ir.facts.structure import Variations, summary, uses
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote
 from ...ir.loop import Accumulate, For, Let, Load
 from ...ir.node import nodes
-from ...ir.program import Block, Kernel
+from ...ir.program import Block, Kernel, Stmt
 from ...ir.tile import Mma, Stage, Sync
 from ..language.facts import fact
 from ..language.policy import policy
@@ -152,11 +152,13 @@ def for_late_atoms(site: Any, body: Block) -> bool:
 def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> list[Atom]:
     loops = [loop for loop in summary(body).loops if loop.role == "reduce" and not summary(loop.body).loops]
     bodies = [loop.body for loop in loops] if summary(body).loops else [body]  # a run may be one loop's own
-    found = [_operand_dtypes(site.kernel, inner, sources) for inner in bodies]
+    each = [_products(site.kernel, inner, sources) for inner in bodies]
+    found = [product for products in each for product in products]
     return [
         atom
         for atom in ATOMS.values()
         if atom.late == late
+        and all(len(products) == 1 if late else products for products in each)
         and found
         and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in found)
         if all(_turns(loop) % atom.k == 0 for loop in loops)
@@ -170,6 +172,14 @@ def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     dtypes = {known[left.name], known[right.name]}
     own = [atom for atom in ATOMS.values() if not atom.late]
     return tuple(_record(atom) for atom in own if _multiplies(site, atom, dtypes))
+
+
+@fact("nothing_of_both(run, name, name) -> bool", "tile")
+def nothing_of_both(site: Any, body: Block, one: Var, other: Var) -> bool:
+    """Whether no statement of a run has to do with both of two axes."""
+    varying, both = Variations(body), {one.name, other.name}
+    leaves = (stmt for stmt in nodes(body, Stmt) if not hasattr(stmt, "body"))
+    return not any(both <= varying.of(tuple(map(Var, uses((stmt,))))) for stmt in leaves)
 
 
 @fact("only_product(run) -> bool", "tile")
@@ -232,19 +242,23 @@ def _record(atom: Atom) -> AtomRecord:
     return AtomRecord(Var(atom.name), Var(atom.sums), atom.m, atom.n, atom.k, **dict(atom.axes))
 
 
-def _operand_dtypes(kernel: Kernel, body: Block, sources: set[str]) -> tuple[set[str], set[str]]:
-    """The dtypes of what a loop's body multiplies, of some buffers and slabs, and of the sum; none where it does
-    anything else, or nothing."""
-    if not body:
-        return set(), set()
+def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[str], set[str]]]:
+    """The products that a loop's body sums, each as the dtypes of what it multiplies, of some buffers and slabs, and of
+    its sum. None where the body does anything else."""
     own = (stmt for stmt in body if isinstance(stmt, Load) and stmt.buf in sources)
-    loads = {stmt.dst: stmt for stmt in own if kept_inside(kernel, stmt)}
-    values = {stmt.dst: stmt.val for stmt in body[:-1] if isinstance(stmt, Let)}
-    total = body[-1]
-    if len(loads) == 2 and len(loads) + len(values) == len(body) - 1 and isinstance(total, Accumulate):
-        product, dtypes = values.get(getattr(total.val, "name", "")), value_dtypes(kernel)
-        if total.fn == "add" and isinstance(product, Call) and product.fn == "multiply":
-            operands = {_narrowed(operand, values, dtypes) for operand in product.args}
-            if operands == {Var(name) for name in loads}:
-                return {dtypes[name] for name in loads}, {dtypes[total.acc]}
-    return set(), set()
+    loads = {Var(stmt.dst) for stmt in own if kept_inside(kernel, stmt)}
+    values = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
+    if len(loads) + len(values) + len(sums) != len(body) or len({total.acc for total in sums}) != len(sums):
+        return []
+    dtypes, found, read = value_dtypes(kernel), [], set()
+    for total in sums:
+        product = values.get(getattr(total.val, "name", ""))
+        if total.fn != "add" or not isinstance(product, Call) or product.fn != "multiply":
+            return []
+        operands = {_narrowed(operand, values, dtypes) for operand in product.args}
+        if len(operands) != 2 or not operands <= loads:
+            return []
+        read |= operands
+        found.append(({dtypes[operand.name] for operand in operands}, {dtypes[total.acc]}))
+    return found if read == loads else []

@@ -3,18 +3,25 @@
 python examples/benches/tensor_cores.py             # predicted times, with the rules and without, by device
 python examples/benches/tensor_cores.py --static    # registers and the hot loop, by single warps (needs nvcc, nvdisasm)
 python examples/benches/tensor_cores.py --tile      # one such product's Tile IR
+python examples/benches/tensor_cores.py --shapes    # the 84 shapes in bf16 with the rules and without, predicted
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 from collections import Counter
 from functools import cache
+from pathlib import Path
+
+import msgspec
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
@@ -32,6 +39,7 @@ PROGRAMS = {
     "attention 32 x 4096 x 128": SDPA.format(n=4096, d=128, more=""),
     "attention 32 x 4096 x 128, causal": SDPA.format(n=4096, d=128, more=", is_causal=True"),
 }
+SHAPES = Path(__file__).resolve().parents[1] / "suites/kernels_84.json"
 DEVICES = ("a100", "h200", "rtx5090")
 FMA = "".join(f"without {rule}\n" for rule in ("fragment_tile", "online_fragments"))
 
@@ -89,12 +97,33 @@ def print_static() -> None:
             )
 
 
+def print_shapes() -> None:
+    """The times of all shapes over those without the rules: no program should be slower by them."""
+    suite = read_suite(SHAPES)
+    cases = [msgspec.structs.replace(case, dtype="bfloat16") for case in suite.cases]
+    print("| bf16, the 84 shapes | multiplied on tensor cores | of FMA's time, geometric mean | most | of which |")
+    print("|---|--:|--:|--:|---|")
+    for device in DEVICES:
+        ratios: dict[str, float] = {}
+        for case in cases:
+            captured = subject_of(suite, case).capture()
+            new, old = (compile_captured(captured, tools(own), target(device)) for own in ("", FMA))
+            if any(instruction_counts(kernel).tensor for kernel in new.kernels):
+                ratios[case.name] = microseconds(new, device) / microseconds(old, device)
+        worst = max(ratios, key=lambda name: ratios[name])
+        mean = statistics.geometric_mean(ratios.values())
+        print(f"| {device} | {len(ratios)} | {mean:.2f} | {ratios[worst]:.2f} | {worst} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--static", action="store_true")
     parser.add_argument("--tile", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
     options = parser.parse_args()
-    if options.tile:
+    if options.shapes:
+        print_shapes()
+    elif options.tile:
         print(made("nn 4096³", "h200").ir("tile").strip())
     elif options.static:
         print_static()
