@@ -14,6 +14,7 @@ from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject
+from dplc.engine.rewrite.torch_rules.examples import run_example
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
@@ -116,3 +117,32 @@ def test_dumps(said: str, tmp_path: Path) -> None:
     path.write_text(DUMPS[said].format(extent="4", index="i"))
     with pytest.raises(DplcError, match=f"mine.ir.*{said}"):
         read_dump(path, {})
+
+
+TORCH_RULE = """## A sum of one op.
+rule total on torch
+match
+    y = Sum(x, dim=d)
+let os = axes(x)
+let k = at(os, d)
+rewrite
+    y[reduced(os, d, false)..] = {fold}
+example "of rows"
+    graph f(a: f32[2, 3]) -> y: f32[2]:
+        y: f32[2] = Sum(a, dim=(1,))
+gives
+    graph f(a: f32[i:2, j:3]) -> y: f32[2]:
+        y[i:2] = Reduce(add, j, a[i, j])
+"""
+
+
+@pytest.mark.parametrize("over", ["k", "0", "os[0] + 1", "k + 1"])
+@pytest.mark.parametrize("fold", ["Reduce(add, {over}, x[os..])", "Fold(affine.h, {over}, (x[os..], x[os..]))"])
+def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
+    """A list without its dots, a number, a place: each is no axis."""
+    text = TORCH_RULE.format(fold=fold.format(over=over))
+    rules = RuleSet([read_rules(Source("rules/torch/mine.rw", text))])
+    (rule,) = rules.rules.values()
+    with pytest.raises(DplcError, match="over axes|an index is") as told:
+        run_example(rule, rule.examples[0], rules)
+    assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()

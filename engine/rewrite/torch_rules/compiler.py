@@ -49,11 +49,8 @@ class TemplateCompiler:
             case s.ReduceTerm():
                 return self._reduction(term, short)
             case s.FoldTerm():
-                return t.TupleReduction(
-                    term.part,
-                    self.bracket(term.node.items[1:-1]),  # type: ignore[attr-defined]
-                    tuple(self.of(operand, short) for operand in term.operands),
-                )
+                operands = tuple(self.of(operand, short) for operand in term.operands)
+                return t.TupleReduction(term.part, self._over(term.node), operands)
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
                 return t.StackedRead(name, self.index(term.place), self.bracket(term.x.places))
             case s.IndexTerm():
@@ -79,7 +76,12 @@ class TemplateCompiler:
             raise DplcError(
                 f"`{term.fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(term.fn, options)
             )
-        return t.Reduction(term.fn, self.bracket(term.node.items[1:-1]), self.of(term.x, short))  # type: ignore[attr-defined]
+        return t.Reduction(term.fn, self._over(term.node), self.of(term.x, short))
+
+    def _over(self, node: s.Syntax) -> t.FoldedAxes:
+        """What stands between the function of a fold and its operands."""
+        items = node.items[1:-1]  # type: ignore[attr-defined]
+        return t.FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
 
     def index(self, node: s.Syntax) -> Closure:
         """An index, a list of them or a condition of them: of axes and numbers, never of tensors."""
