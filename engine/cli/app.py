@@ -361,7 +361,7 @@ def _explain(error: Exception, traceback: bool) -> int:
     if kind == "Abort":
         return _interrupted()
     if kind == "Exit":
-        return int(getattr(error, "exit_code", 0))
+        return int(error.exit_code)  # type: ignore[attr-defined]
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         error = _wrong_usage(error)
     if traceback:
