@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
 from dplc.engine.cli.continuing import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.models.kernel_texts import read_kernels
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.engine.rewrite.torch_rules.examples import run_example
@@ -146,3 +148,20 @@ def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
     with pytest.raises(DplcError, match="over axes|an index is") as told:
         run_example(rule, rule.examples[0], rules)
     assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
+
+
+ARTEFACT = """## level: kernel
+kernel f(x: f32[{extent}]) -> y: f32[32]:
+    Launch(grid=(1, 1, 1), block=32, shared=0):
+        StoreTo(f32, Address(y, offset=thread), values=(1.0))
+"""
+
+
+@pytest.mark.parametrize("extent", ["c128", "n", "thread", "x < 2", "maximum(4, 2)"])
+def test_the_extents_of_kernels_of_an_artefact(extent: str, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.ir"
+    path.write_text(ARTEFACT.format(extent="32"))
+    assert print_cuda(next(iter(read_kernels(path).values())))
+    path.write_text(ARTEFACT.format(extent=extent))
+    with pytest.raises(DplcError, match="the artefact is damaged: .*kernel `f`: `x` has an extent that is no number"):
+        read_kernels(path)
