@@ -150,6 +150,23 @@ def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
     assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
 
 
+PLACES = {
+    "Reduce(add, k.., Case({bad} < 1, x[os..], 0.0))": ("k", "d", "none", "k + 1"),
+    "Reduce(add, k.., multiply(x[os..], f32(Index(1 - {bad}))))": ("k", "d"),
+    "Reduce(add, k.., cast(x[os..], {bad}))": ("k", "os", "x", "k + 1"),
+}
+
+
+@pytest.mark.parametrize(("value", "bad"), [(value, bad) for value, every in PLACES.items() for bad in every])
+def test_what_a_torch_rule_calculates_with(value: str, bad: str) -> None:
+    """Lists where a place belongs, values where a dtype does."""
+    rules = RuleSet([read_rules(Source("rules/torch/mine.rw", TORCH_RULE.format(fold=value.format(bad=bad))))])
+    (rule,) = rules.rules.values()
+    with pytest.raises(DplcError, match="axes and numbers|goes to a dtype|cannot be evaluated") as told:
+        run_example(rule, rule.examples[0], rules)
+    assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
+
+
 ARTEFACT = """## level: kernel
 kernel f(x: f32[{extent}]) -> y: f32[32]:
     Launch(grid=(1, 1, 1), block=32, shared=0):

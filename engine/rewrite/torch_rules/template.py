@@ -11,7 +11,8 @@ from typing import Any
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError, Span
-from ....ir.expr import Axis
+from ....ir.dtypes import DTYPES
+from ....ir.expr import Axis, Var
 from ....ir.sizes import known_at_launch
 from ....ir.stacked import stacked
 from ...language import core as s
@@ -91,14 +92,17 @@ class FunctionPart(Part):
 class Cast(Part):
     """`cast(x, dtype)`: dtype is calculated."""
 
-    def __init__(self, x: Part, to: Closure):
-        self.x, self.to = x, to
+    def __init__(self, x: Part, to: Closure, span: Span):
+        self.x, self.to, self.span = x, to, span
 
     def scan(self, firing: TorchSite) -> None:
         self.x.scan(firing)
 
     def build(self, firing: TorchSite) -> Any:
-        return compose.asked_cast(self.x.build(firing), self.to(firing.env).name)
+        to = self.to(firing.env)
+        if not isinstance(to, Var) or to.name not in DTYPES:
+            raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", self.span)
+        return compose.asked_cast(self.x.build(firing), to.name)
 
 
 class PlaceOf(Part):
