@@ -145,7 +145,7 @@ def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
     text = TORCH_RULE.format(fold=fold.format(over=over))
     rules = RuleSet([read_rules(Source("rules/torch/mine.rw", text))])
     (rule,) = rules.rules.values()
-    with pytest.raises(DplcError, match="over axes|an index is") as told:
+    with pytest.raises(DplcError, match=r"over axes|an index is") as told:
         run_example(rule, rule.examples[0], rules)
     assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
 
@@ -162,7 +162,7 @@ def test_what_a_torch_rule_calculates_with(value: str, bad: str) -> None:
     """Lists where a place belongs, values where a dtype does."""
     rules = RuleSet([read_rules(Source("rules/torch/mine.rw", TORCH_RULE.format(fold=value.format(bad=bad))))])
     (rule,) = rules.rules.values()
-    with pytest.raises(DplcError, match="axes and numbers|goes to a dtype|cannot be evaluated") as told:
+    with pytest.raises(DplcError, match=r"axes and numbers|goes to a dtype|cannot be evaluated") as told:
         run_example(rule, rule.examples[0], rules)
     assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
 
@@ -180,5 +180,5 @@ def test_the_extents_of_kernels_of_an_artefact(extent: str, tmp_path: Path) -> N
     path.write_text(ARTEFACT.format(extent="32"))
     assert print_cuda(next(iter(read_kernels(path).values())))
     path.write_text(ARTEFACT.format(extent=extent))
-    with pytest.raises(DplcError, match="the artefact is damaged: .*kernel `f`: `x` has an extent that is no number"):
+    with pytest.raises(DplcError, match=r"the artefact is damaged: .*kernel `f`: `x` has an extent that is no number"):
         read_kernels(path)

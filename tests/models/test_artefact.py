@@ -237,7 +237,11 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("raised", "said"),
-    [(ValueError("no such register"), "no such register"), (DplcError("too wide"), "too wide"), (KeyError(), "KeyError")],
+    [
+        (ValueError("no such register"), "no such register"),
+        (DplcError("too wide"), "too wide"),
+        (KeyError(), "KeyError"),
+    ],
 )
 def test_what_the_printer_cannot_take_is_told(
     model: CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, said: str

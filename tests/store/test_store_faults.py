@@ -273,15 +273,14 @@ def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("held", [0.3, 60.0])
-def test_a_reader_keeps_a_store_from_its_journal_for_a_while(tmp_path: Path, held: float) -> None:
+def test_a_writer_keeps_a_store_from_its_journal_for_a_while(tmp_path: Path, held: float) -> None:
     """SQLite does not wait there: we do, as long as our patience lasts, and then say who holds it."""
     path = tmp_path / "t.sqlite"
     open_store(path).close()
-    reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    assert reader.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    release = threading.Timer(held, reader.close)
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    assert writer.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    writer.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(held, writer.close)
     release.start()
     lines: list[str] = []
     store = SqliteStore(path, None, lines.append, patience=20.0 if held < 1 else 0.2)
@@ -293,4 +292,4 @@ def test_a_reader_keeps_a_store_from_its_journal_for_a_while(tmp_path: Path, hel
         store.close()
         release.cancel()
         release.join()
-        reader.close()
+        writer.close()

@@ -19,8 +19,8 @@ from dplc.ir.expr import Var
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.loop import For, Store
 from dplc.ir.node import nodes
-from dplc.ir.text.read import read_program
 from dplc.ir.tensor import Elementwise, postorder
+from dplc.ir.text.read import read_program
 from dplc.ir.tile import Tile
 
 LOOPS = """
@@ -106,7 +106,9 @@ def test_what_a_pattern_reads_at_places_is_what_it_computes(tmp_path: Path) -> N
     for seed in range(20):
         graph = TermInstance(text, PlainDice(seed)).graph()
         assert "e" not in {one.name for one in graph.ins}
-        assert any(isinstance(term, Elementwise) and term.fn == "exp" for term in postorder(o.value for o in graph.outs))
+        assert any(
+            isinstance(term, Elementwise) and term.fn == "exp" for term in postorder(o.value for o in graph.outs)
+        )
 
 
 def test_an_op_without_a_schema_has_no_subject() -> None:

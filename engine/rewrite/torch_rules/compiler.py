@@ -123,10 +123,10 @@ class TemplateCompiler:
 
 def _operands(found: Any) -> Iterator[Any]:
     """What an index, or a condition of them, calculates with."""
-    for part in nodes(found, Binary):
-        yield from (part.a, part.b)
-    for part in nodes(found, Sum):
-        yield from (atom for atom, _ in part.terms)
+    for pair in nodes(found, Binary):
+        yield from (pair.a, pair.b)
+    for total in nodes(found, Sum):
+        yield from (atom for atom, _ in total.terms)
 
 
 def _is_term(item: s.Syntax) -> bool:
