@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ...ir.diagnostic import Source
+from ...ir.diagnostic import DplcError, Source, Span
 from ..language import core as s
 from ..language.layout import formatted
 from ..language.positions import walk
 from ..language.spelling import INDENT
 from ..rewrite.statements.examples import Failure
-from .output_file import write_file
+from .output_file import write_file, writing
 from .show import print_note
 
 ANYTHING = re.compile(b"")  # the file is given to be written
+AWAITED = f"{INDENT}pass"  # a graph may be of another level than what a rule makes of it
 _EXAMPLE = re.compile(r'example "[^"]*" *(?:\([^)]*\))? *$')
 
 
@@ -43,23 +45,59 @@ def accept(failures: Iterable[Failure]) -> int:
     return written
 
 
-def fill(path: Path) -> None:
-    """Give examples without a program behind `gives`, or without `gives`, their own: what `accept` compares with.
+@contextlib.contextmanager
+def kept_if_refused(files: Iterable[Path]) -> Iterator[None]:
+    """Files are as they were, byte for byte, when what is done with them ends with an error."""
+    before = {file: file.read_bytes() for file in files}
+    try:
+        yield
+    except BaseException:
+        for file, text in before.items():
+            if file.read_bytes() != text:
+                with writing(file, ANYTHING) as whole:
+                    whole.write(text)
+        raise
+
+
+def fill(path: Path) -> dict[int, Span]:
+    """Give examples without a program behind `gives`, or without `gives`, what `accept` compares with: their own
+    program, and `pass` where that is a graph. Returns which they are, counted from 1, and where they stood.
     Raises DplcError for a file that is wrong besides."""
     text = path.read_text(encoding="utf-8-sig")
-    whole = _filled(text.splitlines())
-    if whole != text.splitlines():
+    source, lines = Source(str(path), text), text.splitlines()
+    whole, which = _filled(lines)
+    if whole != lines:
         write_file(path, formatted(Source(str(path), "\n".join(whole) + "\n")), ANYTHING)
+    return {number: Span(source, line, 0, line, len(lines[line - 1])) for number, line in which.items()}
 
 
-def _filled(lines: list[str]) -> list[str]:
+def require_answers(failures: Iterable[Failure], filled: Mapping[Path, Mapping[int, Span]]) -> None:
+    """Raises DplcError at an example that said nothing yet, and has no answer: its rule does not fire, or the rules of
+    its family give different programs."""
+    told: dict[tuple[Path, int], str] = {}
+    for failure in failures:
+        path, line = Path(failure.example.span.source.name), failure.example.span.line
+        number = sum(map(bool, map(_EXAMPLE.match, path.read_text(encoding="utf-8").splitlines()[:line])))
+        if number in filled.get(path, ()):
+            error, span = failure.error(), filled[path][number]
+            if not failure.got:
+                raise DplcError(error.what, span, error.notes)
+            if told.setdefault((path, number), failure.got) != failure.got:
+                what = f'example "{failure.example.title}" is of several rules, which give different programs'
+                raise DplcError(what, span)
+
+
+def _filled(lines: list[str]) -> tuple[list[str], dict[int, int]]:
+    """The lines with a program behind every `gives`; {the examples that had none, counted from 1: their line}."""
     out: list[str] = []
-    place = 0
+    which: dict[int, int] = {}
+    place = count = 0
     while place < len(lines):
         out.append(lines[place])
         place += 1
         if not _EXAMPLE.match(out[-1]):
             continue
+        line, count = place, count + 1
         program, place = _indented(lines, place)
         out += program
         gives = lines[place] if place < len(lines) else ""
@@ -67,8 +105,11 @@ def _filled(lines: list[str]) -> list[str]:
             continue  # a refusal, or no program to take
         place += gives.rstrip() == "gives"
         given, place = _indented(lines, place)
-        out += ["gives", *(given if any(line.strip() for line in given) else program)]
-    return out
+        if not any(line.strip() for line in given):
+            which[count] = line
+            given = [AWAITED] if any(line.startswith(f"{INDENT}graph ") for line in program) else program
+        out += ["gives", *given]
+    return out, which
 
 
 def _indented(lines: list[str], place: int) -> tuple[list[str], int]:

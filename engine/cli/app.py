@@ -360,8 +360,6 @@ def _explain(error: Exception, traceback: bool) -> int:
         return USAGE
     if kind == "Abort":
         return _interrupted()
-    if kind == "Exit":
-        return int(getattr(error, "exit_code", 0))
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         error = _wrong_usage(error)
     if traceback:

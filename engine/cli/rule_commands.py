@@ -107,18 +107,19 @@ def accept_examples(paths: list[Path]) -> None:
     """Write what the rules of some files give into their examples. Raises UsageError without a file."""
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
-    from .accept_command import accept, fill
+    from .accept_command import accept, fill, kept_if_refused, require_answers
 
     load_facts()
-    files = [p for path in paths for p in (sorted(path.rglob("*.rw")) if path.is_dir() else (path,))]
-    for file in files:
-        if file.is_file():
-            fill(file)
-    rules = load(paths, copies=True)
-    sources = {str(file) for file in files}
-    chosen = [rule for rule in rules.rules.values() if rule.span.source.name in sources]
-    _, failures = run_examples(Engine(rules, check=True), chosen)
-    print_note(f"note: {accept(failures)} examples rewritten: read what they say now")
+    named = [p for path in paths for p in (sorted(path.rglob("*.rw")) if path.is_dir() else (path,))]
+    files = [file for file in named if file.is_file()]
+    with kept_if_refused(files):
+        filled = {file: fill(file) for file in files}
+        rules = load(paths, copies=True)
+        sources = set(map(str, named))
+        chosen = [rule for rule in rules.rules.values() if rule.span.source.name in sources]
+        _, failures = run_examples(Engine(rules, check=True), chosen)
+        require_answers(failures, filled)
+        print_note(f"note: {accept(failures)} examples rewritten: read what they say now")
 
 
 def test_rules(paths: list[Path]) -> None:

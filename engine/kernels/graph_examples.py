@@ -64,6 +64,8 @@ def _sibling_example(rule: Rule, example: s.Example, outcome: tuple[list[Kernel]
         return Failure.of_refusal(rule, example, len(kernels) == 1, refusals)
     if len(kernels) != 1:
         return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    if awaited(example):
+        return Failure.different(rule, example, "", print_unit(kernels[0]))
     wanted: Any = read_unit(example.gives[0])
     if key(wanted) == key(kernels[0]):
         return None

@@ -87,8 +87,8 @@ def _may(p: Any, t: Any) -> bool:
     if isinstance(p, s.CaptureStatement):
         call = t.value if isinstance(t, s.Assign) else t.call if isinstance(t, s.Statement) else t
         return _may(p.call, call)
-    if isinstance(p, tuple) or isinstance(t, tuple):
-        return _may_list(p, t) if isinstance(p, tuple) and isinstance(t, tuple) else True
+    if isinstance(p, tuple):  # then t is one: they are the same field of nodes of the same kind
+        return _may_list(p, t)
     if isinstance(p, str) or isinstance(t, str):
         return p == t or "_" in (p, t) or (isinstance(p, str) and isinstance(t, str) and not (_fixed(p) and _fixed(t)))
     if _is_variable(p) or _is_variable(t):

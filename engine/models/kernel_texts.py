@@ -14,6 +14,7 @@ from ...codegen.cuda import print_cuda
 from ...codegen.kernel import CudaKernel
 from ...codegen.names import safe_kernel_name
 from ...ir.diagnostic import DplcError, InternalError
+from ...ir.expr import only_sizes
 from ...ir.program import Kernel
 from ...ir.text.read import read_program
 from ...ir.verify.kernel import problems
@@ -67,13 +68,19 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
         for unit in units:
             if not isinstance(unit, Kernel):
                 raise DplcError(f"the artefact is damaged: {path} holds what is no kernel")
-            wrong = sort_problems(unit) or problems(unit)
+            wrong = _loose(unit) or sort_problems(unit) or problems(unit)
             if wrong:
                 raise DplcError(f"the artefact is damaged: {path}: kernel `{unit.name}`: {wrong[0]}")
             found[safe_kernel_name(unit.name)] = unit
     except RecursionError:
         raise DplcError(f"the artefact is damaged: {path} nests too deep") from None
     return found
+
+
+def _loose(kernel: Kernel) -> list[str]:
+    """What is wrong with the extents of a kernel's arrays: each is a number wherever the kernel is launched."""
+    loose = [p.name for p in (*kernel.ins, *kernel.outs) if not all(map(only_sizes, p.shape))]
+    return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
 
 
 def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from dplc.codegen.target import target
 from dplc.engine.cost.fusing import parts
 from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pricing
 from dplc.engine.cost.work import COSTS
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Const, Elementwise, Input
@@ -83,3 +85,17 @@ def test_what_was_asked_for_before_is_in_the_first_cache(loads: tuple[str, ...],
     stored = 8
     assert (counts.sectors, counts.hits, counts.fill) == (asked + stored, hits, (asked + stored - hits) * 32)
     assert counts.lines == counts.wavefronts + hits / 4
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_tensor_cores_take_contractions_alone(half: bool) -> None:
+    """The bit 1 is an axis of 16 rows, 2 one of 32 columns, 4 one of 64 that is summed; products of halves, then `exp`."""
+    item = 2 if half else 4
+    loads = tuple(EstimatedValue(axes, buffer=n, item=item, whole=1024.0 * item) for n, axes in enumerate((5, 6)))
+    product, total = EstimatedValue(7, (0, 1), fn="multiply", half=half), EstimatedValue(3, (2,), 4, "add", half=half)
+    root = EstimatedValue(3, (3,), fn="exp", item=item, half=half)
+    estimate = KernelEstimate((*loads, product, total, root), (4,), {1: 16, 2: 32, 4: 64}, {})
+    done = list(Pricing(estimate, target("h100")).loads(resident=True).values())
+    assert sum(work.tensor for work in done) == (2 * 16 * 32 * 64 if half else 0)
+    assert sum(work.products for work in done) == (0 if half else 16 * 32 * 64)
+    assert sum(work.special for work in done) == 16 * 32 * COSTS["exp"][1]

@@ -88,6 +88,15 @@ h @ x""",
     "weights by data": "m = nn.Linear(4, 4)\nm.weight.data = torch.randn(4, 4)\nm(torch.randn(2, 4))",
     "weights by item": "m = nn.Linear(4, 4)\nwith torch.no_grad():\n    m.weight[0] = 1\nm(torch.randn(2, 4))",
     "weights by fill": "m = nn.Linear(4, 4)\nm.weight.data.fill_(0.5)\nm(torch.randn(2, 4))",
+    "a weight as a gradient": """
+m = nn.Linear(4, 4)
+def part(w):
+    x = torch.randn(2, 4)
+    unused = torch.zeros(4, 4)
+    unused.grad = w.detach()
+    return x
+h = part(m.weight)
+m(h)""",
     "weights by parameter": "m = nn.Linear(4, 4)\nm.weight = nn.Parameter(torch.randn(4, 4))\nm(torch.randn(2, 4))",
     "another child": "m = nn.Linear(4, 4)\nm.act = nn.ReLU()\nm.act(m(torch.randn(2, 4)))",
     "a loose parameter": "w = nn.Parameter(torch.randn(4, 4))\ntorch.randn(2, 4) @ w.exp()",
@@ -195,6 +204,7 @@ def kinds(captured: Capture) -> dict[str, list[str]]:
         ("set-up of weights", {"input": ["x"], "parameter": ["m_weight", "m_bias"]}),
         ("weights by data", {"input": ["x"], "parameter": ["m_weight", "m_bias"]}),
         ("weights by parameter", {"input": ["x"], "parameter": ["m_weight", "m_bias"]}),
+        ("a weight as a gradient", {"input": ["h"], "parameter": ["m_weight", "m_bias"]}),
         ("a loose parameter", {"input": ["y"], "parameter": ["w"]}),
         ("buffers and factories in a forward", {"input": ["x"], "parameter": ["b_w"], "buffer": ["b_t"]}),
         ("module list", {"input": ["x"], "parameter": ["m_0_weight", "m_0_bias"]}),

@@ -94,3 +94,12 @@ def test_half_a_transform_is_of_one_place_more_or_less(given: int) -> None:
         else:
             with pytest.raises(DplcError, match="of n places n // 2"):
                 call("FftC2r", {**said, "last_dim_size": length})
+
+
+@pytest.mark.parametrize("dim", [[0.5], [None], [2], [-3], [1, -1]])
+def test_the_dimensions_of_a_transform_are_there_and_named_once(dim: list[object]) -> None:
+    """A fraction lies between two dimensions that are there, and is none."""
+    said = {"self": torch.randn(3, 4, dtype=torch.complex128), "dim": dim, "normalization": 0}
+    for op, more in (("FftC2c", {"forward": True}), ("FftC2r", {"last_dim_size": 4})):
+        with pytest.raises(DplcError, match="dimensions that are there and named once each"):
+            call(op, {**said, **more})

@@ -60,3 +60,12 @@ def test_statements_are_computed() -> None:
     captured = capture_text(text, values=False)
     values = [value for name, value in captured.tensors.items() if captured.kinds[name] == "parameter"]
     assert len(values) == 1 and (torch.as_tensor(values[0]) == LARGE).all()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_just_as_many_operations_as_may_be_is_computed(more: int) -> None:
+    k = MOST_COMPUTED // (2 * LARGE * LARGE)
+    assert 2 * LARGE * LARGE * k == MOST_COMPUTED
+    with ProductsLeftOut():
+        found = torch.ones(LARGE, k + more) @ torch.ones(k + more, LARGE)
+    assert bool((found == (0 if more else k)).all())

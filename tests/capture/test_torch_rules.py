@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.language.rule import Rule, load, read_rules
+from dplc.engine.language.rule import Rule, RuleSet, built_in_files, load, read_rules
 from dplc.engine.rewrite.torch_rules.examples import run_example
 from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
 from dplc.ir.diagnostic import DplcError, Source, Span
@@ -125,3 +125,44 @@ def test_an_op_that_became_another_one_is_told_before_the_reasons() -> None:
         lower_graph(program("graph f(x: f32[2, 3, 4]) -> y: f32[2, 3, 4]:\n    y: f32[2, 3, 4] = Relu(x)\n"), merged)  # type: ignore[arg-type]
     first, *others = told.value.notes
     assert first == "it is part of `relu`" and any("no matrices" in note for note in others)
+
+
+@pytest.mark.parametrize("match", ["Relu(x)", "y = x", "y[i] = Relu(x)", "x..", "Tile(i:4=THREAD):\n        body.."])
+def test_a_pattern_is_the_result_of_an_op(match: str) -> None:
+    text = f"rule mine on torch\nmatch\n    {match}\nrewrite\n    y[os..] = multiply(x[os..], 1)\n"
+    with pytest.raises(DplcError, match=r"mine.rw:3:5: error: a pattern on torch is `y = Op"):
+        compile_rules(RuleSet([read_rules(Source("mine.rw", text))]))
+
+
+FAMILY = """## Two ops that a rule takes for another one.
+rule mine(Op) for LogSoftmax, SpecialLogSoftmax on torch
+match
+    y = Op(x, dim=_, dtype=_)
+rewrite
+    y[os..] = exp(x[os..])
+example "after another op"
+    graph f(a: f32[4]) -> y: f32[4]:
+        b: f32[4] = Neg(a)
+        y: f32[4] = {op}(b, dim=0)
+gives
+    graph f(a: f32[i:4]) -> y: f32[4]:
+        b[i:4] = negative(a[i])
+        y[i] = {gives}(b)
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "gives", "wrong"),
+    [
+        ("Op", "exp", []),
+        ("Op", "log", ["LogSoftmax", "SpecialLogSoftmax"]),
+        ("LogSoftmax", "exp", []),
+        ("LogSoftmax", "log", ["LogSoftmax"]),
+    ],
+)
+def test_an_example_of_a_family_is_run_for_every_member_that_it_holds(op: str, gives: str, wrong: list[str]) -> None:
+    """Whatever other ops stand in it."""
+    mine = read_rules(Source("mine.rw", FAMILY.format(op=op, gives=gives)))
+    rules = RuleSet([*built_in_files(), mine])
+    failed = [rule for rule in mine.rules if run_example(rule, rule.examples[0], rules) is not None]
+    assert [str(rule.match[-1].value.fn) for rule in failed] == wrong  # type: ignore[attr-defined]

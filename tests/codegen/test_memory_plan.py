@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.kernel import Arena, Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.memory_plan import ALIGNMENT, aligned, lifetimes, most_alive, plan, with_arena
+from dplc.ir.diagnostic import DplcError
 
 
 def _kernel(reads: int, size: int) -> CudaKernel:
@@ -99,3 +102,15 @@ def test_no_temporaries_no_arena() -> None:
     assert program.arena == Arena(0, {})
     got = EmulatorExecutor(arena=True).run(program, {"x0": np.zeros(8, np.float32)})["y"]
     np.testing.assert_array_equal(got, np.ones(8))
+
+
+def test_behind_the_last_of_the_arena_is_nothing() -> None:
+    """A launch that reads on behind it faults, as behind an array of its own."""
+    x, t, y = (Buffer(name, "f32", (1024,)) for name in ("x0", "t", "y"))
+    wide = replace(_kernel(1, 1024), name="wide", text=_kernel(1, 1024).text.replace("add1", "wide"))
+    beyond = replace(wide, text=wide.text.replace("x0[threadIdx.x]", "x0[threadIdx.x + 1024]"))
+    for last, wrong in ((wide, False), (beyond, True)):
+        program = with_arena(Program((_kernel(1, 1024), last), (x,), (y,), (), (t,), (("x0", "t"), ("t", "y"))))
+        assert program.arena == Arena(aligned(t), {"t": 0})
+        with pytest.raises(DplcError) if wrong else contextlib.nullcontext():
+            EmulatorExecutor(arena=True).run(program, {"x0": np.zeros(1024, np.float32)})

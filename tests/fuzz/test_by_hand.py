@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
 from dplc.engine.cli.continuing import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.models.kernel_texts import read_kernels
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject
+from dplc.engine.rewrite.torch_rules.examples import run_example
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
@@ -116,3 +119,66 @@ def test_dumps(said: str, tmp_path: Path) -> None:
     path.write_text(DUMPS[said].format(extent="4", index="i"))
     with pytest.raises(DplcError, match=f"mine.ir.*{said}"):
         read_dump(path, {})
+
+
+TORCH_RULE = """## A sum of one op.
+rule total on torch
+match
+    y = Sum(x, dim=d)
+let os = axes(x)
+let k = at(os, d)
+rewrite
+    y[reduced(os, d, false)..] = {fold}
+example "of rows"
+    graph f(a: f32[2, 3]) -> y: f32[2]:
+        y: f32[2] = Sum(a, dim=(1,))
+gives
+    graph f(a: f32[i:2, j:3]) -> y: f32[2]:
+        y[i:2] = Reduce(add, j, a[i, j])
+"""
+
+
+@pytest.mark.parametrize("over", ["k", "0", "os[0] + 1", "k + 1"])
+@pytest.mark.parametrize("fold", ["Reduce(add, {over}, x[os..])", "Fold(affine.h, {over}, (x[os..], x[os..]))"])
+def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
+    """A list without its dots, a number, a place: each is no axis."""
+    text = TORCH_RULE.format(fold=fold.format(over=over))
+    rules = RuleSet([read_rules(Source("rules/torch/mine.rw", text))])
+    (rule,) = rules.rules.values()
+    with pytest.raises(DplcError, match=r"over axes|an index is") as told:
+        run_example(rule, rule.examples[0], rules)
+    assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
+
+
+PLACES = {
+    "Reduce(add, k.., Case({bad} < 1, x[os..], 0.0))": ("k", "d", "none", "k + 1"),
+    "Reduce(add, k.., multiply(x[os..], f32(Index(1 - {bad}))))": ("k", "d"),
+    "Reduce(add, k.., cast(x[os..], {bad}))": ("k", "os", "x", "k + 1"),
+}
+
+
+@pytest.mark.parametrize(("value", "bad"), [(value, bad) for value, every in PLACES.items() for bad in every])
+def test_what_a_torch_rule_calculates_with(value: str, bad: str) -> None:
+    """Lists where a place belongs, values where a dtype does."""
+    rules = RuleSet([read_rules(Source("rules/torch/mine.rw", TORCH_RULE.format(fold=value.format(bad=bad))))])
+    (rule,) = rules.rules.values()
+    with pytest.raises(DplcError, match=r"axes and numbers|goes to a dtype|cannot be evaluated") as told:
+        run_example(rule, rule.examples[0], rules)
+    assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
+
+
+ARTEFACT = """## level: kernel
+kernel f(x: f32[{extent}]) -> y: f32[32]:
+    Launch(grid=(1, 1, 1), block=32, shared=0):
+        StoreTo(f32, Address(y, offset=thread), values=(1.0))
+"""
+
+
+@pytest.mark.parametrize("extent", ["c128", "n", "thread", "x < 2", "maximum(4, 2)"])
+def test_the_extents_of_kernels_of_an_artefact(extent: str, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.ir"
+    path.write_text(ARTEFACT.format(extent="32"))
+    assert print_cuda(next(iter(read_kernels(path).values())))
+    path.write_text(ARTEFACT.format(extent=extent))
+    with pytest.raises(DplcError, match=r"the artefact is damaged: .*kernel `f`: `x` has an extent that is no number"):
+        read_kernels(path)

@@ -37,6 +37,7 @@ def two_gpus_share_nothing() -> None:
         assert all(right(session.run({"x": x})["y"], x) for session in sessions)
     first, second = (executor.gpu for executor in executors)
     assert first is not second and first is MockedExecutor(ordinal=0).gpu
+    assert MockedExecutor().gpu is first  # who names none gets the first
 
 
 class OnOther(MockedExecutor):

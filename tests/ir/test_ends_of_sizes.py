@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dplc
-from dplc.ir.expr import Size, add, floordiv, multiply, negate
+from dplc.ir.expr import Call, Size, add, floordiv, multiply, negate
 from dplc.ir.sizes import bound_to, size_ends
 
 S, T, U = Size("s", 1, 7, 1, 5), Size("t", 2, 6, 2, 4), Size("u", 3, 5, 1, 5)
@@ -89,3 +89,12 @@ def test_a_quotient_by_a_size_is_as_it_is(by: Any) -> None:
     e = total(product(3, S), floordiv(product(16, S), by), product(-1, T))
     low, high = size_ends(e)
     assert low <= min(values(e)) and max(values(e)) <= high
+
+
+@pytest.mark.parametrize("fn", ["minimum", "maximum"])
+def test_the_less_of_two_sizes_is_a_number_once_both_are(fn: str) -> None:
+    """Of one size that is bound and one that is not it is still an expression."""
+    e = Call(fn, (S, add(T, 1)))
+    pick = min if fn == "minimum" else max
+    assert values(e) == [pick(s, t + 1) for s in range(1, 8) for t in (2, 4, 6) for _ in range(3, 6)]
+    assert bound_to(e, {"s": 4, "t": 4}) == pick(4, 5)

@@ -164,6 +164,20 @@ def test_integers_are_exact_in_shared_memory() -> None:
     np.testing.assert_array_equal(run(units)["y"], 2**53 + 1 + np.arange(8)[::-1])
 
 
+def test_bits_of_a_place_are_flipped() -> None:
+    """By a number, by one of every thread, or not at all."""
+    for flipped in ("", ", xor=0", ", xor=12", ", xor=thread % 2*16"):
+        units = body(
+            "StoreTo(f32, Address(smem, offset=thread*4), values=(thread))",
+            "Barrier()",
+            "a = Registers(f32)",
+            f"at = Base(smem, thread*4)\nLoadFrom(a, f32, Address(at{flipped}))".replace("\n", "\n        "),
+            "StoreTo(f32, Address(y, offset=thread), values=(a))",
+        )
+        places = {"": 0, ", xor=0": 0, ", xor=12": 3}.get(flipped, np.arange(8) % 2 * 4)
+        np.testing.assert_array_equal(run(units)["y"], np.arange(8) ^ places)
+
+
 def test_shuffles() -> None:
     units = body(
         "a = Define(f32, thread, mutable=1)",

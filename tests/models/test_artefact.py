@@ -19,7 +19,7 @@ from dplc.codegen.nvrtc import find_nvrtc
 from dplc.engine.models import artefact, kernel_texts
 from dplc.engine.models.compiling import CompiledModel
 from dplc.engine.models.manifest import seal
-from dplc.ir.diagnostic import DplcError
+from dplc.ir.diagnostic import DplcError, InternalError
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +233,27 @@ def _folder(path: Path) -> None:
 def _link(path: Path) -> None:
     path.rename(path.with_suffix(".moved"))
     path.symlink_to(path.with_suffix(".moved"))
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ValueError("no such register"), "no such register"),
+        (DplcError("too wide"), "too wide"),
+        (KeyError(), "KeyError"),
+    ],
+)
+def test_what_the_printer_cannot_take_is_told(
+    model: CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, said: str
+) -> None:
+    """A kernel of somebody else may pass every check and still be none that anybody would make."""
+    folder = tmp_path / "made"
+    artefact.save(model, folder, cubins=False)
+
+    def printed(*_: Any) -> Any:
+        raise raised if not isinstance(raised, DplcError) else InternalError(raised.what)
+
+    monkeypatch.setattr(kernel_texts, "print_cuda", printed)
+    with pytest.raises(DplcError, match=rf"the artefact is damaged: .*kernel `\w+`: {said}$") as told:
+        artefact.load(folder)
+    assert told.value.exit_code == 1

@@ -77,6 +77,9 @@ def test_a_value_outside_of_its_domain_is_a_refusal_and_never_clamped():
     rules = unroll("(U: int in {2, 4} = 4)")
     assert fire(rules, LOOP, U=3) == LOOP
     assert refusal(rules, LOOP, U=3) == ["rules/tile/001_test1.rw:1: r: matched, but U=3 is not in its domain {2, 4}"]
+    twelve = ", ".join(map(str, range(2, 14)))
+    for domain, more in ((f"{{{twelve}}}", ""), (f"{{{twelve}, 14}}", ", ...")):
+        assert refusal(unroll(f"(U: int in {domain} = 4)"), LOOP, U=1)[0].endswith(f"{{{twelve}{more}}}")
     assert "the default U=5 is not in its domain {2, 4}" in refusal(unroll("(U: int in {2, 4} = 5)"), LOOP)[0]
 
 

@@ -12,7 +12,7 @@ from dplc.engine.facts.ragged import masked
 from dplc.engine.facts.reuse import walked_dim
 from dplc.engine.facts.torch_axes import reduced
 from dplc.ir.expr import Axis, Var
-from dplc.ir.facts.structure import matmul_loops
+from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.loop import If
 from dplc.ir.node import nodes
 from dplc.ir.text.read import read_program
@@ -53,6 +53,17 @@ kernel f(x: f32[8, 16], w: f32[{rows}16]) -> y: f32[8, 4]:
                 p = multiply(a, b)
                 s <- add(s, p)
             y[i, j] = s
+"""
+SUMS = """## level: loop
+kernel f(x: f32[8], z: f32[8]) -> y: f32[1], v: f32[1]:
+    for k in 0..8 reduce:
+        a = load x[k]
+        s <- add(s, a)
+    for {other} in 0..8 reduce:
+        b = load z[{other}]
+        {acc} <- add({acc}, b)
+    y[0] = s
+    v[0] = {acc}
 """
 ROWS = """## level: loop
 kernel f(x: f32[8, 16]) -> y: f32[8, 16]:
@@ -110,3 +121,11 @@ def test_what_a_reduction_keeps_has_one_element() -> None:
     i, j = Axis("i", 4), Axis("j", 5)
     assert reduced(site, (i, j), (-1,), True) == (i, Axis("one", 1))
     assert reduced(site, (i, j), (0,), False) == (j,) and reduced(site, (), (0,), True) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "acc", "shared"), [("l", "t", ("k", "l")), ("l", "s", ()), ("k", "t", ()), ("k", "s", ())]
+)
+def test_loops_that_threads_share_out_have_their_own_names(other: str, acc: str, shared: tuple[str, ...]) -> None:
+    """An accumulator that two loops feed would be combined twice, and one name of two loops stands for either."""
+    assert tuple(loop.var for loop in team_loops(kernel(SUMS.format(other=other, acc=acc)).body)) == shared

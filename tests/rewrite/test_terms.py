@@ -9,7 +9,7 @@ from dplc.engine.language.rule import read_rules
 from dplc.engine.rewrite.terms.terms import Rewriter, TermEvidence, TermRules, rewrite_graph
 from dplc.ir import compose
 from dplc.ir.diagnostic import DplcError, Source
-from dplc.ir.expr import Axis
+from dplc.ir.expr import Axis, Size
 from dplc.ir.facts.index import operate
 from dplc.ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Named, Output, Reduce, Remap, TensorGraph, Term
 
@@ -188,6 +188,17 @@ def test_lets_and_parameters() -> None:
     term = Reduce("add", (K,), Input("z", (K,)))
     assert Rewriter(rules(limited)).rewrite(term) is term
     assert Rewriter(rules(limited, parameters={"r.N": 7})).rewrite(term) is Input("z", (K,))
+
+
+@pytest.mark.parametrize(("kind", "fires"), [("where", False), ("prefer", True)])
+def test_what_pays_is_asked_of_sizes_as_they_are_as_a_rule(kind: str, fires: bool) -> None:
+    """What has to hold must hold for every length."""
+    rows = Axis("r", Size("n", 1, 4096, 1, 64))
+    text = rule("y = Reduce(add, k, x)", "y = x", f'{kind} extent(k) > 8 because "short"')
+    value = Input("z", (rows,))
+    term = Reduce("add", (rows,), value)
+    for evidence in (None, TermEvidence()):
+        assert Rewriter(rules(text), evidence=evidence).rewrite(term) is (value if fires else term)
 
 
 def test_evidence_tells_what_fired_and_what_refused() -> None:

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,26 @@ def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch:
     assert len(lines) == 1 and "the disk is full" in lines[0], lines
     store.put(key(), tuned())
     store.close()
+
+
+@pytest.mark.parametrize("held", [0.3, 60.0])
+def test_a_writer_keeps_a_store_from_its_journal_for_a_while(tmp_path: Path, held: float) -> None:
+    """SQLite does not wait there: we do, as long as our patience lasts, and then say who holds it."""
+    path = tmp_path / "t.sqlite"
+    open_store(path).close()
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    assert writer.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    writer.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(held, writer.close)
+    release.start()
+    lines: list[str] = []
+    store = SqliteStore(path, None, lines.append, patience=20.0 if held < 1 else 0.2)
+    try:
+        store.put(key(), tuned())
+        assert len(store.select()) == (held < 1)
+        assert lines == [] if held < 1 else "another process holds it" in lines[0], lines
+    finally:
+        store.close()
+        release.cancel()
+        release.join()
+        writer.close()

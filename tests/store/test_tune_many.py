@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dplc.codegen.target import target
 from dplc.engine.cli.app import main
 from dplc.engine.store.store import open_store
 
@@ -54,6 +55,16 @@ def test_a_grid_is_tuned_and_replayed(dplc: Dplc, tmp_path: Path) -> None:
         text = f"torch.softmax(torch.randn({rows}, 64), -1)"
         err = dplc("compile", "-c", text, "--target", "h200", "--db", path)[2]
         assert "note: schedule of `softmax`: from the store, predicted for NVIDIA H200" in err
+
+
+@pytest.mark.parametrize("device", ["h100", "h200"])
+def test_jobs_are_for_the_device_that_is_asked_for(dplc: Dplc, tmp_path: Path, device: str) -> None:
+    """Not for another one of its architecture."""
+    path = tmp_path / "t.sqlite"
+    options = ("--grid", "M=4", "--target", device, "--predict", "--tries", "1", "--db", path)
+    assert dplc("tune", "-c", "torch.softmax(torch.randn(M, 64), -1)", *options)[0] == 0
+    with open_store(path) as store:
+        assert [entry.key.device for entry in store.select()] == [target(device).name]
 
 
 def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path) -> None:

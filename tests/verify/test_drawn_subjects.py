@@ -19,6 +19,7 @@ from dplc.ir.expr import Var
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.loop import For, Store
 from dplc.ir.node import nodes
+from dplc.ir.tensor import Elementwise, postorder
 from dplc.ir.text.read import read_program
 from dplc.ir.tile import Tile
 
@@ -87,6 +88,27 @@ def test_a_function_has_as_many_operands_as_its_pattern(tmp_path: Path) -> None:
     assert all(one.graph() for one in instances)
     drawn = {str(one.names["fn"]) for one in instances}
     assert len(drawn) > 4 and {FUNCTIONS[fn].arity for fn in drawn} == {1}
+
+
+READ = """
+rule read_further on tensor
+match
+    e = exp(x)
+    y = relu(e[i + 1])
+rewrite
+    y = e[i + 1]
+"""
+
+
+def test_what_a_pattern_reads_at_places_is_what_it_computes(tmp_path: Path) -> None:
+    """No input of the name of a value that the pattern says: the rule would never meet it."""
+    text = rule(tmp_path, READ)
+    for seed in range(20):
+        graph = TermInstance(text, PlainDice(seed)).graph()
+        assert "e" not in {one.name for one in graph.ins}
+        assert any(
+            isinstance(term, Elementwise) and term.fn == "exp" for term in postorder(o.value for o in graph.outs)
+        )
 
 
 def test_an_op_without_a_schema_has_no_subject() -> None:

@@ -120,6 +120,23 @@ def test_numbers_of_a_rule_are_integers(number: str, result: str, tmp_path: Path
     assert prove(loaded(tmp_path, NUMBERS.format(number))[1]).result == result
 
 
+@pytest.mark.parametrize(
+    ("told", "result"),
+    [
+        ("7 // 2 == 3", "proved"),
+        ("-7 // 2 == -4", "proved"),
+        ("7 // -2 == -4", "proved"),
+        ("-7 % 2 == 1", "proved"),
+        ("7 % -2 == -1", "proved"),
+        ("7 // 2 == 4", "not provable"),
+    ],
+)
+def test_numbers_are_divided_as_python_divides_them(told: str, result: str, tmp_path: Path) -> None:
+    """A guard that never holds leaves nothing to prove."""
+    text = CHUNKS.replace("where BK < K", f'where {told} because "so"\nwhere BK < K')
+    assert prove(loaded(tmp_path, text)[1]).result == result
+
+
 NUMBER_BY_NAME = CHUNKS.replace("where BK < K", 'where 64 // BK > 0 because "chunks of more"\nwhere BK < K')
 
 

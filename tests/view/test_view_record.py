@@ -24,12 +24,12 @@ from dplc.engine.compiler import Compilation, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.tail import predictions
-from dplc.engine.view import registers
+from dplc.engine.view import effects, registers
 from dplc.engine.view.counted import counted
 from dplc.engine.view.effects import REST, Effects
 from dplc.engine.view.page import embedded, page
 from dplc.engine.view.record import view_record
-from dplc.ir.diagnostic import INTERNAL
+from dplc.ir.diagnostic import INTERNAL, DplcError
 
 Compile = Callable[[str], Compilation]
 SUITE = Path(__file__).resolve().parents[2] / "examples" / "suites" / "kernels_84.json"
@@ -180,6 +180,19 @@ def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(c
 def test_time_that_is_over_leaves_kernels_half_way_as_they_are(compiled: Compile) -> None:
     effects = view_record(compiled(PROGRAMS["product"][0]), toolchain(), "product", seconds=0.0)["effects"]
     assert not any(REST in effect for effect in effects.values())
+
+
+def test_what_the_rest_of_the_order_cannot_make_has_no_price(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilation = compiled("torch.randn(256, 256) @ torch.randn(256, 256)")
+
+    def refused(*_: Any) -> Any:
+        raise DplcError("no launch")
+
+    monkeypatch.setattr(effects, "run_pipeline", refused)
+    told = list(Effects(toolchain(), compilation.target).of_all(compilation.trace.events))
+    assert any(None in effect for _, effect in told) and not any(REST in effect for _, effect in told)
 
 
 def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> None:

@@ -40,3 +40,15 @@ def test_what_can_have_another_name(tmp_path: Path) -> None:
         for word in ("mine", "U:", "axes", "body", "beside", "most_unrolled", "size", "Tile", "where")
     }
     assert [word for word, is_ours in named.items() if not is_ours] == ["size", "Tile", "where"]
+
+
+def test_a_pass_of_an_order_is_one_of_ours(tmp_path: Path) -> None:
+    """It is called after a file of rules; no rule has the name."""
+    text = "pipeline torch\n    pass activations after elementwise\n"
+    document = Document(tmp_path / "mine.rw")
+    document.problems(text)
+    places = {
+        word: text.splitlines()[line].index(word) for word, line in (("torch", 0), ("activations", 1), ("after", 1))
+    }
+    named = {word: ours(document, int(word != "torch"), at) for word, at in places.items()}
+    assert named == {"torch": False, "activations": True, "after": False}

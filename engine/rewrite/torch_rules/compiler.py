@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ....ir.diagnostic import DplcError, did_you_mean
-from ....ir.expr import Axis
+from ....ir.expr import Axis, Binary, Sum
 from ....ir.functions import FUNCTIONS
-from ....ir.node import walk
+from ....ir.node import Node, nodes, walk
 from ...language import core as s
 from ...language import positions
 from ...language.evaluate import Expressions
@@ -49,11 +50,8 @@ class TemplateCompiler:
             case s.ReduceTerm():
                 return self._reduction(term, short)
             case s.FoldTerm():
-                return t.TupleReduction(
-                    term.part,
-                    self.bracket(term.node.items[1:-1]),  # type: ignore[attr-defined]
-                    tuple(self.of(operand, short) for operand in term.operands),
-                )
+                operands = tuple(self.of(operand, short) for operand in term.operands)
+                return t.TupleReduction(term.part, self._over(term.node), operands)
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
                 return t.StackedRead(name, self.index(term.place), self.bracket(term.x.places))
             case s.IndexTerm():
@@ -61,7 +59,7 @@ class TemplateCompiler:
             case s.CaseTerm():
                 return t.Select(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm():
-                return t.Cast(self.of(term.x, short), self.numbers.compile(term.dtype))
+                return t.Cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
                 low, end = map(self.numbers.compile, (term.low, term.end))
                 return t.PlaceOf(self.of(term.x, short), low, end)
@@ -79,7 +77,12 @@ class TemplateCompiler:
             raise DplcError(
                 f"`{term.fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(term.fn, options)
             )
-        return t.Reduction(term.fn, self.bracket(term.node.items[1:-1]), self.of(term.x, short))  # type: ignore[attr-defined]
+        return t.Reduction(term.fn, self._over(term.node), self.of(term.x, short))
+
+    def _over(self, node: s.Syntax) -> t.FoldedAxes:
+        """What stands between the function of a fold and its operands."""
+        items = node.items[1:-1]  # type: ignore[attr-defined]
+        return t.FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
 
     def index(self, node: s.Syntax) -> Closure:
         """An index, a list of them or a condition of them: of axes and numbers, never of tensors."""
@@ -96,8 +99,11 @@ class TemplateCompiler:
                 if any(env.get(name).__class__ is View for name in names):
                     raise refused() from None
                 raise mistaken(node, error) from error
-            if found.__class__ not in (Axis, int) and any(part.__class__ is View for part in walk(found)):
-                raise refused()
+            if found.__class__ not in (Axis, int):
+                if any(part.__class__ is View for part in walk(found)):
+                    raise refused()
+                if not all(isinstance(part, Node | int | float) for part in _operands(found)):
+                    raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node.span)
             return found
 
         return index
@@ -113,6 +119,14 @@ class TemplateCompiler:
         if _is_term(item) or (isinstance(item, s.NameOf) and item.text in self.locals):
             return t.Item(None, False, closure, self.part(item))
         return t.Item(item.text if isinstance(item, s.NameOf) else None, False, closure)
+
+
+def _operands(found: Any) -> Iterator[Any]:
+    """What an index, or a condition of them, calculates with."""
+    for pair in nodes(found, Binary):
+        yield from (pair.a, pair.b)
+    for total in nodes(found, Sum):
+        yield from (atom for atom, _ in total.terms)
 
 
 def _is_term(item: s.Syntax) -> bool:

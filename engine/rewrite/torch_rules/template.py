@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ....ir import compose
-from ....ir.diagnostic import DplcError
-from ....ir.expr import Axis
+from ....ir.diagnostic import DplcError, Span
+from ....ir.dtypes import DTYPES
+from ....ir.expr import Axis, Var
 from ....ir.sizes import known_at_launch
 from ....ir.stacked import stacked
 from ...language import core as s
@@ -91,14 +92,17 @@ class FunctionPart(Part):
 class Cast(Part):
     """`cast(x, dtype)`: dtype is calculated."""
 
-    def __init__(self, x: Part, to: Closure):
-        self.x, self.to = x, to
+    def __init__(self, x: Part, to: Closure, span: Span):
+        self.x, self.to, self.span = x, to, span
 
     def scan(self, firing: TorchSite) -> None:
         self.x.scan(firing)
 
     def build(self, firing: TorchSite) -> Any:
-        return compose.asked_cast(self.x.build(firing), self.to(firing.env).name)
+        to = self.to(firing.env)
+        if not isinstance(to, Var) or to.name not in DTYPES:
+            raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", self.span)
+        return compose.asked_cast(self.x.build(firing), to.name)
 
 
 class PlaceOf(Part):
@@ -117,33 +121,33 @@ class PlaceOf(Part):
 
 
 class Reduction(Part):
-    def __init__(self, fn: str, over: Bracket, x: Part):
+    def __init__(self, fn: str, over: FoldedAxes, x: Part):
         self.fn, self.over, self.x = fn, over, x
 
     def scan(self, firing: TorchSite) -> None:
         self.x.scan(firing)
-        for leaf in self.over.entries(firing):
+        for leaf in self.over.axes(firing):
             firing.slots[leaf].bound = True
 
     def build(self, firing: TorchSite) -> Any:
-        over = (firing.resolve(leaf) for leaf in self.over.entries(firing))
+        over = (firing.resolve(leaf) for leaf in self.over.axes(firing))
         return compose.reduce(self.fn, (a for a in over if a.__class__ is Axis), self.x.build(firing))
 
 
 class TupleReduction(Part):
     """`Fold(linear.h, k, (a, b))`"""
 
-    def __init__(self, part: str, over: Bracket, operands: tuple[Part, ...]):
+    def __init__(self, part: str, over: FoldedAxes, operands: tuple[Part, ...]):
         self.part, self.over, self.operands = part, over, operands
 
     def scan(self, firing: TorchSite) -> None:
         for operand in self.operands:
             operand.scan(firing)
-        for leaf in self.over.entries(firing):
+        for leaf in self.over.axes(firing):
             firing.slots[leaf].bound = True
 
     def build(self, firing: TorchSite) -> Any:
-        over = tuple(firing.resolve(leaf) for leaf in self.over.entries(firing))
+        over = tuple(firing.resolve(leaf) for leaf in self.over.axes(firing))
         return compose.fold(self.part, over, [operand.build(firing) for operand in self.operands])
 
 
@@ -264,3 +268,20 @@ class Bracket:
             firing.env[self.items[open_run].name or ""] = bound
             groups[open_run] = bound
         return [entry for group in groups if group is not None for entry in group]
+
+
+class FoldedAxes:
+    """What a fold goes over: axes and runs of them, nothing else."""
+
+    def __init__(self, items: tuple[Item, ...], spans: tuple[Span, ...]):
+        self.items = [(Bracket((item,)), span) for item, span in zip(items, spans, strict=True)]
+
+    def axes(self, firing: TorchSite) -> list[Axis]:
+        """The axes of all items. Raises DplcError at an item that is none."""
+        found: list[Axis] = []
+        for item, span in self.items:
+            for entry in item.entries(firing):
+                if entry.__class__ is not Axis or entry not in firing.slots:
+                    raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", span)
+                found.append(entry)
+        return found

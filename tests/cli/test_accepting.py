@@ -1,0 +1,62 @@
+"""`dplc rules test --accept` writes what rules give, or leaves a file byte for byte as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Command
+
+TOTAL = """\
+## A sum of one op.
+rule total on torch
+match
+    y = {op}(x, dim=d)
+let os = axes(x)
+rewrite
+    y[reduced(os, d, false)..] = Reduce(add, at(os, d).., x[os..])
+example "of columns"
+    graph f(a: f32[2, 3]) -> y: f32[3]:
+        y: f32[3] = {op}(a, dim=(0,))
+{gives}example "of rows"
+    graph f(a: f32[2, 3]) -> y: f32[2]:
+        y: f32[2] = {said}(a, dim=(1,))
+{gives}"""
+
+
+@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
+def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
+    """Its program is no Tensor IR: nothing stands for what it gives until the rule has fired."""
+    path = tmp_path / "mine.rw"
+    path.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
+    done = dplc("rules", "test", "--accept", str(path))
+    assert (done.code, "2 examples rewritten" in done.err) == (0, True), done.err
+    text = path.read_text()
+    assert text.count("\ngives\n") == 2 and "pass" not in text
+    assert "y[i:3] = Reduce(add, j:2, a[j, i])" in text and "y[i:2] = Reduce(add, j:3, a[i, j])" in text
+    assert "0 examples rewritten" in dplc("rules", "test", "--accept", str(path)).err and path.read_text() == text
+
+
+@pytest.mark.parametrize("gives", ["", "gives\n"])
+def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, tmp_path: Path, gives: str) -> None:
+    """The error stands where the example stands in the file that the user has."""
+    path = tmp_path / "mine.rw"
+    before = ("\ufeff" + TOTAL.format(op="Sum", said="Mean", gives=gives)).replace("\n", "\r\n").encode()
+    path.write_bytes(before)
+    done = dplc("rules", "test", "--accept", str(path))
+    line = before.decode().split("\r\n").index('example "of rows"') + 1
+    assert done.code == 1 and path.read_bytes() == before
+    assert f'{path}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
+
+
+def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command, tmp_path: Path) -> None:
+    files = [tmp_path / "mine.rw", tmp_path / "other.rw"]
+    texts = [
+        TOTAL.format(op="Sum", said="Sum", gives=""),
+        TOTAL.format(op="Prod", said="Prod", gives="").replace("rule total", "rule other").replace("(1,)", "(x=1)"),
+    ]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    done = dplc("rules", "test", "--accept", *map(str, files))
+    assert done.code == 1 and "other.rw:" in done.err
+    assert [file.read_text() for file in files] == texts
