@@ -34,6 +34,7 @@ from .run.calls import BoundCall, Calls
 from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
+from .run.option_kinds import check_kinds
 from .run.placing import Placing, devices_of, gpu_of
 from .run.rows import Rows, settled
 from .schedule.recorded import StoredSchedules, stored_schedules
@@ -262,6 +263,10 @@ def compile(
     size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that
     mean nothing, DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
     """
+    files = rules.rules if isinstance(rules, Rules) else rules
+    check_kinds(
+        device=device, rules=files, target=target, settings=settings, trace=trace, db=db, explore=explore, exact=exact
+    )  # fmt: skip
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
     chosen, tools, machine = choices(device, rules, target, settings, found, exact)
