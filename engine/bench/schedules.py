@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import torch
-
 from ...codegen import cache
 from ...codegen.build import emulator_sources
 from ...codegen.emulator.checking import WholeExecutor

@@ -1,4 +1,4 @@
-"""What kinds of things the options of `dplc.compile` are: what is none of them is told by name, before anything is done."""
+"""What kinds of things the options of `dplc.compile` are: what is none of them is told by name, before all else."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_what_is_no_such_thing_is_told_by_name(name: str, wrong: Any) -> None:
 
 @pytest.mark.parametrize("name", ["explore", "exact", "trace"])
 def test_words_are_no_switches(name: str) -> None:
-    """"no" would be yes; under torch.compile, too, and never eager."""
+    """Any word would be yes; under torch.compile, too, and never eager."""
     with pytest.raises(dplc.DplcError, match=f"{name}='no' is a str"):
         torch.compile(double, backend="dplc", options={name: "no"})(X)
 
