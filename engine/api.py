@@ -263,13 +263,11 @@ def compile(
     size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that
     mean nothing, DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
     """
-    files = rules.rules if isinstance(rules, Rules) else rules
-    check_kinds(
-        device=device, rules=files, target=target, settings=settings, trace=trace, db=db, explore=explore, exact=exact
-    )  # fmt: skip
+    check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
-    found = gpu_of(devices_of(function, (args, named)))
-    chosen, tools, machine = choices(device, rules, target, settings, found, exact)
+    chosen, tools, machine = choices(
+        device, rules, target, settings, gpu_of(devices_of(function, (args, named))), exact
+    )
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
     elapsed = (time.perf_counter() - start) * 1e3
@@ -322,6 +320,8 @@ def choices(
 
     Raises DplcError for options that mean nothing.
     """
+    files = rules.rules if isinstance(rules, Rules) else rules
+    check_kinds(device=device, rules=files, target=target, settings=settings, exact=exact)
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     tools = tools_of(rules, settings, exact)
     return chosen, tools, tools.on(target_for(chosen, target, ordinal))
