@@ -265,9 +265,8 @@ def compile(
     """
     check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
-    chosen, tools, machine = choices(
-        device, rules, target, settings, gpu_of(devices_of(function, (args, named))), exact
-    )
+    found = gpu_of(devices_of(function, (args, named)))
+    chosen, tools, machine = choices(device, rules, target, settings, found, exact)
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
     elapsed = (time.perf_counter() - start) * 1e3
@@ -280,7 +279,6 @@ def compile(
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard)
-
     narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = Rows(compilation, settled(wanted, compilation, narrower, tools, schedules), narrower) if wanted else None
