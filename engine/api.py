@@ -34,6 +34,7 @@ from .run.calls import BoundCall, Calls
 from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
 from .run.judge import run_reference
 from .run.load_time_weights import Preparation
+from .run.option_kinds import check_kinds
 from .run.placing import Placing, devices_of, gpu_of
 from .run.rows import Rows, settled
 from .schedule.recorded import StoredSchedules, stored_schedules
@@ -262,6 +263,7 @@ def compile(
     size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that
     mean nothing, DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
     """
+    check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
     found = gpu_of(devices_of(function, (args, named)))
     chosen, tools, machine = choices(device, rules, target, settings, found, exact)
@@ -277,7 +279,6 @@ def compile(
     record = Trace() if trace else None
     compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
     tell_unheard(compilation.unheard)
-
     narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = Rows(compilation, settled(wanted, compilation, narrower, tools, schedules), narrower) if wanted else None
@@ -317,6 +318,8 @@ def choices(
 
     Raises DplcError for options that mean nothing.
     """
+    files = rules.rules if isinstance(rules, Rules) else rules
+    check_kinds(device=device, rules=files, target=target, settings=settings, exact=exact)
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     tools = tools_of(rules, settings, exact)
     return chosen, tools, tools.on(target_for(chosen, target, ordinal))

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import torch
-
 from ...codegen import cache
 from ...codegen.build import emulator_sources
 from ...codegen.emulator.checking import WholeExecutor
@@ -31,6 +29,7 @@ from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Kernel
 from ...ir.tile import Stage, Tile
+from ..capture.bits import bits
 from ..capture.capture import Capture
 from ..compiler import Stopwatch, cut_into_kernels, launch_plan
 from ..kernels.sharing import share
@@ -111,7 +110,7 @@ class CaseSpace:
     @functools.cached_property
     def _task(self) -> str:
         values = [*self._folded.tensors.values(), *self._reference, *self._eager]
-        return cache.digest([*emulator_sources(), *(raw(value) for value in values)])
+        return cache.digest([*emulator_sources(), *(bytes(bits(value)) for value in values)])
 
     def digest(self, program: Program) -> str:
         """What decides the verdict on a program: its kernels, the values it is run on and should give, the emulator."""
@@ -216,8 +215,3 @@ def _choose(
 
 def _too_large(tile: Tile) -> bool:
     return math.prod(int(axis.extent) for axis in tile.axes if axis.role != "BLOCK") > LARGEST
-
-
-def raw(value: torch.Tensor) -> bytes:
-    """The bytes of a tensor, of dtypes too that numpy does not know."""
-    return bytes(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -21,6 +21,7 @@ from ...ir.sizes import has_sizes
 from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.policy import Policy, built_in_policy
+from .bits import bits
 from .capture import Capture, check_dtypes, with_graph
 from .convert import dtype_name
 from .signature import parts_of
@@ -74,8 +75,8 @@ def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tu
     first: dict[tuple[Any, ...], str] = {}
     same: dict[str, Any] = {}
     for name in (name for name in known if name in read and name not in outs):
-        value = known[name].contiguous()
-        content = (value.dtype, tuple(value.shape), value.reshape(-1).view(torch.uint8).numpy().tobytes())
+        value = known[name]
+        content = (value.dtype, tuple(value.shape), bits(value).tobytes())
         kept = first.setdefault(content, name)
         if kept != name:
             same[name] = Var(kept)

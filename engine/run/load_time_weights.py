@@ -15,6 +15,7 @@ import torch
 from ...ir.interp import tensor as meaning
 from ...ir.schemas import DTYPES
 from ...ir.tensor import Input, Output, TensorGraph, postorder
+from ..capture.bits import bits
 from ..kernels.candidate import Prepared
 
 WHOLE = 1 << 16  # bytes of a tensor on a device that are looked at one by one
@@ -59,7 +60,7 @@ def contents(tensor: Any, on_device: bool) -> bytes:
     flat = tensor.detach().reshape(-1)
     if on_device and flat.numel() * flat.element_size() > WHOLE:
         flat = flat[:: flat.numel() // SPREAD]
-    return hashlib.blake2b(flat.cpu().contiguous().view(torch.uint8).numpy(), digest_size=16).digest()
+    return hashlib.blake2b(bits(flat), digest_size=16).digest()
 
 
 def _array(tensor: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import dplc
+from dplc.engine.run.option_kinds import KINDS
 from dplc.engine.torch_backend import OptionWarning
 
 X = torch.ones(3, 4)
@@ -43,6 +44,26 @@ def test_a_wrong_value_is_an_error_and_never_eager(name: str) -> None:
         warnings.simplefilter("error")
         with pytest.raises(dplc.DplcError, match=message):
             torch.compile(double, backend="dplc", options=options)(X)
+
+
+@pytest.mark.parametrize("wrong", [3, 2.5, b"x", (1,), object(), torch.ones(2)], ids=lambda wrong: type(wrong).__name__)
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_no_such_thing_is_told_by_name(name: str, wrong: Any) -> None:
+    with pytest.raises(dplc.DplcError, match=f"{name}=.* is a {type(wrong).__name__}\\n  help: it takes "):
+        dplc.compile(double, (X,), **{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["explore", "exact", "trace"])
+def test_words_are_no_switches(name: str) -> None:
+    """Any word would be yes; under torch.compile, too, and never eager."""
+    with pytest.raises(dplc.DplcError, match=f"{name}='no' is a str"):
+        torch.compile(double, backend="dplc", options={name: "no"})(X)
+
+
+def test_settings_are_of_rules() -> None:
+    for wrong in ({"residency": 3}, {3: {}}):
+        with pytest.raises(dplc.DplcError, match="it takes a dict"):
+            dplc.compile(double, (X,), settings=wrong)  # type: ignore[arg-type]
 
 
 def test_an_unknown_option() -> None:

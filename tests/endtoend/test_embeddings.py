@@ -39,6 +39,17 @@ NETS = {
         "h = F.layer_norm(x + nn.Linear(8, 8)(h), (8,))\nF.layer_norm(h + nn.Linear(12, 8)(F.gelu(nn.Linear(8, 12)(h))), (8,))"
     ),
     "norm first": ROWS + "x = F.rms_norm(x, (8,))\n" + TOWERS + "torch.softmax(a @ b.T, -1) @ x",
+    "scores of a norm, values as they are": (
+        ROWS + "h = F.rms_norm(x, (8,))\nF.scaled_dot_product_attention(h[None], h[None], x[None], is_causal=True)"
+    ),
+    "a query over keys that are looked up": (
+        "i = torch.randint(0, 40, (33,))\nk, v = torch.randn(40, 64), torch.randn(40, 64)\nq = torch.randn(4, 1, 64)\n"
+        "torch.softmax(q @ k[i].T * 0.1, -1) @ v[i]"
+    ),
+    "tables that batches choose": (
+        "c = torch.randint(0, 5, (2,))\nk, v = torch.randn(5, 12, 8), torch.randn(5, 12, 8)\n"
+        "F.scaled_dot_product_attention(torch.randn(2, 9, 8), k[c], v[c])"
+    ),
     "positions": ROWS + "x = x + torch.randn(5, 8)\n" + TOWERS + "torch.softmax(a @ b.T, -1) @ x",
     "contrast of two tables": (
         "i, j = torch.randint(0, 9, (4,)), torch.randint(0, 9, (6,))\nt = torch.randn(9, 8)\n"
@@ -57,6 +68,7 @@ NETS = {
 
 ALWAYS = (
     "scores", "attention", "sdpa", "attention of a batch", "DLRM", "post-norm block", "ragged, 72 wide", "ragged, twice looked up",
+    "scores of a norm, values as they are",
 )  # fmt: skip
 CASES = [pytest.param(text, id=name, marks=() if name in ALWAYS else pytest.mark.slow) for name, text in NETS.items()]
 

@@ -60,6 +60,17 @@ FOUND = {
         x0 = torch.randn(16)
         v0 = x0[[12, 3, 8, 7, 10]]
         torch.cat([v0, v0[:1], v0[:1], v0], 0)""",
+    "a constant of one element with a stride of two": """
+        x0 = torch.randn(33, 16)
+        v0 = torch.arange(1) * 3 % 1
+        v1 = v0.to(torch.int32)
+        v1[x0.argmax(-2, keepdim=False) % 1] + v1 - v0[0::2]""",
+    "values whose places are made beside the scores": """
+        x0 = torch.randn(7, 8)
+        v0 = x0.abs().argmax(0) % 7
+        v1 = x0[v0]
+        v2 = F.normalize(v1, dim=-1)
+        (v2 @ v2.transpose(-1, -2)).softmax(-1) @ v1""",
     "siblings that read each other": """
         x0 = torch.randn(100).bfloat16()
         x1 = torch.randn(100, dtype=torch.bfloat16)

@@ -27,6 +27,7 @@ from dplc.engine.schedule.tail import kernel_ir
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
+from dplc.ir.verify.kernel import problems
 
 TARGETS = ("sm_80", "h100")
 SECONDS = 10  # of CPU that a compile may take
@@ -83,6 +84,8 @@ def check(
         found = choose(values) if choose is not None else None
         plan = found.plan(values.results) if found is not None else fused(values, tools, machine, None)[1]
         kernels = kernel_ir(by_default(plan.kernels, tools, machine), tools, machine)
+    wrong = [found for kernel in kernels for found in problems(kernel)]
+    assert not wrong, f"Kernel IR: {wrong[0]}"
     folded = values.captured
     data = {name: flat(tensor) for name, tensor in folded.tensors.items()}
     if found is not None:
