@@ -1,6 +1,6 @@
 """Random schedules of every shape of a suite, at reduced extents, whole in checked mode and against float64.
 
-    python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only PATTERN ..] [--target NAME]
+    python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only NAME ..] [--target NAME]
                                                [--dtype NAME] [--rules FILE] [--workers N] [--records FILE]
                                                [--write FOLDER]
 

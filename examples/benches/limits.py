@@ -1,6 +1,6 @@
 """How near the programs of a suite are to what the device can do, predicted: `examples/suites/limits.json` by default.
 
-    python examples/benches/limits.py [--only PART] [--jobs N] [--target h200] [--beside h100 rtx5090] [--kernels] [SUITE]
+    python examples/benches/limits.py [--only PART] [--jobs N] [--target h200] [--beside h100 ..] [--kernels] [SUITE]
 
 bound: the larger of arguments and results moved once at the DRAM's published rate and of every operation done once at
 the f32 peak, and the launches that are made. Nothing is run, and nothing is measured. --kernels prints every kernel,
@@ -70,7 +70,8 @@ def totals(found: list[CaseRecord], device: str) -> str:
     """One line over all programs."""
     ratios = {record.name: ratio(record) for record in found}
     near, far = sum(one <= NEAR for one in ratios.values()), sum(one > FAR for one in ratios.values())
-    mean, worst = math.exp(sum(map(math.log, ratios.values())) / len(ratios)), max(ratios, key=lambda name: ratios[name])
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    worst = max(ratios, key=lambda name: ratios[name])
     return (
         f"{len(found)} programs, predicted for {device}: {near} within {NEAR} of their bound, {far} above {FAR}; "
         f"geometric mean {mean:.2f}, worst {ratios[worst]:.2f} (`{worst}`)."
@@ -79,9 +80,9 @@ def totals(found: list[CaseRecord], device: str) -> str:
 
 def header(devices: list[str]) -> str:
     """The head of the table; devices: those with a column of ratios."""
-    columns = "".join(f" ratio {device} |" for device in devices)
+    columns = "".join(f" {device} |" for device in devices)
     return (
-        f"\n| program | launches | bound us | before us | predicted us | ratio |{columns} longest kernel | its bound |\n"
+        f"\n| program | launches | bound us | before us | predicted us | ratio |{columns} longest kernel | bound |\n"
         f"|---|---:|---:|---:|---:|---:|{'---:|' * len(devices)}---|---|"
     )
 
