@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,13 @@ from .suite_file import BenchCase, Suite
 
 @dataclass(frozen=True)
 class BenchSubject:
-    """A case and what it computes. shapes: of its inputs, in order."""
+    """A case and what it computes. shapes: of its inputs, in order. spreads: standard deviations, where not 1."""
 
     case: BenchCase
     expression: str
     function: Callable[..., Any]
     shapes: dict[str, tuple[int, ...]]
+    spreads: Mapping[str, float]
 
     def capture(self) -> Capture:
         """The program, traced on tensors without values. Raises DplcError."""
@@ -41,7 +42,8 @@ class BenchSubject:
         made = {}
         for name, shape in self.shapes.items():
             generator = torch.Generator().manual_seed(zlib.crc32(f"{self.case.name}.{name}".encode()))
-            made[name] = torch.randn(shape, generator=generator).to(self.dtype)
+            drawn = torch.randn(shape, generator=generator) * self.spreads.get(name, 1.0)
+            made[name] = drawn.to(self.dtype)
         return made
 
     @property
@@ -88,9 +90,9 @@ class Written:
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
     """The program of a case. Raises DplcError for an expression that cannot be parsed."""
     operation = suite.operations[case.operation]
-    return BenchSubject(
-        case, operation.expression, _function(operation.expression, tuple(operation.inputs)), suite.shapes(case)
-    )
+    function = _function(operation.expression, tuple(operation.inputs))
+    spreads = {name: suite.spread(case, name) for name in operation.fan_in}
+    return BenchSubject(case, operation.expression, function, suite.shapes(case), spreads)
 
 
 def _function(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:

@@ -6,13 +6,15 @@
 
 An expression is what `-c` takes, statements before it included, over the inputs by name; torch, nn, F and math are in
 scope. Like the text after `-c` it is Python: run suites that you trust. An input names its dimensions: sizes of the
-case, or numbers. Inputs are drawn from a normal distribution, in the dtype of the case.
+case, or numbers. Inputs are drawn from a normal distribution, in the dtype of the case; `fan_in` names weights whose
+values are divided by the root of so many terms, as models that are trained begin: `{"w": "in"}`.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import keyword
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,16 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An expression over named inputs; every input is its dimensions, in order, as a text: `"rows in"`."""
+    """An expression over named inputs; every input is its dimensions, in order, as a text: `"rows in"`.
+
+    fan_in: {weight: how many of its products are added up}, a size or a number. Without it a layer adds up weights of
+    size 1 in every product: its scores are in the hundreds, and a softmax of them makes much of the last bit of each.
+    """
 
     expression: str
     inputs: dict[str, str]
     about: str = ""
+    fan_in: dict[str, str] = {}
 
 
 class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -59,6 +66,11 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """{input: its shape} of a case."""
         inputs = self.operations[case.operation].inputs
         return {name: tuple(_extent(part, case.sizes) for part in text.split()) for name, text in inputs.items()}
+
+    def spread(self, case: BenchCase, name: str) -> float:
+        """The standard deviation of an input's values."""
+        terms = self.operations[case.operation].fan_in.get(name, "1")
+        return 1.0 / math.sqrt(_extent(terms, case.sizes))
 
     def select(self, pattern: str | None) -> list[BenchCase]:
         """The cases whose names match: a part of a name, or a pattern with `*`. Raises UsageError for none."""
@@ -119,6 +131,12 @@ def _in_operation(name: str, operation: BenchOperation) -> Iterator[tuple[str, s
         for part in text.split():
             if not part.isdigit() and not part.isidentifier():
                 yield f"{where}: `{part}` of input `{given}` is neither a number nor a name of a size", None
+    sizes = {part for text in operation.inputs.values() for part in text.split()}
+    for weight, terms in operation.fan_in.items():
+        if weight not in operation.inputs:
+            yield f"{where}: `fan_in` names no input: `{weight}`", did_you_mean(weight, operation.inputs)
+        if terms not in sizes or terms == "0":
+            yield f"{where}: `{terms}` of `fan_in` is no dimension of its inputs", did_you_mean(terms, sizes)
 
 
 def _in_case(case: BenchCase, suite: Suite) -> Iterator[tuple[str, str | None]]:

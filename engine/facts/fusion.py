@@ -15,7 +15,7 @@ from ...ir.facts.dataflow import common_key, places_of_fold
 from ...ir.functions import promote
 from ...ir.node import Node
 from ...ir.sizes import at_hint
-from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, dtype, operands
+from ...ir.tensor import Case, Elementwise, Fold, Input, Reduce, Remap, Term, axes, dtype, operands
 from ..cost import fusing as cost
 from ..language.facts import fact
 from ..language.policy import policy
@@ -212,13 +212,21 @@ def same_loops(site: Any, v: Any, w: Any) -> bool:
 
 @fact("common_operand(term, term) -> bool", levels="tensor")
 def common_operand(site: Any, v: Any, w: Any) -> bool:
-    """Whether the reductions of two kernels fold the same buffer."""
+    """Whether the reductions of two kernels fold the same buffer, at the same places."""
     over = set(site.reduction(v).over)
-    return any(
-        over & set(leaf.axes if leaf.__class__ is Input else site.axes(leaf))
-        for leaf in site.leaves(v)
-        if leaf in site.leaves(w)
-    )
+    shared = _reads(site, w)
+    return any(over & set(axes(read)) for read in _reads(site, v) if read in shared)
+
+
+def _reads(site: Any, value: Any) -> set[Any]:
+    """What a kernel reads from memory, and what it reads it as."""
+    leaves, pending, seen = site.leaves(value), [value], {value}
+    while pending:
+        term = pending.pop()
+        more = [x for x in operands(term) if x not in seen] if term is value or term not in leaves else ()
+        pending += more
+        seen.update(more)
+    return {term for term in seen if term in leaves or term.__class__ is Remap}
 
 
 @fact("independent(term, term) -> bool", levels="tensor")
@@ -367,6 +375,15 @@ def climbed(site: Any, y: Any) -> float:
     """Seconds of memory to store a value and to read it once for every reader."""
     times = len(site.flow.readers[y]) + 1
     return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
+
+
+@fact("folds_across(term, term) -> bool", levels="tensor")
+def folds_across(site: Any, y: Any, x: Any) -> bool:
+    """Whether making y of x takes a fold of something else, along an axis that x varies with."""
+    made, _ = cost.parts(y, {*site.fusion.kept, x})
+    along = site.flow.mask[x]
+    folds = (term for term in made if term.__class__ in (Reduce, Fold))
+    return any(site.flow.mask_of_axes(term.over) & along for term in folds)
 
 
 @fact("left(term, term) -> num", levels="tensor")

@@ -1,6 +1,6 @@
 """Random schedules of every shape of a suite, at reduced extents, whole in checked mode and against float64.
 
-    python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only PATTERN] [--target NAME]
+    python examples/benches/check_schedules.py [--suite FILE] [--points N] [--seed N] [--only NAME ..] [--target NAME]
                                                [--dtype NAME] [--rules FILE] [--workers N] [--records FILE]
                                                [--write FOLDER]
 
@@ -199,9 +199,9 @@ def summary(found: list[dict[str, Any]], options: argparse.Namespace) -> dict[st
     given = {"--suite": _in_tree(options.suite)} if options.suite != SUITE else {}
     given |= {"--points": options.points, "--seed": options.seed, "--target": options.target}
     given |= {"--dtype": options.dtype} if options.dtype else {}
-    given |= {"--only": options.only} if options.only else {}
-    given |= {"--rules": options.rules} if options.rules else {}
     command = ["python", "examples/benches/check_schedules.py", *(str(part) for item in given.items() for part in item)]
+    command += ["--only", *options.only] if options.only else []
+    command += ["--rules", *map(str, options.rules)] if options.rules else []
     faults = [fault for case in found for fault in case["faults"]]
     apart = ("seconds", "rules", "faults", "refusals")
     return {
@@ -274,7 +274,7 @@ def main() -> int:
     parser.add_argument("--suite", type=Path, default=SUITE)
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default=None)
+    parser.add_argument("--only", nargs="+", default=None, help="cases that match one of these")
     parser.add_argument("--target", default="h200")
     parser.add_argument("--dtype", choices=DTYPES, default=None, help="of all inputs, whatever the suite says")
     parser.add_argument("--rules", type=Path, nargs="*", default=(), help="rule files that are laid over ours")
@@ -283,7 +283,7 @@ def main() -> int:
     parser.add_argument("--write", type=Path, default=None, help="a folder for the result as JSON and Markdown")
     options = parser.parse_args()
     suite = read_as(options.suite, options.dtype)
-    wanted = {case.name for case in suite.select(options.only)}
+    wanted = {case.name for pattern in options.only or [None] for case in suite.select(pattern)}
     options.records.parent.mkdir(parents=True, exist_ok=True)
     tasks = [
         Task(

@@ -1,16 +1,18 @@
 """How near the programs of a suite are to what the device can do, predicted: `examples/suites/limits.json` by default.
 
-    python examples/benches/limits.py [--only PART] [--jobs N] [--target h200] [--kernels] [SUITE]
+    python examples/benches/limits.py [--only PART] [--jobs N] [--target h200] [--beside h100 ..] [--kernels] [SUITE]
 
 bound: the larger of arguments and results moved once at the DRAM's published rate and of every operation done once at
 the f32 peak, and the launches that are made. Nothing is run, and nothing is measured. --kernels prints every kernel,
-too; --before is a file of {case: microseconds} that were predicted at another time, --save writes one.
+too; --before is a file of {case: microseconds} that were predicted at another time, --save writes one. --beside are
+other devices, each with a line over all programs and a column of ratios.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -46,14 +48,16 @@ def ratio(record: CaseRecord) -> float:
     return record.predicted_us / record.least_us
 
 
-def row(record: CaseRecord, before: dict[str, float]) -> str:
+def row(record: CaseRecord, before: dict[str, float], others: list[CaseRecord]) -> str:
+    """A program's line, with its ratio on other devices."""
     main = record.main
     if main is None:
-        return f"| {record.name} |{' - |' * 7}"
+        return f"| {record.name} |{' - |' * (7 + len(others))}"
     was = f"{before[record.name]:.1f}" if record.name in before else "-"
+    beside = "".join(f" {ratio(other):.2f} |" for other in others)
     return (
         f"| {record.name} | {len(record.kernels)} | {record.least_us:.1f} | {was} | {record.predicted_us:.1f} | "
-        f"{ratio(record):.2f} | {main.name} | {main.predicted_bound} |"
+        f"{ratio(record):.2f} |{beside} {main.name} | {main.predicted_bound} |"
     )
 
 
@@ -64,9 +68,23 @@ def each_kernel(kernel: KernelRecord) -> str:
 
 def totals(found: list[CaseRecord], device: str) -> str:
     """One line over all programs."""
-    ratios = [ratio(record) for record in found]
-    near, far = sum(one <= NEAR for one in ratios), sum(one > FAR for one in ratios)
-    return f"{len(found)} programs, predicted for {device}: {near} within {NEAR} of their bound, {far} above {FAR}."
+    ratios = {record.name: ratio(record) for record in found}
+    near, far = sum(one <= NEAR for one in ratios.values()), sum(one > FAR for one in ratios.values())
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    worst = max(ratios, key=lambda name: ratios[name])
+    return (
+        f"{len(found)} programs, predicted for {device}: {near} within {NEAR} of their bound, {far} above {FAR}; "
+        f"geometric mean {mean:.2f}, worst {ratios[worst]:.2f} (`{worst}`)."
+    )
+
+
+def header(devices: list[str]) -> str:
+    """The head of the table; devices: those with a column of ratios."""
+    columns = "".join(f" {device} |" for device in devices)
+    return (
+        f"\n| program | launches | bound us | before us | predicted us | ratio |{columns} longest kernel | bound |\n"
+        f"|---|---:|---:|---:|---:|---:|{'---:|' * len(devices)}---|---|"
+    )
 
 
 def main() -> None:
@@ -76,6 +94,7 @@ def main() -> None:
     parser.add_argument("--only", help="cases whose names have this part, or match this pattern")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="h200")
+    parser.add_argument("--beside", nargs="*", default=[], metavar="TARGET")
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--before", type=Path)
     parser.add_argument("--save", type=Path)
@@ -83,11 +102,12 @@ def main() -> None:
     before = json.loads(given.before.read_text()) if given.before else {}
     names = [case.name for case in read_suite(given.suite).select(given.only)]
     found = records(given.suite, names, given.target, given.jobs)
-    print(totals(found, target(given.target).name))
-    print("\n| program | launches | bound us | before us | predicted us | ratio | longest kernel | its bound |")
-    print("|---|---:|---:|---:|---:|---:|---|---|")
-    for record in found:
-        print(row(record, before))
+    others = [records(given.suite, names, device, given.jobs) for device in given.beside]
+    for device, every in zip([given.target, *given.beside], [found, *others], strict=True):
+        print(f"- {totals(every, target(device).name)}")
+    print(header(given.beside))
+    for record, *beside in zip(found, *others, strict=True):
+        print(row(record, before, beside))
         for line in map(each_kernel, record.kernels if given.kernels else []):
             print(line)
     if given.save:

@@ -32,6 +32,15 @@ def test_sizes_become_shapes(tmp_path: Path) -> None:
     assert suite.shapes(suite.cases[0]) == {"x": (4, 3)}
 
 
+def test_weights_are_as_large_as_their_fan_in_lets_them_be(tmp_path: Path) -> None:
+    data = copy.deepcopy(GOOD)
+    plain = read_suite(written(tmp_path, data))
+    data["operations"]["f"]["fan_in"] = {"x": "n"}
+    scaled = read_suite(written(tmp_path, data))
+    one, other = (subject_of(suite, suite.cases[0]).inputs()["x"] for suite in (plain, scaled))
+    assert (one * 0.5 == other).all()
+
+
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
@@ -47,6 +56,8 @@ def test_sizes_become_shapes(tmp_path: Path) -> None:
         (("operations", "f", "inputs"), {"lambda": "n"}, "an input cannot be named `lambda`"),
         (("operations", "f", "inputs"), {"x": "n -1"}, "`-1` of input `x` is neither a number nor a name of a size"),
         (("operations", "f", "inputs"), {}, "operation `f` has no inputs"),
+        (("operations", "f", "fan_in"), {"w": "n"}, "`fan_in` names no input: `w`"),
+        (("operations", "f", "fan_in"), {"x": "m"}, "`m` of `fan_in` is no dimension of its inputs"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, place: tuple[Any, ...], value: Any, said: str) -> None:
