@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...codegen.target import Target
+from ...ir.facts.dataflow import contracts
 from .work import COSTS
 
 DEEPEST = 2  # contractions inside of each other
@@ -100,16 +101,16 @@ class Pricing:
         return mask
 
     def _contracted(self, n: int) -> int | None:
-        """The product that a contraction sums: each factor lacks an axis of the result that the other has."""
+        """The product that a contraction sums."""
         step = self.steps[n]
         if step.fn == "online.s" and len(step.reads) == 2:
             x, v = (self.steps[m].axes for m in step.reads)
-            return n if step.axes & ~x and step.axes & ~v else None
+            return n if contracts(step.axes, x, v) else None
         product = self.steps[step.reads[0]]
         if step.fn != "add" or product.fn != "multiply" or product.over or step.reads[0] in self.estimate.stores:
             return None
         a, b = (self.steps[m].axes for m in product.reads)
-        return step.reads[0] if step.axes & ~a and step.axes & ~b else None
+        return step.reads[0] if contracts(step.axes, a, b) else None
 
     def size(self, mask: int) -> int:
         sizes = self.estimate.sizes

@@ -11,7 +11,7 @@ from typing import Any
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Axis
-from ...ir.facts.dataflow import common_key, places_of_fold
+from ...ir.facts.dataflow import common_key, places_of_fold, read_again
 from ...ir.functions import promote
 from ...ir.node import Node
 from ...ir.sizes import at_hint
@@ -63,8 +63,8 @@ def sweeps(site: Any, y: Any, v: Any) -> bool:
 
 @fact("widens(term, term) -> bool", levels="tensor")
 def widens(site: Any, y: Any, v: Any) -> bool:
-    """Whether y's operand runs over further axes than v and the folded ones: a contraction."""
-    return site.space & ~site.seen[v] & ~site.flow.mask_of_axes(y.over) != 0  # type: ignore[no-any-return]
+    """Whether v is read again along an axis of y: as a factor of a contraction is."""
+    return read_again(site.space & ~site.flow.mask_of_axes(y.over), site.seen[v]) != 0
 
 
 @fact("only_for(term, term) -> bool", levels="tensor")
