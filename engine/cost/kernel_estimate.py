@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from ...codegen.target import Target
 from ...ir.facts.dataflow import contracts
+from ..language.policy import policy
+from .fusing import blocks_across
 from .work import COSTS
 
 DEEPEST = 2  # contractions inside of each other
 FOLDED = 3  # axes that one kernel reduces
 ACCUMULATORS = 4  # contractions that share a kernel
-TILE = 128  # places of a tile along an axis: within it, a fold is computed once
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -144,8 +145,8 @@ class Pricing:
         for n in reversed(range(len(self.steps))):
             step = self.steps[n]
             if step.over and needed[n]:
-                missing = bits(self.grid & ~self.space[n])
-                most = max(most, math.prod(-(-self.estimate.extents[bit] // TILE) for bit in missing))
+                missing = (self.estimate.extents[bit] for bit in bits(self.grid & ~self.space[n]))
+                most = max(most, blocks_across(missing, policy(self.target).tile_columns))
             for m in step.reads:
                 needed[m] |= needed[n] or bool(step.over)
         return most

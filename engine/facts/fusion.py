@@ -49,10 +49,8 @@ def readers(site: Any, v: Term) -> int:
 @fact("recompute(term, term, int) -> int", levels="tensor")
 def recompute(site: Any, v: Any, y: Any, tile: int) -> int:
     """How often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
-    times = 1
-    for axis in site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded):
-        times *= -(-at_hint(axis.extent) // tile)
-    return times
+    missing = site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded)
+    return cost.blocks_across((at_hint(axis.extent) for axis in missing), tile)
 
 
 @fact("sweeps(term, term) -> bool", levels="tensor")

@@ -15,10 +15,12 @@ from exploring import H100, shared_lowering, tools
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import BenchCase, Suite, read_suite
 from dplc.engine.compiler import CompileOptions, values_of
+from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pricing
 from dplc.engine.cost.price import Price
 from dplc.engine.cost.validate import kendall
 from dplc.engine.explore.exploring import exploration
 from dplc.engine.explore.solution import Extraction, PricedKernel
+from dplc.engine.ruleset import toolchain
 
 SUITES = Path(__file__).parents[2] / "examples" / "suites"
 
@@ -77,9 +79,9 @@ def judged(seen: list[Told], order: float, within: float) -> None:
     found = kendall([one.estimate.seconds for one in both], [one.lowered.seconds for one in both])
     assert found is not None and found >= order
     assert in_one_order(both) >= within
-    for kind in ("flat", "row", "contraction"):
+    for kind, most in (("flat", 1.2), ("row", 1.2), ("contraction", 1.6)):  # the best tile of a menu is hopeful
         ratios = [one.lowered.seconds / one.estimate.seconds for one in both if one.estimate.kind == kind]
-        assert 0.95 <= statistics.median(ratios) <= 1.2, kind
+        assert 0.95 <= statistics.median(ratios) <= most, kind
 
 
 def test_estimates_put_kernels_in_the_order_of_their_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +97,18 @@ def test_estimates_put_all_kernels_of_the_suites_in_order(monkeypatch: pytest.Mo
     seen = prices(monkeypatch, every=True)
     assert len(seen) >= 500
     judged(seen, 0.7, 0.83)
+
+
+def test_rules_and_estimates_ask_one_number(tmp_path: Path) -> None:
+    """How often a fold would be computed again: a file that overrides the columns of a tile speaks to both."""
+    i, j, k = 1, 2, 4
+    row = EstimatedValue(i, (0,), k, "maximum")
+    steps = (
+        EstimatedValue(i | k), row, EstimatedValue(i | k, (0, 1), 0, "subtract"), EstimatedValue(j | k),
+        EstimatedValue(i | j | k, (2, 3), 0, "multiply"), EstimatedValue(i | j, (4,), k, "add"),
+    )  # fmt: skip
+    estimate = KernelEstimate(steps, (5,), {i: 64, j: 256, k: 64}, {})
+    mine = tmp_path / "mine.rw"
+    mine.write_text("override number tile_columns = 256\n")
+    assert "computed again by many blocks" in Pricing(estimate, H100).refused()
+    assert Pricing(estimate, toolchain((mine,)).on(H100)).refused() == ""
