@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..ir.program import Param
 from ..ir.schemas import DTYPES
 from ..ir.text import html
 from .capture.capture import Capture, capture
-from .compiler import Compilation, buffer, compile_captured
+from .compiler import Compilation, CompileOptions, buffer, compile_captured
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.pinned import Settings, tell_unheard
@@ -276,24 +277,23 @@ def compile(
 
     otherwise, told = best(tools, machine, schedules=schedules) if explore else None, list[str]()
     choose = remembered(schedules, tools, machine, otherwise, told.append)
-    record = Trace() if trace else None
-    compilation = compile_captured(captured, tools, machine, record, elapsed, schedules=schedules, explore=choose)
+    options = CompileOptions(tools, machine, Trace() if trace else None, schedules, choose)
+    compilation = compile_captured(captured, options, elapsed)
     tell_unheard(compilation.unheard)
-    narrower = functools.partial(of_a_row, tools=tools, machine=machine, trace=trace, schedules=schedules)
+    narrower = functools.partial(of_a_row, options=options, schedules=schedules)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = Rows(compilation, settled(wanted, compilation, narrower, tools, schedules), narrower) if wanted else None
     return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
 
 
-def of_a_row(
-    part: Capture, tools: Toolchain, machine: Target, trace: bool, schedules: StoredSchedules | None
-) -> Compilation:  # fmt: skip
+def of_a_row(part: Capture, options: CompileOptions, schedules: StoredSchedules | None) -> Compilation:
     """A part of a range compiled for itself; what a tuning store decided of it is in the log."""
     from .explore.ways import remembered
 
     heard = list[str]()
-    tuned = remembered(schedules, tools, machine, None, heard.append)
-    found = compile_captured(part, tools, machine, Trace() if trace else None, schedules=schedules, explore=tuned)
+    tuned = remembered(schedules, options.tools, options.target, None, heard.append)
+    trace = Trace() if options.trace is not None else None
+    found = compile_captured(part, replace(options, trace=trace, explore=tuned))
     logged(heard, found)
     return found
 

@@ -164,33 +164,24 @@ class Stopwatch:
 @alone()
 @collections_paused()
 def compile_captured(
-    captured: Capture,
-    tools: Toolchain,
-    target: Target,
-    trace: Trace | None = None,
-    capture_ms: float = 0.0,
-    watch: Stopwatch | None = None,
-    schedules: ScheduleStore | None = None,
-    explore: Explore | None = None,
+    captured: Capture, options: CompileOptions, capture_ms: float = 0.0, watch: Stopwatch | None = None
 ) -> Compilation:
-    """Compile a captured program. schedules: those of a store. explore: chooses spelling and cuts; else the rules do.
-
-    Raises DplcError where a rule set or a target cannot.
-    """
+    """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
+    tools = options.tools
     check_settings(tools.settings, tools.rules)
-    target = tools.on(target)
+    options = replace(options, target=tools.on(options.target))
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     prepared: tuple[Prepared, ...] = ()
-    values = values_of(captured, tools, target, trace, watch)
+    values = values_of(captured, options, watch)
     with watch.stage("fusion"):
-        chosen = explore(values) if explore is not None else None
+        chosen = options.explore(values) if options.explore is not None else None
         if chosen is None:
-            graph, plan, made_from = *fused(values, tools, target, trace), values.origins
+            graph, plan, made_from = *fused(values, options), values.origins
         else:
             graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
             made_from = dict(chosen.origins)
-    made = compile_plan(values.captured, graph, plan, tools, target, trace, watch, schedules, prepared)
+    made = compile_plan(values.captured, graph, plan, options, watch, prepared)
     return replace(made, bounds=values.bounds, made_from=made_from)
 
 
@@ -198,11 +189,8 @@ def compile_plan(
     captured: Capture,
     graph: TensorGraph | None,
     plan: Plan,
-    tools: Toolchain,
-    target: Target,
-    trace: Trace | None,
+    options: CompileOptions,
     watch: Stopwatch,
-    schedules: ScheduleStore | None = None,
     prepared: tuple[Prepared, ...] = (),
 ) -> Compilation:
     """The rest of the way for a program that is cut into kernels of Loop IR."""
@@ -210,13 +198,14 @@ def compile_plan(
         watch.made("tensor", graph)
     watch.made("loop", plan.kernels)
     shared = share(plan.kernels)
+    tools, trace = options.tools, options.trace
     heard = trace if trace is not None or not tools.settings else Trace()
-    tile, kernels, cuda, origins = schedule(shared.kernels, tools, target, heard, watch, schedules)
+    tile, kernels, cuda, origins = schedule(shared.kernels, replace(options, trace=heard), watch)
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
     return Compilation(
         captured,
-        target,
+        options.target,
         graph,
         plan,
         tile,
@@ -257,8 +246,25 @@ class Values:
 Explore = Callable[[Values], Candidate | None]  # None: as the rules decide
 
 
-def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch) -> Values:
+@dataclass(frozen=True)
+class CompileOptions:
+    """What a compile depends on beside its program, and where what the rules do is kept.
+
+    tools: the rules, with what is set of them; schedules: those of a store; explore: chooses spelling and cuts, else
+    the rules do; trace: none where nobody reads it.
+    """
+
+    tools: Toolchain
+    target: Target
+    trace: Trace | None = None
+    schedules: ScheduleStore | None = None
+    explore: Explore | None = None
+
+
+def values_of(captured: Capture, options: CompileOptions, watch: Stopwatch | None = None) -> Values:
     """Torch IR to Tensor IR, simplified, with constants folded."""
+    tools, target, trace = options.tools, options.target, options.trace
+    watch = watch or Stopwatch()
     with watch.stage("torch"):
         folded = fold(captured, policy(target))
         watch.made("torch", folded.graph)
@@ -274,16 +280,18 @@ def values_of(captured: Capture, tools: Toolchain, target: Target, trace: Trace 
 
 
 def cut_into_kernels(
-    captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
+    captured: Capture, options: CompileOptions, watch: Stopwatch | None = None
 ) -> tuple[Capture, TensorGraph, Plan]:
     """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
-    values = values_of(captured, tools, target, trace, watch)
+    watch = watch or Stopwatch()
+    values = values_of(captured, options, watch)
     with watch.stage("fusion"):
-        return values.captured, *fused(values, tools, target, trace)
+        return values.captured, *fused(values, options)
 
 
-def fused(values: Values, tools: Toolchain, target: Target, trace: Trace | None) -> tuple[TensorGraph, Plan]:
+def fused(values: Values, options: CompileOptions) -> tuple[TensorGraph, Plan]:
     """A program cut into kernels as the rules decide in their order."""
+    tools, target, trace = options.tools, options.target, options.trace
     evidence = TermEvidence() if trace is not None else None
     graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
     trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
@@ -293,25 +301,24 @@ def fused(values: Values, tools: Toolchain, target: Target, trace: Trace | None)
 
 
 def schedule(
-    loops: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
-    schedules: ScheduleStore | None = None,
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
+    loops: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:
     """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from."""
     shaped: dict[str, list[str]] = {}
     with watch.stage("tile"):
-        tile, origins = schedule_tiles(loops, tools, target, trace, shaped, schedules)
+        tile, origins = schedule_tiles(loops, options.tools, options.target, options.trace, shaped, options.schedules)
         watch.made("tile", tile)
-    kernels, cuda = lower_tiles(tile, tools, target, trace, watch, shaped)
+    kernels, cuda = lower_tiles(tile, options, watch, shaped)
     return tile, kernels, cuda, origins
 
 
 def lower_tiles(
-    tile: tuple[Kernel, ...], tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch,
-    shaped: dict[str, list[str]], sizes: Mapping[str, int] = MappingProxyType({}),
+    tile: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch, shaped: dict[str, list[str]],
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
     """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
     with watch.stage("kernel"):
-        kernels = kernel_ir(tile, tools, target, trace, shaped)
+        kernels = kernel_ir(tile, options.tools, options.target, options.trace, shaped)
         watch.made("kernel", kernels)
     with watch.stage("cuda"):
         return kernels, cuda_of(kernels, shaped, sizes)

@@ -13,7 +13,7 @@ import torch
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..capture.capture import capture
-from ..compiler import Compilation, compile_captured
+from ..compiler import Compilation, CompileOptions, compile_captured
 from ..cost.limits import program_seconds
 from ..rewrite.pinned import tell_unheard, unheard_by_all
 from ..ruleset import Toolchain
@@ -76,7 +76,7 @@ def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> Compile
     try:
         captured = subject.capture()
         capture_ms = (time.perf_counter() - start) * 1e3
-        compilation = compile_captured(captured, tools, target, None, capture_ms)
+        compilation = compile_captured(captured, CompileOptions(tools, target), capture_ms)
     except DplcError as error:
         record.error = error.render()
         return CompiledCase(subject, None, record)

@@ -15,7 +15,7 @@ from ...codegen.target import Target
 from ...ir.loop import For
 from ...ir.node import nodes
 from ..capture.capture import capture
-from ..compiler import Stopwatch, cut_into_kernels
+from ..compiler import CompileOptions, cut_into_kernels
 from ..ruleset import Toolchain
 from .schedules import CaseSpace, Drawn
 from .subject import subject_of
@@ -64,7 +64,7 @@ def summed_over(suite: Suite, case: BenchCase, tools: Toolchain, target: Target)
     probe = {name: (SHORT + place) * KEPT + case.sizes[name] % KEPT for place, name in enumerate(names)}
     sizes = shortened(operation, case.sizes) | probe
     captured = subject_of(suite, BenchCase(case.name, case.operation, sizes, case.dtype)).capture()
-    kernels = cut_into_kernels(captured, tools, target, None, Stopwatch())[2].kernels
+    kernels = cut_into_kernels(captured, CompileOptions(tools, target))[2].kernels
     loops = {loop.stop for kernel in kernels for loop in nodes(kernel, For) if loop.role == "reduce"}
     return {name for name, n in probe.items() if n in loops}
 

@@ -31,7 +31,7 @@ from ...ir.program import Kernel
 from ...ir.tile import Stage, Tile
 from ..capture.bits import bits
 from ..capture.capture import Capture
-from ..compiler import Stopwatch, cut_into_kernels, launch_plan
+from ..compiler import CompileOptions, cut_into_kernels, launch_plan
 from ..kernels.sharing import share
 from ..language.pipeline import PassStep
 from ..rewrite.statements.choices import choices
@@ -83,7 +83,7 @@ class CaseSpace:
 
     def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
         self._tools, self._target = tools, target
-        self._folded, _, self._plan = cut_into_kernels(captured, tools, target, None, Stopwatch())
+        self._folded, _, self._plan = cut_into_kernels(captured, CompileOptions(tools, target))
         self._shared = share(self._plan.kernels)
         self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
 

@@ -17,6 +17,7 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.sort_words import with_article
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
 from .elements import indexed
@@ -91,7 +92,7 @@ class Root(torch.nn.Module):  # type: ignore[misc]
         """What the function returned, as in Signature. Raises DplcError unless it is tensors and fixed values."""
         leaves = self.returned.leaves
         if all(isinstance(leaf, Fixed) for leaf in leaves):
-            raise DplcError(f"the function returns {_article(self.returned.kind)}, not a tensor")
+            raise DplcError(f"the function returns {with_article(self.returned.kind)}, not a tensor")
         symbolic = (torch.SymInt, torch.SymFloat, torch.SymBool)
         if any(isinstance(leaf, Fixed) and isinstance(leaf.value, symbolic) for leaf in leaves):
             raise DplcError("the function returns a number that depends on the values of a tensor")
@@ -285,7 +286,3 @@ def place(node: Any, places: SourcePlaces) -> Span | None:
         if span is not None:
             return span
     return None
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -18,7 +18,7 @@ from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
 from .ops_app import ops
-from .options import Options
+from .options import Flags
 from .rules_app import rules_app
 from .tune_app import tune
 from .view_app import view
@@ -46,7 +46,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def flags(
     traceback: Annotated[bool, typer.Option("--traceback", help="Show Python tracebacks of errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
@@ -93,7 +93,7 @@ def compile_command(
     exact: given.Exact = False,
 ) -> None:
     """Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump)."""
-    options = Options(
+    flags = Flags(
         _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
         no_db, explore, length, layers, sizes, exact, batch, rows,
     )  # fmt: skip
@@ -105,23 +105,23 @@ def compile_command(
     if model is not None and model.endswith(".ir"):
         from .dump_command import compile_file
 
-        compile_file(Path(model), options, ir)
+        compile_file(Path(model), flags, ir)
         return
     if model is not None:
         from . import model_commands
 
         if expression is not None:
             raise UsageError("compile either a model or an expression, not both")
-        model_commands.compile_command(model, options, weights, out, cubins, ir)
+        model_commands.compile_command(model, flags, weights, out, cubins, ir)
         return
     if out is not None:
         from . import model_commands
 
-        model_commands.compile_text_command(options, out, cubins, ir)
+        model_commands.compile_text_command(flags, out, cubins, ir)
         return
     from . import commands
 
-    commands.compile_expression(options, ir)
+    commands.compile_expression(flags, ir)
 
 
 def _check_sizes(sizes: list[str] | None, subject: str | Path | None) -> None:
@@ -159,32 +159,32 @@ def run_command(
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
     table = _table(bench, profile, artefact, check, blocks)
-    options = Options(
+    flags = Flags(
         "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore, sizes=sizes, exact=exact
     )
     _check_sizes(sizes, artefact)
     if artefact is not None and artefact.suffix == ".ir":
         from .dump_command import run_file
 
-        run_file(artefact, options, device, out)
+        run_file(artefact, flags, device, out)
         return
     if artefact is not None:
         from . import artefact_command as command
 
         if expression is not None or check:
             raise UsageError("run either an artefact or an expression; --check goes with an expression")
-        given = command.RunOptions(weights, ids, device, seed, out, as_json, sizes, trust_edited_cuda)
+        given = command.RunFlags(weights, ids, device, seed, out, as_json, sizes, trust_edited_cuda)
         command.run_command(artefact, given)
         return
     if weights is not None or ids is not None or trust_edited_cuda:
         raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
-    options = replace(options, text=_text(expression))
+    flags = replace(flags, text=_text(expression))
     from . import checking, commands
 
     if check:
-        checking.check_expression(options, blocks, device)
+        checking.check_expression(flags, blocks, device)
         return
-    commands.run_expression(options, device, out, table)
+    commands.run_expression(flags, device, out, table)
 
 
 @app.command("fuse")
@@ -216,10 +216,10 @@ def fuse_command(
     seed: given.Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
-    options = Options(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json, exact=exact)
+    flags = Flags(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json, exact=exact)
     from . import fuse_command as command
 
-    command.fuse_expression(options, command.FuseView(explore, top, candidate, ir, run, device, html))
+    command.fuse_expression(flags, command.FuseView(explore, top, candidate, ir, run, device, html))
 
 
 @app.command("rewrite")
@@ -258,19 +258,19 @@ def rewrite_command(
             hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
         )
     text = _text(expression) if file is None else ""
-    options = Options(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace, exact=exact)
+    flags = Flags(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace, exact=exact)
     if html is not None:
         if not trace or file is not None or only or about:
             raise UsageError("--html goes with --trace and -c, and shows all passes", hint="dplc view -c EXPR -o FILE")
         from . import view_command
 
-        view_command.write_page(options, html)
+        view_command.write_page(flags, html)
         return
     if about and not trace:
         raise UsageError("--about chooses what a trace shows: it goes with --trace")
     from . import rewriting
 
-    rewriting.rewrite_program(file, options, only or [], about or [])
+    rewriting.rewrite_program(file, flags, only or [], about or [])
 
 
 app.command("tune")(tune)
@@ -305,7 +305,7 @@ def doctor_command(
     from .doctor_model import report_of_model
 
     report_of_model(
-        model, Options(length=length, batch=batch, layers=layers, dtype=dtype, target=target, as_json=as_json)
+        model, Flags(length=length, batch=batch, layers=layers, dtype=dtype, target=target, as_json=as_json)
     )
 
 

@@ -30,7 +30,7 @@ Run = Callable[[dict[str, Any]], list[Any]]
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunFlags:
     """What `dplc run DIR` is given. weights: their folder, else that of the compile, else weights are made up; ids: the
     tokens, else drawn by `seed`; sizes: of `--size`; trust: take CUDA that dplc did not print."""
 
@@ -44,7 +44,7 @@ class RunOptions:
     trust: bool = False
 
 
-def run_command(folder: Path, given: RunOptions) -> None:
+def run_command(folder: Path, given: RunFlags) -> None:
     """`dplc run DIR`, at each length that is asked for."""
     device, out = choose_device(given.device), given.out
     if out is not None and out.suffix != ".npz":
@@ -62,7 +62,7 @@ def run_command(folder: Path, given: RunOptions) -> None:
 
 
 def _run_at(
-    found: Artefact, binding: dict[str, int], given: RunOptions, device: str, runner: Run, constants: dict[str, Any],
+    found: Artefact, binding: dict[str, int], given: RunFlags, device: str, runner: Run, constants: dict[str, Any],
     whose: str,
 ) -> None:  # fmt: skip
     """One run, compared with float64. Raises DplcError where it is wrong."""
@@ -91,7 +91,7 @@ def _run_at(
         raise DplcError(f"the result is wrong: {compared.line()}")
 
 
-def _bindings(found: Artefact, given: RunOptions) -> list[dict[str, int]]:
+def _bindings(found: Artefact, given: RunFlags) -> list[dict[str, int]]:
     """The lengths of the runs: of `--size`; of `--ids`, where these are the tokens of one sequence; else hints."""
     written = list(given.sizes or ())
     if found.sizes and given.ids is not None and not written and found.plan.config:

@@ -10,7 +10,7 @@ import typer
 
 from ...ir.diagnostic import UsageError
 from . import options as given
-from .options import Options
+from .options import Flags
 
 
 def bench(
@@ -51,7 +51,7 @@ def bench(
 
     shown = bench_command.Shown(as_json, html, markdown, profile)
     steps = BenchSteps(run, assemble, bench_command.command_line())
-    options = Options(
+    flags = Flags(
         sys.stdin.read() if expression == "-" else expression or "", seed, dtype, rules, settings, prefer, target,
         as_json=as_json, explore=explore, length=length, layers=layers, sizes=sizes, exact=exact, batch=batch,
     )  # fmt: skip
@@ -60,16 +60,16 @@ def bench(
         _refuse(suite is not None or of_suite or of_model, "-c goes without SUITE, --only and the options of models")
         from .expression_bench import bench_expression
 
-        return bench_expression(options, shown, steps)
+        return bench_expression(flags, shown, steps)
     if suite is None:
         raise UsageError("bench a suite, a model or an expression", hint="dplc bench SUITE.json, MODEL, or -c EXPR")
     from . import model_bench
 
     if model_bench.wanted(suite):
         _refuse(of_suite, "--only goes with a suite")
-        return model_bench.bench_model(suite, options, weights, shown, steps, trust_edited_cuda)
+        return model_bench.bench_model(suite, flags, weights, shown, steps, trust_edited_cuda)
     _refuse(profile or explore, "--profile and --explore go with -c or a model: a suite's table has a line for a case")
-    return bench_command.bench_suite(Path(suite), only, options, shown, steps)
+    return bench_command.bench_suite(Path(suite), only, flags, shown, steps)
 
 
 def _refuse(wrong: bool, what: str) -> None:

@@ -19,7 +19,7 @@ from ..bench.suite_file import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
 from .compiling import tools_for
-from .options import Options
+from .options import Flags
 from .output_file import PAGE, TABLE, write_file
 from .show import write
 
@@ -34,12 +34,12 @@ class Shown:
     profile: bool = False
 
 
-def bench_suite(path: Path, only: str | None, options: Options, shown: Shown, steps: BenchSteps) -> None:
+def bench_suite(path: Path, only: str | None, flags: Flags, shown: Shown, steps: BenchSteps) -> None:
     """`dplc bench SUITE`"""
     suite = read_suite(path)
     cases = suite.select(only)
-    machine = target_for(choose_device(None), options.target)  # the rules are not read before their time counts
-    record = bench(path, suite, cases, lambda: tools_for(options), machine, steps, teller())
+    machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
+    record = bench(path, suite, cases, lambda: tools_for(flags), machine, steps, teller())
     show_bench(record, SUITE, shown)
     complain(record)
 

@@ -15,39 +15,39 @@ from ..run.judge import Judgement, judge, run_reference
 from .bindings import alone, bindings, drawn_at, told
 from .commands import judged_line, judged_record
 from .compiling import captured_text, compile_text, print_trace
-from .options import Options
+from .options import Flags
 from .show import print_json, progress, write
 
 LINE_WIDTH = 72
 
 
-def check_expression(options: Options, blocks: str | None = None, device: str | None = None) -> None:
+def check_expression(flags: Flags, blocks: str | None = None, device: str | None = None) -> None:
     """`dplc run --check`. Raises DplcError where something was found."""
     if device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
-    compilation = compile_text(options, "emulator")
-    print_trace(compilation, options)
-    if not (compilation.sizes or options.sizes):
-        _check(compilation, options, blocks)
+    compilation = compile_text(flags, "emulator")
+    print_trace(compilation, flags)
+    if not (compilation.sizes or flags.sizes):
+        _check(compilation, flags, blocks)
         return
-    asked = bindings(compilation.sizes, "the text", options.sizes)
-    alone(asked, options.as_json, "--json is of one run")
+    asked = bindings(compilation.sizes, "the text", flags.sizes)
+    alone(asked, flags.as_json, "--json is of one run")
     for binding in asked:
         if len(asked) > 1:
             write(told(binding))
-        drawn, _ = captured_text(options, sizes=binding)
-        _check(drawn_at(compilation, drawn, binding), options, blocks, run_reference(drawn, drawn.tensors))
+        drawn, _ = captured_text(flags, sizes=binding)
+        _check(drawn_at(compilation, drawn, binding), flags, blocks, run_reference(drawn, drawn.tensors))
 
 
 def _check(
-    compilation: Compilation, options: Options, blocks: str | None, references: Sequence[Any] | None = None
+    compilation: Compilation, flags: Flags, blocks: str | None, references: Sequence[Any] | None = None
 ) -> None:  # fmt: skip
     """One run of the kernels. references: the right outputs, else those of what was captured."""
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
     judged = _run(compilation, checker, references)
     ok = judged is not None and judged.ok
     found = checker.findings
-    if options.as_json:
+    if flags.as_json:
         print_json(
             {"ok": ok and not found, "findings": [dataclasses.asdict(finding) for finding in found]}
             | {"kernels": [_record(launch) for launch in checker.launches], "orders": list(checker.orders)}

@@ -22,15 +22,15 @@ from ..run.judge import Judgement, judge, run_reference
 from .bench_command import command_line
 from .bindings import alone, bindings, drawn_at, told
 from .compiling import captured_text, compile_text, print_stage, print_trace, stage_named
-from .options import Options
+from .options import Flags
 from .output_file import ARRAYS, writing
 from .show import print_json, print_note, progress, write
 
 
-def compile_expression(options: Options, ir: str | None = None) -> None:
+def compile_expression(flags: Flags, ir: str | None = None) -> None:
     """`dplc compile`"""
     stage_named(ir or "cuda")
-    print_compilation(compile_text(options, values=False), options, ir)
+    print_compilation(compile_text(flags, values=False), flags, ir)
 
 
 def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -45,49 +45,47 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
     return record
 
 
-def print_compilation(compilation: Compilation, options: Options, ir: str | None) -> None:
+def print_compilation(compilation: Compilation, flags: Flags, ir: str | None) -> None:
     """A program at a stage, CUDA by default. `--json` holds the stage that was asked for beside the kernels."""
-    if options.as_json:
+    if flags.as_json:
         print_json(_compile_record(compilation, ir))
         return
-    print_trace(compilation, options)
+    print_trace(compilation, flags)
     print_stage(compilation, ir or "cuda")
 
 
-def run_expression(options: Options, device: str | None = None, out: Path | None = None, bench: str = "") -> None:
+def run_expression(flags: Flags, device: str | None = None, out: Path | None = None, bench: str = "") -> None:
     """`dplc run`. bench: "bench" or "profile" for a table of the kernels too."""
     chosen = choose_device(device)
     check_arrays(out)
-    compilation = compile_text(options, chosen)
-    print_trace(compilation, options)
-    if compilation.sizes or options.sizes:
-        _run_bindings(compilation, options, chosen, out, bench)
+    compilation = compile_text(flags, chosen)
+    print_trace(compilation, flags)
+    if compilation.sizes or flags.sizes:
+        _run_bindings(compilation, flags, chosen, out, bench)
     else:
-        report_run(compilation, chosen, out, options.as_json, table=_table(compilation, options, chosen, bench))
+        report_run(compilation, chosen, out, flags.as_json, table=_table(compilation, flags, chosen, bench))
 
 
-def _table(
-    compilation: Compilation, options: Options, device: str, bench: str
-) -> tuple[BenchRecord, TableLayout] | None:
+def _table(compilation: Compilation, flags: Flags, device: str, bench: str) -> tuple[BenchRecord, TableLayout] | None:
     if not bench:
         return None
     from .expression_bench import benched, layout
 
-    record = benched(compilation, options, BenchSteps(False, command=command_line()), device.startswith("cuda"))
+    record = benched(compilation, flags, BenchSteps(False, command=command_line()), device.startswith("cuda"))
     return record, layout(bench == "profile")
 
 
-def _run_bindings(compilation: Compilation, options: Options, device: str, out: Path | None, bench: str) -> None:
+def _run_bindings(compilation: Compilation, flags: Flags, device: str, out: Path | None, bench: str) -> None:
     """What was compiled once, at each binding of its sizes: the text is evaluated anew for its inputs."""
-    found = bindings(compilation.sizes, "the text", options.sizes)
-    alone(found, out is not None or options.as_json, "--out and --json are of one run")
+    found = bindings(compilation.sizes, "the text", flags.sizes)
+    alone(found, out is not None or flags.as_json, "--out and --json are of one run")
     for binding in found:
         if len(found) > 1:
             write(told(binding))
-        drawn, _ = captured_text(options, sizes=binding)
+        drawn, _ = captured_text(flags, sizes=binding)
         bound = drawn_at(compilation, drawn, binding)
-        table = _table(bound, options, device, bench)
-        report_run(bound, device, out, options.as_json, run_reference(drawn, drawn.tensors), table)
+        table = _table(bound, flags, device, bench)
+        report_run(bound, device, out, flags.as_json, run_reference(drawn, drawn.tensors), table)
 
 
 def check_arrays(out: Path | None) -> None:

@@ -14,35 +14,40 @@ from ...ir.dtypes import COMPUTING_FLOATS, DTYPES
 from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import STAGES, Compilation, Explore, compile_captured
+from ..compiler import STAGES, Compilation, CompileOptions, Explore, compile_captured
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from ..schedule.recorded import StoredSchedules, stored_schedules
-from .options import Options
+from .options import Flags
 from .show import print_note, print_remark, print_text, progress
 
 TOLD = 4  # kernels whose schedules are told one by one
 
 
-def compile_text(options: Options, device: str | None = None, values: bool = True) -> Compilation:
+def compile_text(flags: Flags, device: str | None = None, values: bool = True) -> Compilation:
     """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did.
 
     values: whether it will be run, and compared with what eager makes of it.
     """
-    tools, machine = tools_for(options), machine_for(options, device)
-    schedules = schedules_for(options)
-    captured, elapsed = captured_text(options, values)
+    given = compile_options(flags, device)
+    captured, elapsed = captured_text(flags, values)
     with progress("compiling"):
-        choose, trace = fusing_for(options, tools, machine), trace_for(options)
-        compilation = compile_captured(captured, tools, machine, trace, elapsed, schedules=schedules, explore=choose)
+        compilation = compile_captured(captured, given, elapsed)
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
     return compilation
 
 
+def compile_options(flags: Flags, device: str | None = None) -> CompileOptions:
+    """What the flags of a command say that a compile depends on."""
+    tools, machine = tools_for(flags), machine_for(flags, device)
+    explore = fusing_for(flags, tools, machine)
+    return CompileOptions(tools, machine, trace_for(flags), schedules_for(flags), explore)
+
+
 def captured_text(
-    options: Options, values: bool = True, sizes: Mapping[str, int] = MappingProxyType({})
+    flags: Flags, values: bool = True, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[Capture, float]:
     """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results.
 
@@ -50,45 +55,45 @@ def captured_text(
     """
     start = time.perf_counter()
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
-        captured = capture_text(options.text, options.seed, float_named(options.dtype), values, sizes)
+        captured = capture_text(flags.text, flags.seed, float_named(flags.dtype), values, sizes)
     return captured, (time.perf_counter() - start) * 1e3
 
 
-def tools_for(options: Options) -> Toolchain:
+def tools_for(flags: Flags) -> Toolchain:
     """The rules of `--rules` with the parameters of `--set` and `--prefer`; of `--exact`, less what is @approx."""
-    tools, settings = toolchain(options.rules), options.pinned
-    rules = exactly(tools.rules) if options.exact else tools.rules
-    return toolchain(rules, read_settings(settings, rules)) if settings or options.exact else tools
+    tools, settings = toolchain(flags.rules), flags.pinned
+    rules = exactly(tools.rules) if flags.exact else tools.rules
+    return toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
 
 
-def machine_for(options: Options, device: str | None = None) -> Target:
+def machine_for(flags: Flags, device: str | None = None) -> Target:
     """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80.
     With it goes what the rules override of the policy."""
-    return tools_for(options).on(target_for(choose_device(device), options.target))
+    return tools_for(flags).on(target_for(choose_device(device), flags.target))
 
 
-def schedules_for(options: Options) -> StoredSchedules | None:
+def schedules_for(flags: Flags) -> StoredSchedules | None:
     """The store whose schedules a compile replays. Raises UsageError for a file that was named and is not there."""
-    if not options.no_db and options.db is not None and not options.db.is_file():
-        raise UsageError(f"--db {options.db}: there is no such file", hint="`dplc tune --db` makes one")
-    return stored_schedules(tools_for(options), options.db, not options.no_db)
+    if not flags.no_db and flags.db is not None and not flags.db.is_file():
+        raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
+    return stored_schedules(tools_for(flags), flags.db, not flags.no_db)
 
 
-def fusing_for(options: Options, tools: Toolchain, machine: Target) -> Explore | None:
+def fusing_for(flags: Flags, tools: Toolchain, machine: Target) -> Explore | None:
     """What chooses how a program is fused: the store if it knows the program, else `--explore`, else the rules."""
-    schedules = schedules_for(options)
-    if schedules is None and not options.explore:
+    schedules = schedules_for(flags)
+    if schedules is None and not flags.explore:
         return None
     from ..explore.exploring import chosen  # forty modules, which most compiles have no use for
     from ..explore.ways import remembered
 
-    choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if options.explore else None
+    choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if flags.explore else None
     return remembered(schedules, tools, machine, choose, print_remark)
 
 
-def trace_for(options: Options) -> Trace | None:
+def trace_for(flags: Flags) -> Trace | None:
     """What the rules do, where `-v` asks for it."""
-    return Trace() if options.verbose else None
+    return Trace() if flags.verbose else None
 
 
 def float_named(name: str | None) -> str | None:
@@ -119,10 +124,10 @@ def print_stage(compilation: Compilation, stage: str) -> None:
     print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
 
 
-def print_trace(compilation: Compilation, options: Options) -> None:
+def print_trace(compilation: Compilation, flags: Flags) -> None:
     """The trace of `-v` and `-vv`, on standard error, since the result has the other."""
-    if compilation.trace is not None and not options.as_json:
-        print_text(compilation.trace.render(options.verbose), "diff", error=True)
+    if compilation.trace is not None and not flags.as_json:
+        print_text(compilation.trace.render(flags.verbose), "diff", error=True)
 
 
 def print_schedules(compilation: Compilation) -> None:

@@ -22,7 +22,6 @@ import torch
 
 from ...codegen.arrays import torch_dtype
 from ...codegen.host_memory import check_room
-from ...codegen.target import Target
 from ...ir.diagnostic import Diagnostics, DplcError
 from ...ir.expr import is_int
 from ...ir.interp import kernel as kernel_meaning
@@ -42,13 +41,21 @@ from ...ir.verify.sorts import sort_problems
 from ..capture.capture import Capture
 from ..capture.signature import Signature
 from ..capture.typed import check_types
-from ..compiler import Compilation, Stopwatch, Values, compile_captured, compile_plan, fused, launch_plan, lower_tiles
+from ..compiler import (
+    Compilation,
+    CompileOptions,
+    Stopwatch,
+    Values,
+    compile_captured,
+    compile_plan,
+    fused,
+    launch_plan,
+    lower_tiles,
+)
 from ..kernels.kernels import Plan
 from ..kernels.renaming import push_renamings
 from ..kernels.sharing import share
 from ..rewrite.terms.terms import rewrite_graph
-from ..rewrite.trace import Trace
-from ..ruleset import Toolchain
 from ..schedule.tail import cuda_of
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
@@ -138,39 +145,37 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     return sort_problems(unit) or VERIFIERS[level](unit)
 
 
-def compile_dump(
-    dump: Dump, tools: Toolchain, target: Target, trace: Trace | None = None, seed: int = 0
-) -> Compilation:
+def compile_dump(dump: Dump, options: CompileOptions, seed: int = 0) -> Compilation:
     """The rest of the way to CUDA. The inputs of its capture are drawn. Raises DplcError where that is not possible."""
     captured, watch = stand_in(dump, seed), Stopwatch()
     if dump.level == "torch":
-        made = compile_captured(captured, tools, target, trace)
+        made = compile_captured(captured, options)
     elif dump.level == "tensor":
         settled = push_renamings(dump.graph)
-        graph = rewrite_graph(settled, tools.algebra, target)
+        graph = rewrite_graph(settled, options.tools.algebra, options.target)
         values = Values(captured, settled, graph, {}, _types(dump.outs))
-        made = compile_plan(captured, *fused(values, tools, target, trace), tools, target, trace, watch)
+        made = compile_plan(captured, *fused(values, options), options, watch)
     elif dump.level == "loop":
-        made = compile_plan(captured, None, plan_of(dump), tools, target, trace, watch)
+        made = compile_plan(captured, None, plan_of(dump), options, watch)
     else:
-        made = _compile_schedule(dump, captured, tools, target, trace, watch)
+        made = _compile_schedule(dump, captured, options, watch)
     return dataclasses.replace(made, since=dump.level)
 
 
-def _compile_schedule(
-    dump: Dump, captured: Capture, tools: Toolchain, target: Target, trace: Trace | None, watch: Stopwatch
-) -> Compilation:
+def _compile_schedule(dump: Dump, captured: Capture, options: CompileOptions, watch: Stopwatch) -> Compilation:
     """From Tile IR, or from Kernel IR, which is printed as it is."""
     tile: tuple[Kernel, ...] = ()
     if dump.level == "tile":
         tile = share(dump.sized).kernels
-        kernels, cuda = lower_tiles(tile, tools, target, trace, watch, {}, dump.sizes)
+        kernels, cuda = lower_tiles(tile, options, watch, {}, dump.sizes)
     else:
         kernels = share(dump.sized).kernels
         cuda = cuda_of(kernels, sizes=dump.sizes)
     plan, shared = plan_of(dump), share(dump.sized)
     program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
-    return Compilation(captured, target, None, plan, tile, kernels, cuda, program, launched, watch.timings, trace)
+    return Compilation(
+        captured, options.target, None, plan, tile, kernels, cuda, program, launched, watch.timings, options.trace
+    )
 
 
 def plan_of(dump: Dump) -> Plan:

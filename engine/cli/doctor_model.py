@@ -18,15 +18,15 @@ from ..models.sources import ModelSource, find
 from ..torch_backend import backend
 from .compiling import machine_for
 from .model_commands import shape_of
-from .options import Options
+from .options import Flags
 from .show import print_json, write
 
 
-def report_of_model(model: str, options: Options) -> None:
+def report_of_model(model: str, flags: Flags) -> None:
     """Print the shares of a model. Raises DplcError for a model that is not there or fits in no memory here."""
-    source, shape, machine = find(model), shape_of(options), machine_for(options)
+    source, shape, machine = find(model), shape_of(flags), machine_for(flags)
     found = shares_of(source, shape, machine)
-    if options.as_json:
+    if flags.as_json:
         print_json({"model": source.name, "target": machine.arch, **record(found)})
         return
     layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
@@ -50,7 +50,7 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is in the report
         chosen = {"target": machine.arch, "shares": shares}
-        torch.compile(called(model), backend=backend, options=chosen)(**drawn(kinds, source.config))
+        torch.compile(called(model), backend=backend, flags=chosen)(**drawn(kinds, source.config))
     return shares
 
 

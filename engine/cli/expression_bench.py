@@ -14,39 +14,39 @@ from ..compiler import Compilation
 from .bench_command import Shown, complain, show_bench, teller
 from .bindings import alone, bindings, drawn_at, told
 from .compiling import captured_text, compile_text, print_trace, tools_for
-from .options import Options
+from .options import Flags
 from .show import write
 
 
-def bench_expression(options: Options, shown: Shown, steps: BenchSteps) -> None:
+def bench_expression(flags: Flags, shown: Shown, steps: BenchSteps) -> None:
     """`dplc bench -c EXPR`. Raises DplcError where the result is wrong."""
     device = choose_device(None)
-    compilation = compile_text(options, device, values=steps.run)
-    print_trace(compilation, options)
-    for bound in _bound(compilation, options, shown, steps.run):
-        record = benched(bound, options, steps, steps.run and device.startswith("cuda"))
+    compilation = compile_text(flags, device, values=steps.run)
+    print_trace(compilation, flags)
+    for bound in _bound(compilation, flags, shown, steps.run):
+        record = benched(bound, flags, steps, steps.run and device.startswith("cuda"))
         show_bench(record, layout(shown.profile), shown)
         complain(record)
 
 
-def _bound(compilation: Compilation, options: Options, shown: Shown, values: bool) -> Iterator[Compilation]:
+def _bound(compilation: Compilation, flags: Flags, shown: Shown, values: bool) -> Iterator[Compilation]:
     """What was compiled once, at each binding of its sizes; itself where it has none."""
-    if not (compilation.sizes or options.sizes):
+    if not (compilation.sizes or flags.sizes):
         yield compilation
         return
-    found = bindings(compilation.sizes, "the text", options.sizes)
+    found = bindings(compilation.sizes, "the text", flags.sizes)
     alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
     for binding in found:
         if len(found) > 1:
             write(told(binding))
-        drawn, _ = captured_text(options, values, binding)
+        drawn, _ = captured_text(flags, values, binding)
         yield drawn_at(compilation, drawn, binding)
 
 
-def benched(compilation: Compilation, options: Options, steps: BenchSteps, measuring: bool) -> BenchRecord:
+def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
     """The record. measuring: where there is a GPU to measure on."""
     wanted = measuring and can_measure()
-    return expression.bench_program(compilation, options.text.strip(), tools_for(options), steps, teller(), wanted)
+    return expression.bench_program(compilation, flags.text.strip(), tools_for(flags), steps, teller(), wanted)
 
 
 def layout(profile: bool) -> TableLayout:

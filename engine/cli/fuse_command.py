@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError
-from ..compiler import Compilation, Stopwatch, Values, compile_captured, values_of
+from ..compiler import Compilation, CompileOptions, Values, compile_captured, values_of
 from ..explore.explore import Exploration, ExplorationOptions
 from ..explore.exploring import exploration
 from ..kernels.candidate import Candidate
 from .commands import report_run
 from .compiling import captured_text, machine_for, print_stage, stage_named, tools_for
-from .options import Options
+from .options import Flags
 from .output_file import PAGE, write_file
 from .show import print_json, print_remark, progress, write
 
@@ -32,14 +32,14 @@ class FuseView:
     html: Path | None
 
 
-def fuse_expression(options: Options, wanted: FuseView) -> None:
+def fuse_expression(flags: Flags, wanted: FuseView) -> None:
     """`dplc fuse`"""
     if wanted.ir is not None:
         stage_named(wanted.ir)
-    tools = tools_for(options)
-    machine = machine_for(options, wanted.device if wanted.run else None)
-    captured, elapsed = captured_text(options, values=wanted.run)
-    values = values_of(captured, tools, machine, None, Stopwatch())
+    tools = tools_for(flags)
+    machine = machine_for(flags, wanted.device if wanted.run else None)
+    captured, elapsed = captured_text(flags, values=wanted.run)
+    values = values_of(captured, CompileOptions(tools, machine))
     top = max(wanted.top, wanted.candidate or 1)
     made = exploration(values, tools, machine, ExplorationOptions(top=top))
     with progress("exploring"):
@@ -47,12 +47,12 @@ def fuse_expression(options: Options, wanted: FuseView) -> None:
     for note in made.notes if wanted.explore else ():
         print_remark(note)
     if wanted.html is not None:
-        write_page(wanted.html, options.text, made, found)
+        write_page(wanted.html, flags.text, made, found)
     if wanted.ir is not None or wanted.run:
         chosen = _chosen(found, wanted.candidate or 1)
-        compilation = compile_captured(captured, tools, machine, None, elapsed, explore=lambda _: chosen)
-        show_one(compilation, wanted, options.as_json)
-    elif options.as_json:
+        compilation = compile_captured(captured, CompileOptions(tools, machine, explore=lambda _: chosen), elapsed)
+        show_one(compilation, wanted, flags.as_json)
+    elif flags.as_json:
         print_json(
             {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
         )

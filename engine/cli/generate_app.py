@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DatabaseFile, Exact, FloatDtype, Json, Layers, NoDatabase, Options, RuleFiles, Settings, TargetName
+from .options import DatabaseFile, Exact, Flags, FloatDtype, Json, Layers, NoDatabase, RuleFiles, Settings, TargetName
 
 
 def generate(
@@ -48,5 +48,5 @@ def generate(
     """Continue a prompt with a model, greedily, one token at a time with a cache of keys and values."""
     from . import generate_command as command
 
-    options = Options("", seed, dtype, rules, settings, None, target, 0, as_json, db, no_db, layers=layers, exact=exact)
-    command.generate(model, command.Prompt(prompt, ids), options, command.Room(count, maximum, chunk), weights, device)
+    flags = Flags("", seed, dtype, rules, settings, None, target, 0, as_json, db, no_db, layers=layers, exact=exact)
+    command.generate(model, command.Prompt(prompt, ids), flags, command.Room(count, maximum, chunk), weights, device)

@@ -17,9 +17,9 @@ from ..models.generating import Generation, Generator, all_lengths, check_length
 from ..models.sources import ModelSource, find
 from ..models.tokenizing import Stream, Tokenizer, stops_of
 from ..models.weights import Tell
-from .compiling import print_schedules
-from .model_commands import compile_options, shape_of, size
-from .options import Options
+from .compiling import compile_options, print_schedules
+from .model_commands import shape_of, size
+from .options import Flags
 from .show import bars, print_json, print_note, write
 
 ROUNDING = 16  # the room that is taken where no --max-length says it: a multiple, which kernels like
@@ -84,7 +84,7 @@ class GeneratedText:
         return later / self.seconds[1] if later > 0 and self.seconds[1] > 0 else None
 
 
-def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: Path | None, device: str | None) -> None:
+def generate(model: str, prompt: Prompt, flags: Flags, room: Room, folder: Path | None, device: str | None) -> None:
     """`dplc generate MODEL`. folder: of weights. Raises DplcError, and KeyboardInterrupt once all is printed."""
     chosen = choose_device(device)
     if chosen == "reference":
@@ -95,16 +95,16 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
     check_length(len(tokens), maximum)
     with bars() as tell:
         lengths = len(tokens), maximum, room.chunk
-        generation, generator = _made(source, lengths, options, folder, chosen, tell)
+        generation, generator = _made(source, lengths, flags, folder, chosen, tell)
     if folder is None:
-        print_note(f"note: no weights were given (--weights DIR): they are made up, seed {options.seed}")
+        print_note(f"note: no weights were given (--weights DIR): they are made up, seed {flags.seed}")
     if room.count > maximum - len(tokens):
         print_note(f"note: there is room for {maximum - len(tokens)} new tokens (--max-length {maximum})")
     stops = stops_of(model)
     found = _told(
-        generator, tokens, room.count, generation.stops if stops is None else stops, tokenizer, not options.as_json
+        generator, tokens, room.count, generation.stops if stops is None else stops, tokenizer, not flags.as_json
     )
-    if options.as_json:
+    if flags.as_json:
         print_json(_record(source, chosen, tokens, generation, found, tokenizer is not None))
     else:
         print_note(_figures(chosen, generation, found, len(tokens)))
@@ -113,19 +113,19 @@ def generate(model: str, prompt: Prompt, options: Options, room: Room, folder: P
 
 
 def _made(
-    source: ModelSource, lengths: tuple[int, int, int | None], options: Options, folder: Path | None, device: str,
+    source: ModelSource, lengths: tuple[int, int, int | None], flags: Flags, folder: Path | None, device: str,
     tell: Tell,
 ) -> tuple[Generation, Generator]:  # fmt: skip
     """The model compiled, and on the device with its weights. lengths: of the prompt, the greatest of all, and of what
     is read at once, None for all."""
     length, maximum, chunk = lengths
-    made_with = compile_options(options, tell, device)
-    shape, every = shape_of(options), all_lengths(maximum)
-    generation = compile_generation(source, every, maximum, shape, made_with, chunk=chunk)
+    made_with = compile_options(flags, device)
+    shape, every = shape_of(flags), all_lengths(maximum)
+    generation = compile_generation(source, every, maximum, shape, made_with, chunk=chunk, tell=tell)
     for call in (generation.prompt, generation.token):
         print_schedules(call.compilation)
     if folder is None:
-        values = weight_files.make(generation.weights, options.seed)
+        values = weight_files.make(generation.weights, flags.seed)
     else:
         values = weight_files.load(folder, generation.weights, tell)
     runner: Executor = CudaExecutor() if device == "cuda" else emulator()

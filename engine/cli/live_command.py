@@ -22,7 +22,7 @@ from ..view.page import page
 from ..view.server import PageServer
 from ..view.stages import Stages
 from ..view.wishes import SearchWish
-from .options import Options
+from .options import Flags
 from .show import print_note
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
 
 
 def serve_page(
-    options: Options, port: int, browse: bool, search: SearchWish, check: bool, subject: str | None = None
+    flags: Flags, port: int, browse: bool, search: SearchWish, check: bool, subject: str | None = None
 ) -> None:
     """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside;
     check: checked mode runs beside, too. subject: a model or a suite; without one it is the expression.
 
     Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
     """
-    shown = LivePage(subject or options.text)
-    kept = None if subject is not None else _kept(options)
+    shown = LivePage(subject or flags.text)
+    kept = None if subject is not None else _kept(flags)
     shown.show(**({} if kept is None else kept.found()))
     stages = Stages(shown)
     page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
@@ -55,13 +55,13 @@ def serve_page(
         if browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(options, server, stages, search, check, subject, kept)
+            _follow(flags, server, stages, search, check, subject, kept)
 
 
-def _kept(options: Options) -> KeptPage:
+def _kept(flags: Flags) -> KeptPage:
     """Where the page of an expression is kept."""
-    said = (options.text, options.target, options.dtype, options.seed, options.pinned, options.exact, options.prefer)
-    return KeptPage(map(repr, said), options.rules or ())
+    said = (flags.text, flags.target, flags.dtype, flags.seed, flags.pinned, flags.exact, flags.prefer)
+    return KeptPage(map(repr, said), flags.rules or ())
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def _read_ahead(stages: Stages) -> None:
 
 
 def _follow(
-    options: Options, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None,
+    flags: Flags, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None,
     kept: KeptPage | None,
 ) -> None:  # fmt: skip
     """Capture, compile, and compile again."""
@@ -100,7 +100,7 @@ def _follow(
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(options, shown, stages, search, check, subject, kept)
+        program = _program(flags, shown, stages, search, check, subject, kept)
     except DplcError as error:
         _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
@@ -115,7 +115,7 @@ def _follow(
 
 
 def _program(
-    options: Options, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None,
+    flags: Flags, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None,
     kept: KeptPage | None,
 ) -> LiveRules:  # fmt: skip
     """What is compiled whenever rules change. Raises DplcError for what cannot be captured."""
@@ -123,32 +123,32 @@ def _program(
     from .compiling import tools_for
 
     stages.begin("rules")
-    machine = target_for(choose_device(None), options.target)
-    if not (options.rules and all(path.exists() for path in options.rules)):
-        tools_for(options)  # nothing that is saved could mend what is wrong here
+    machine = target_for(choose_device(None), flags.target)
+    if not (flags.rules and all(path.exists() for path in flags.rules)):
+        tools_for(flags)  # nothing that is saved could mend what is wrong here
     stages.begin("capture")
-    given = tuple(options.rules or ()), options.pinned, machine
+    given = tuple(flags.rules or ()), flags.pinned, machine
     if subject is not None and not is_model(subject):
         from ..view.live_suite import LiveSuite
 
-        return LiveSuite(Path(subject), *given, shown=shown, exact=options.exact)
+        return LiveSuite(Path(subject), *given, shown=shown, exact=flags.exact)
     from ..view.session import LiveProgram
 
     return LiveProgram(
-        _captured(options, subject), subject or options.text, *given, shown=shown, stages=stages, exact=options.exact,
+        _captured(flags, subject), subject or flags.text, *given, shown=shown, stages=stages, exact=flags.exact,
         search=search, check=check, kept=kept,
     )  # fmt: skip
 
 
-def _captured(options: Options, model: str | None) -> Capture:
+def _captured(flags: Flags, model: str | None) -> Capture:
     """The expression, or a model without its weights."""
     if model is None:
         from .compiling import captured_text
 
-        return captured_text(options)[0]
+        return captured_text(flags)[0]
     from .model_commands import captured_model
 
-    return captured_model(model, options)
+    return captured_model(model, flags)
 
 
 def _tell_the_end(server: PageServer, news: News) -> None:

@@ -21,7 +21,7 @@ from .bench_command import Shown, complain, show_bench
 from .bindings import alone, bindings, told
 from .compiling import tools_for
 from .model_commands import compiled_model
-from .options import Options
+from .options import Flags
 from .show import bars, write
 
 
@@ -31,7 +31,7 @@ def wanted(path: str) -> bool:
 
 
 def bench_model(
-    path: str, options: Options, folder: Path | None, shown: Shown, steps: BenchSteps, trust: bool = False
+    path: str, flags: Flags, folder: Path | None, shown: Shown, steps: BenchSteps, trust: bool = False
 ) -> None:
     """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured.
 
@@ -39,25 +39,25 @@ def bench_model(
     """
     measure = functools.partial(_measure, folder=folder) if steps.run and can_measure() else None
     with bars() as tell:
-        subjects = list(_subjects(path, options, shown, trust, tell))
+        subjects = list(_subjects(path, flags, shown, trust, tell))
     for heading, subject in subjects:
         with bars() as tell:
-            record = benching.bench(subject, tools_for(options), steps.command, steps.assemble, measure, tell)
+            record = benching.bench(subject, tools_for(flags), steps.command, steps.assemble, measure, tell)
         write(heading)
         show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
         complain(record)
 
 
-def _subjects(path: str, options: Options, shown: Shown, trust: bool, tell: Tell) -> Iterator[tuple[str, BenchedModel]]:
+def _subjects(path: str, flags: Flags, shown: Shown, trust: bool, tell: Tell) -> Iterator[tuple[str, BenchedModel]]:
     """(a line above it, what is benched): an artefact, or a model at each binding of its sizes."""
     if artefact.is_artefact(Path(path)):
         yield "", benching.of_artefact(artefact.load(Path(path), trust))
         return
-    made = compiled_model(path, options, tell)
-    if not (made.compilation.sizes or options.sizes):
+    made = compiled_model(path, flags, tell)
+    if not (made.compilation.sizes or flags.sizes):
         yield "", benching.of_compiled(made)
         return
-    found = bindings(made.compilation.sizes, path, options.sizes)
+    found = bindings(made.compilation.sizes, path, flags.sizes)
     alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
     for binding in found:
         bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))

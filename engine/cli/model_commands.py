@@ -17,40 +17,36 @@ from ..capture.sizes import Dim
 from ..capture.text import capture_text
 from ..models import artefact, weights
 from ..models.capturing import capture_results
-from ..models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model, with_rows
+from ..models.compiling import CompiledModel, ModelShape, compile_model, with_rows
 from ..models.module import build
 from ..models.sources import find
 from ..models.texts import compile_text
 from ..models.weights import Tell
 from .compiling import (
+    compile_options,
     float_named,
-    fusing_for,
-    machine_for,
     print_schedules,
     print_stage,
     print_trace,
-    schedules_for,
     stage_named,
-    tools_for,
-    trace_for,
 )
-from .options import Options
+from .options import Flags
 from .show import bars, print_json, print_remark, write
 
 
-def shape_of(options: Options) -> ModelShape:
+def shape_of(flags: Flags) -> ModelShape:
     """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
-    dtype = options.dtype or "f32"
+    dtype = flags.dtype or "f32"
     if dtype not in COMPUTING_FLOATS:
         raise UsageError(
             f"--dtype {dtype}: there is no such dtype here",
             notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
             hint=did_you_mean(dtype, COMPUTING_FLOATS),
         )
-    if str(options.length) == "0":
+    if str(flags.length) == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
-    length, batch = extent("--seq-len", str(options.length), "s"), extent("--batch", options.batch, "b")
-    return ModelShape(length, batch, dtype, options.layers)
+    length, batch = extent("--seq-len", str(flags.length), "s"), extent("--batch", flags.batch, "b")
+    return ModelShape(length, batch, dtype, flags.layers)
 
 
 def extent(option: str, text: str, name: str) -> int | Dim:
@@ -67,12 +63,12 @@ def extent(option: str, text: str, name: str) -> int | Dim:
     return replace(dim, hint=dim.size().hint)
 
 
-def rows_of(options: Options, size: Any) -> Any:
+def rows_of(flags: Flags, size: Any) -> Any:
     """What `--rows` says of a length, as `dplc.compile` takes rows: the numbers where they end, or `none`.
 
     size: the length, a Dim or a Size; anything else where there is none, or several. Raises UsageError.
     """
-    text = (options.rows or "").strip()
+    text = (flags.rows or "").strip()
     if not text or text == "none":
         return not text
     ends = [int(end) for end in text.split(",")] if re.fullmatch(r"\d{1,9}(\s*,\s*\d{1,9})*", text) else []
@@ -84,58 +80,52 @@ def rows_of(options: Options, size: Any) -> Any:
     return [Dim(size.name, low, high) for low, high in zip(lows, ends, strict=False)]
 
 
-def compile_options(options: Options, tell: Tell, device: str | None = None) -> CompileOptions:
-    """What a model is compiled with."""
-    tools, machine, schedules = tools_for(options), machine_for(options, device), schedules_for(options)
-    return CompileOptions(tools, machine, tell, trace_for(options), schedules, fusing_for(options, tools, machine))
-
-
-def compiled_model(model: str, options: Options, tell: Tell) -> CompiledModel:
+def compiled_model(model: str, flags: Flags, tell: Tell) -> CompiledModel:
     """Raises DplcError for a model that is not there or cannot be compiled."""
-    shape = shape_of(options)
-    made = compile_model(find(model), shape, compile_options(options, tell), rows_of(options, shape.length))
+    shape = shape_of(flags)
+    made = compile_model(find(model), shape, compile_options(flags), rows_of(flags, shape.length), tell)
     print_schedules(made.compilation)
     return made
 
 
-def captured_model(model: str, options: Options) -> Capture:
+def captured_model(model: str, flags: Flags) -> Capture:
     """A model as a program, its weights left out. Raises DplcError for one that is not there or cannot be captured."""
-    shape = shape_of(options)
+    shape = shape_of(flags)
     return capture_results(build(find(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
 
 
 def compile_command(
-    model: str, options: Options, folder: Path | None, out: Path | None, cubins: bool, ir: str | None
+    model: str, flags: Flags, folder: Path | None, out: Path | None, cubins: bool, ir: str | None
 ) -> None:
     """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
     stage = None if ir is None else stage_named(ir)
     with bars() as tell:
-        compiled = compiled_model(model, options, tell)
+        compiled = compiled_model(model, flags, tell)
         if folder is not None:
             weights.check(folder, compiled.weights)
         if out is not None:
             artefact.save(compiled, out, cubins, folder, tell)
     print_row_schedules(compiled)
-    _print(compiled, options, stage, out)
+    _print(compiled, flags, stage, out)
 
 
-def compile_text_command(options: Options, out: Path, cubins: bool, ir: str | None) -> None:
+def compile_text_command(flags: Flags, out: Path, cubins: bool, ir: str | None) -> None:
     """`dplc compile -c TEXT -o DIR`"""
     stage = None if ir is None else stage_named(ir)
 
     def capture() -> Capture:
         with contextlib.redirect_stdout(sys.stderr):  # ours is for results
-            return capture_text(options.text, options.seed, float_named(options.dtype), values=False)
+            return capture_text(flags.text, flags.seed, float_named(flags.dtype), values=False)
 
     with bars() as tell:
-        made_with = compile_options(options, tell)
-        compiled = compile_text(options.text, capture, made_with)
+        made_with = compile_options(flags)
+        compiled = compile_text(flags.text, capture, made_with, tell)
         length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
-        compiled = with_rows(compiled, made_with, rows_of(options, length))
+        compiled = with_rows(compiled, made_with, rows_of(flags, length))
         artefact.save(compiled, out, cubins, None, tell)
     print_schedules(compiled.compilation)
     print_row_schedules(compiled)
-    _print(compiled, options, stage, out)
+    _print(compiled, flags, stage, out)
 
 
 def print_row_schedules(compiled: CompiledModel) -> None:
@@ -147,11 +137,11 @@ def print_row_schedules(compiled: CompiledModel) -> None:
             print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")
 
 
-def _print(compiled: CompiledModel, options: Options, stage: str | None, out: Path | None) -> None:
-    if options.as_json:
+def _print(compiled: CompiledModel, flags: Flags, stage: str | None, out: Path | None) -> None:
+    if flags.as_json:
         print_json(_record(compiled, stage, out))
         return
-    print_trace(compiled.compilation, options)
+    print_trace(compiled.compilation, flags)
     if stage is not None:
         print_stage(compiled.compilation, stage)
         return

@@ -14,7 +14,7 @@ from ..capture.capture import Capture
 from ..capture.sizes import Dim, range_of
 from ..run.rows import Row, narrowed
 from .compiling import captured_text
-from .options import Options
+from .options import Flags
 from .show import print_remark
 
 _WRITTEN = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*=\s*)?(\d{1,9})(?:\s*\.\.\s*(\d{1,9}))?(?:\s*:\s*(\d{1,9}))?\s*")
@@ -60,20 +60,20 @@ def _part(written: str, whole: Size, low: int, high: int, hint: str | None) -> D
     return part
 
 
-def captured_row(options: Options, values: bool = True, binding: Mapping[str, int] = MappingProxyType({})) -> Capture:
+def captured_row(flags: Flags, values: bool = True, binding: Mapping[str, int] = MappingProxyType({})) -> Capture:
     """The text of `-c` captured, where its sizes are those of `--row`; what it draws has the lengths of their hints.
 
     values, binding: as of `captured_text`.
     """
-    captured, _ = captured_text(options, values, binding)
+    captured, _ = captured_text(flags, values, binding)
     sizes = sizes_in(captured.graph)
-    row = row_of(options.row, sizes)
+    row = row_of(flags.row, sizes)
     if not row:
         return captured
     made = narrowed(captured, row, sizes)
     usual = hints(captured.graph) | {dim.name: dim.size().hint for dim in row}
     if usual != hints(captured.graph):
-        drawn, _ = captured_text(options, values, usual)
+        drawn, _ = captured_text(flags, values, usual)
         made = replace(made, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
     return made
 

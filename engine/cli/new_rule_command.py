@@ -10,7 +10,7 @@ from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ..language.layout import formatted
 from ..workbench.new_rule import rule_from_lines, rule_of_op
 from .compiling import captured_text, compile_text
-from .options import Options
+from .options import Flags
 from .output_file import write_file
 from .rewriting import read_dump
 from .show import print_note, print_text
@@ -19,18 +19,18 @@ LEVELS = ("tensor", "loop", "tile", "kernel")
 NOTHING = re.compile(rb"(?!)")  # a file that is there is somebody's
 
 
-def new_rule(name: str, lines: str | None, op: str | None, level: str, options: Options, out: Path | None) -> None:
+def new_rule(name: str, lines: str | None, op: str | None, level: str, flags: Flags, out: Path | None) -> None:
     """Print a rule, or write it to a file. lines: `FILE.ir:10-20`. Raises UsageError for no program or for several."""
     if not re.fullmatch(r"[a-z_]\w*", name):
         raise UsageError(f"`{name}` is no name of a rule", hint="lower case letters, digits and _")
-    if lines is not None and (options.text or op):
+    if lines is not None and (flags.text or op):
         raise UsageError("--from takes a piece of a file: neither -c nor --op goes with it")
     if lines is not None:
         text = _from_file(name, lines)
     elif op is not None:
-        text = _from_op(name, op, options)
-    elif options.text:
-        text = _from_expression(name, level, options)
+        text = _from_op(name, op, flags)
+    elif flags.text:
+        text = _from_expression(name, level, flags)
     else:
         raise UsageError("a program is needed: -c EXPR, --from FILE.ir:10-20 or --op OP")
     text = formatted(Source(f"{name}.rw", text))
@@ -56,20 +56,20 @@ def _from_file(name: str, lines: str) -> str:
     return rule_from_lines(name, Source(str(path), text), level, first, last)
 
 
-def _from_expression(name: str, level: str, options: Options) -> str:
+def _from_expression(name: str, level: str, flags: Flags) -> str:
     if level not in LEVELS:
         raise UsageError(
             f"--level {level}: a piece of a program is on {', '.join(LEVELS)}", hint="for torch say --op OP"
         )
-    text = compile_text(options, values=False).ir(level)
+    text = compile_text(flags, values=False).ir(level)
     first = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(("graph ", "kernel ")))
     inner = first if level == "tensor" else first + 1
     return rule_from_lines(name, Source(f"--ir {level}", text), level, inner, len(text.splitlines()))
 
 
-def _from_op(name: str, op: str, options: Options) -> str:
+def _from_op(name: str, op: str, flags: Flags) -> str:
     known = {schemas.aten_name(one): one for one in schemas.names()} | {one: one for one in schemas.names()}
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
-    graph = captured_text(options, values=False)[0].graph if options.text else None
+    graph = captured_text(flags, values=False)[0].graph if flags.text else None
     return rule_of_op(name, known[op], graph)

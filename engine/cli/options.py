@@ -146,7 +146,7 @@ Tokens = Annotated[
 
 
 @dataclass(frozen=True)
-class Options:
+class Flags:
     """What the options that commands share say, as it was typed.
 
     text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length,

@@ -20,7 +20,7 @@ from ...ir.text.read import read_program
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..capture.typed import check_types
-from ..compiler import Stopwatch, cut_into_kernels
+from ..compiler import CompileOptions, cut_into_kernels
 from ..kernels.renaming import push_renamings
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep
@@ -33,26 +33,26 @@ from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from .compiling import captured_text, machine_for, tools_for
-from .options import Options
+from .options import Flags
 from .show import print_json, print_note, print_text, progress
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
-def rewrite_program(file: Path | None, options: Options, only: list[str], about: list[str]) -> None:
+def rewrite_program(file: Path | None, flags: Flags, only: list[str], about: list[str]) -> None:
     """`dplc rewrite`, of a file or of the text of the options. only: what fires; about: what the trace shows of it.
 
     Raises UsageError for a name that stands for nothing.
     """
-    tools, machine = tools_for(options), machine_for(options)
+    tools, machine = tools_for(flags), machine_for(flags)
     shown = about or only
     for name in about:
         if not rules_named(tools, name):
             pipeline_of(tools, name, "--about")
-    trace = Trace(asked=frozenset(shown)) if options.verbose else None
+    trace = Trace(asked=frozenset(shown)) if flags.verbose else None
     if file is None:
-        level, units = rewrite_expression(options, tools, machine, only, trace)
+        level, units = rewrite_expression(flags, tools, machine, only, trace)
     else:
         level, units = rewrite_file(file, tools, machine, only, trace)
     if trace is None:
@@ -65,17 +65,17 @@ def rewrite_program(file: Path | None, options: Options, only: list[str], about:
         print_note("note: " + ("\n".join(told) or "no rule fired, and none was refused"))
 
 
-def why_rule(name: str, file: Path | None, options: Options) -> None:
+def why_rule(name: str, file: Path | None, flags: Flags) -> None:
     """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
-    tools, machine, trace = tools_for(options), machine_for(options), Trace(asked=frozenset((name,)))
+    tools, machine, trace = tools_for(flags), machine_for(flags), Trace(asked=frozenset((name,)))
     if file is None or not rules_named(tools, name):
         pipeline_of(tools, name, "rules why")
     if file is None:
-        rewrite_expression(options, tools, machine, [name], trace)
+        rewrite_expression(flags, tools, machine, [name], trace)
     else:
         rewrite_file(file, tools, machine, [name], trace)
     events = [event for event in trace.events if concerns(event, [name])]
-    if options.as_json:
+    if flags.as_json:
         print_json([event.record() for event in events])
     elif not events:
         print_note(f"note: {_unmatched(tools, name, trace)}")
@@ -108,13 +108,13 @@ def concerns(event: Event, names: Iterable[str]) -> bool:
 
 
 def rewrite_expression(
-    options: Options, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
+    flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
 ) -> Program:
     """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
     last = last_pipeline(tools, only) if only else "tile"
-    captured, _ = captured_text(options, values=False)
+    captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
-        _, graph, plan = cut_into_kernels(captured, tools, machine, trace, Stopwatch())
+        _, graph, plan = cut_into_kernels(captured, CompileOptions(tools, machine, trace))
         if last in ("torch", "tensor"):
             return "tensor", (graph,)
         units: tuple[Kernel, ...] = plan.kernels

@@ -9,7 +9,7 @@ import typer
 
 from ...ir.diagnostic import UsageError
 from . import options as given
-from .options import Json, Options, RuleFiles
+from .options import Flags, Json, RuleFiles
 
 rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
 
@@ -92,7 +92,7 @@ def rules_new(
     """Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal."""
     from .new_rule_command import new_rule
 
-    new_rule(name, lines, op, level, Options(expression or "", seed, dtype, rules, target=target), out)
+    new_rule(name, lines, op, level, Flags(expression or "", seed, dtype, rules, target=target), out)
 
 
 @rules_app.command("lint")
@@ -147,8 +147,8 @@ def rules_why(
         raise UsageError("a program is needed: either -c EXPR or a file", hint="dplc rules why NAME -c EXPR")
     from .rewriting import why_rule
 
-    options = Options(expression or "", seed, dtype, rules, settings, prefer, target, as_json=as_json, exact=exact)
-    why_rule(name, file, options)
+    flags = Flags(expression or "", seed, dtype, rules, settings, prefer, target, as_json=as_json, exact=exact)
+    why_rule(name, file, flags)
 
 
 @rules_app.command("test")

@@ -14,11 +14,11 @@ from .options import (
     DatabaseFile,
     Exact,
     Expression,
+    Flags,
     FloatDtype,
     Json,
     Layers,
     Lengths,
-    Options,
     RuleFiles,
     Settings,
     TargetName,
@@ -125,7 +125,7 @@ def tune(
     _check(subject, expression, executor, space and many, html is not None and many)
     _check_subject(subject, bool(grid), only, layers)
     text = sys.stdin.read() if expression == "-" else expression or ""
-    options = Options(
+    flags = Flags(
         text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers, exact=exact,
         batch=batch, row=row,
     )  # fmt: skip
@@ -135,13 +135,13 @@ def tune(
     if space:
         from .tune_space import show_space
 
-        show_space(options, wanted, top)
+        show_space(flags, wanted, top)
     elif many:
         from .tune_many import Many, tune_many
 
-        interrupted = tune_many(options, wanted, Many(subject, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
+        interrupted = tune_many(flags, wanted, Many(subject, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
     else:
-        interrupted = tune_expression(options, wanted, TuneView(top, html))
+        interrupted = tune_expression(flags, wanted, TuneView(top, html))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..compiler import Stopwatch, values_of
+from ..compiler import CompileOptions, values_of
 from ..explore.explore import HINT
 from ..explore.saturate import available
 from ..explore.ways import Fusing
@@ -29,7 +29,7 @@ from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
 from .bench_command import command_line
 from .compiling import machine_for, tools_for
 from .narrowing import captured_row, tell_lengths
-from .options import Options
+from .options import Flags
 from .output_file import PAGE, write_file
 from .show import bars, print_json, print_note, print_remark, write
 
@@ -55,15 +55,15 @@ def check_search(name: str) -> None:
         )
 
 
-def tune_expression(options: Options, search: SearchOptions, view: TuneView) -> bool:
+def tune_expression(flags: Flags, search: SearchOptions, view: TuneView) -> bool:
     """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
     check_search(search.search)
-    tools, fusing = fusing_of(options, view.top)
+    tools, fusing = fusing_of(flags, view.top)
     check_passes(search.free, tools)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
     log = SearchLog()
-    kept = contextlib.nullcontext() if options.no_db else open_store(options.db, tools.rules)
+    kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with evaluator_for(fusing.target, search) as evaluator, kept as store, bars() as show:
 
         def heard(run: SearchProgress, tried: Tried) -> None:
@@ -72,7 +72,7 @@ def tune_expression(options: Options, search: SearchOptions, view: TuneView) -> 
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             found = tune_program(fusing, evaluator, search, store, heard)
-    _report(options, view, found, log)
+    _report(flags, view, found, log)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
     return found.run.interrupted
@@ -96,12 +96,12 @@ def ended_by(*numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def fusing_of(options: Options, top: int) -> tuple[Toolchain, Fusing]:
+def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
     """The rules, and the ways to compute the expression: so many candidates of fusion."""
-    tools, machine = tools_for(options), machine_for(options)
-    captured = captured_row(replace(options, seed=0))
+    tools, machine = tools_for(flags), machine_for(flags)
+    captured = captured_row(replace(flags, seed=0))
     tell_lengths(captured)
-    values = values_of(captured, tools, machine, None, Stopwatch())
+    values = values_of(captured, CompileOptions(tools, machine))
     if top > 1 and not available():
         print_remark(HINT)
     return tools, Fusing(values, tools, machine, top)
@@ -121,11 +121,11 @@ def searching(run: SearchProgress) -> str:
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 
 
-def _report(options: Options, view: TuneView, found: Programmed, log: SearchLog) -> None:
+def _report(flags: Flags, view: TuneView, found: Programmed, log: SearchLog) -> None:
     if view.html is not None:
-        page = html_page(found, log, options.text.strip().splitlines()[-1], command_line())
+        page = html_page(found, log, flags.text.strip().splitlines()[-1], command_line())
         write_file(view.html, page, PAGE)
-    if options.as_json:
+    if flags.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:
         write(_said(found) + "".join(map(_kernel, found.kernels)))

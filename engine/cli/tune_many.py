@@ -35,7 +35,7 @@ from ..tune.tuning_program import CANDIDATE
 from .compiling import machine_for, tools_for
 from .model_commands import shape_of
 from .narrowing import captured_row, row_of, tell_lengths
-from .options import Options
+from .options import Flags
 from .show import bars, print_json, print_note, progress, write
 from .tune_command import CHECK, check_search, ended_by, searching
 
@@ -55,18 +55,18 @@ class Many:
     top: int = 1
 
 
-def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
+def tune_many(flags: Flags, search: SearchOptions, many: Many) -> bool:
     """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
     check_search(search.search)
-    tools, machine = tools_for(options), machine_for(options)
+    tools, machine = tools_for(flags), machine_for(flags)
     with progress("capturing"):
-        programs = list(_programs(options, search, many, tools, machine))
-        jobs = distinct(programs, _base(options, search, many, machine))
+        programs = list(_programs(flags, search, many, tools, machine))
+        jobs = distinct(programs, _base(flags, search, many, machine))
     told: dict[str, tuple[Job, JobOutcome]] = {}
-    interrupted = _carried_out(options, many, jobs, told, tools)
+    interrupted = _carried_out(flags, many, jobs, told, tools)
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
-    choices = [] if interrupted else _chosen(options, programs, outcomes, tools)
-    if options.as_json:
+    choices = [] if interrupted else _chosen(flags, programs, outcomes, tools)
+    if flags.as_json:
         kernels = [_record(job, one) for job, one in told.values()]
         print_json({"target": machine.name, "kernels": kernels, "programs": [msgspec.to_builtins(c) for c in choices]})
     else:
@@ -82,7 +82,7 @@ def tune_many(options: Options, search: SearchOptions, many: Many) -> bool:
 
 
 def _carried_out(
-    options: Options, many: Many, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain
+    flags: Flags, many: Many, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain
 ) -> bool:
     """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
     with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
@@ -94,8 +94,8 @@ def _carried_out(
         try:
             for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where, heard):
                 told[job.kernel] = job, outcome
-                _keep(options, job, outcome, tools)
-                if not options.as_json:
+                _keep(flags, job, outcome, tools)
+                if not flags.as_json:
                     write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
                 show(f"{_named(job)}: tuned", len(told), len(jobs))
                 if outcome.interrupted:
@@ -106,31 +106,31 @@ def _carried_out(
 
 
 def _programs(
-    options: Options, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
+    flags: Flags, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
 ) -> Iterator[TuningProgram]:
     top = many.top if search.free is None or CANDIDATE in search.free else 1
     if many.subject is None:
-        return of_grid(options.text, many.grid, tools, machine, top, lambda text: _row(replace(options, text=text)))
+        return of_grid(flags.text, many.grid, tools, machine, top, lambda text: _row(replace(flags, text=text)))
     if is_model(many.subject):
-        return iter([_of_model(many.subject, options, tools, machine, top)])
-    if options.row:
+        return iter([_of_model(many.subject, flags, tools, machine, top)])
+    if flags.row:
         raise UsageError("--row: the cases of a suite have no sizes", hint="--row goes with -c, or with a model")
     suite = read_suite(Path(many.subject))
     return of_suite(suite, suite.select(many.only), tools, machine, top)
 
 
-def _row(options: Options) -> Capture:
-    captured = captured_row(options)
+def _row(flags: Flags) -> Capture:
+    captured = captured_row(flags)
     tell_lengths(captured)
     return captured
 
 
-def _of_model(model: str, options: Options, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
+def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
     """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
-    source, shape = find(model), shape_of(options)
+    source, shape = find(model), shape_of(flags)
     found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
     sizes = sizes_in(found.captured.graph)
-    captured = narrowed(found.captured, row_of(options.row, sizes), sizes)
+    captured = narrowed(found.captured, row_of(flags.row, sizes), sizes)
     tell_lengths(captured)
     usual = hints(captured.graph)
     given = [p for p in captured.graph.ins if p.name in captured.inputs]
@@ -143,11 +143,11 @@ def _of_model(model: str, options: Options, tools: Toolchain, machine: Target, t
 
 
 def _chosen(
-    options: Options, programs: list[TuningProgram], outcomes: Mapping[str, JobOutcome], tools: Toolchain
+    flags: Flags, programs: list[TuningProgram], outcomes: Mapping[str, JobOutcome], tools: Toolchain
 ) -> list[ChosenWay]:
     """The way of fusing of every program that has several."""
     tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key is not None and one.tuned is not None}
-    kept = contextlib.nullcontext() if options.no_db else open_store(options.db, tools.rules)
+    kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with kept as store:
         found = [choose(program, tuned, store) for program in programs]
     for choice in filter(None, found):
@@ -157,19 +157,19 @@ def _chosen(
     return [choice for choice in found if choice is not None]
 
 
-def _base(options: Options, search: SearchOptions, many: Many, machine: Target) -> Job:
+def _base(flags: Flags, search: SearchOptions, many: Many, machine: Target) -> Job:
     """What all jobs share. Jobs on a cluster write to no store: it is here."""
-    here = str(options.db or default_path()) if not options.no_db and many.where == "processes" else None
-    rules = tuple(str(path.resolve()) for path in options.rules or ())
+    here = str(flags.db or default_path()) if not flags.no_db and many.where == "processes" else None
+    rules = tuple(str(path.resolve()) for path in flags.rules or ())
     wishes = msgspec.to_builtins(search)
-    return Job("", (), options.target or machine.arch, rules, tuple(options.pinned), here, wishes, options.exact)
+    return Job("", (), flags.target or machine.arch, rules, tuple(flags.pinned), here, wishes, flags.exact)
 
 
-def _keep(options: Options, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
+def _keep(flags: Flags, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
     """Store what a job brought along."""
-    if options.no_db or job.db is not None or outcome.key is None:
+    if flags.no_db or job.db is not None or outcome.key is None:
         return
-    with open_store(options.db, tools.rules) as store:
+    with open_store(flags.db, tools.rules) as store:
         if outcome.attempts:
             store.record(outcome.key, outcome.attempts)
         if outcome.tuned is not None:

@@ -9,14 +9,14 @@ from ..schedule.program_space import ProgramSpace
 from ..tune.describe import PassDescription, levels, plain_text, size
 from ..tune.tuning import SearchOptions
 from ..tune.tuning_program import space_of
-from .options import Options
+from .options import Flags
 from .show import print_json, write
 from .tune_command import check_passes, fusing_of
 
 
-def show_space(options: Options, search: SearchOptions, top: int) -> None:
+def show_space(flags: Flags, search: SearchOptions, top: int) -> None:
     """`dplc tune --space`: the candidates of fusion first, then the decisions of every kernel, once."""
-    tools, fusing = fusing_of(options, top)
+    tools, fusing = fusing_of(flags, top)
     check_passes(search.free, tools)
     space = space_of(fusing, search)
     ways = [_way(space, fusing, way) for way in range(len(space.ways))]
@@ -31,7 +31,7 @@ def show_space(options: Options, search: SearchOptions, top: int) -> None:
             if "passes" not in about:
                 about |= {"passes": levels(inner), "schedules": size(inner, search.seed)}
     total = size(space, search.seed)
-    if options.as_json:
+    if flags.as_json:
         rows = [{**one, "passes": [level.record() for level in one["passes"]]} for one in kernels.values()]
         print_json({"target": space.target.name, "programs": total, "candidates": ways, "kernels": rows})
         return

@@ -10,7 +10,7 @@ import typer
 
 from ...ir.diagnostic import UsageError
 from . import options as given
-from .options import Options
+from .options import Flags
 
 
 def view(
@@ -47,7 +47,7 @@ def view(
     if (expression is None) == (model is None):
         raise UsageError("a program is needed: either -c EXPR, a suite or a model", hint="dplc view -c EXPR -o FILE")
     text = sys.stdin.read() if expression == "-" else expression or ""
-    options = Options(
+    flags = Flags(
         text, seed, dtype, rules, settings, prefer, target, 2, False, db, no_db, explore, length, layers, exact=exact
     )
     if check and model is not None:
@@ -57,11 +57,11 @@ def view(
     if out is not None:
         from . import view_command
 
-        view_command.write_page(options, out, model, check, tune)
+        view_command.write_page(flags, out, model, check, tune)
     elif db is not None:
         raise UsageError("--db goes with -o: a live page compiles by the rules alone")
     else:
         from ..view.wishes import SearchWish
         from .live_command import serve_page
 
-        serve_page(options, port, browse, SearchWish(tune or 0, explore), check, model)
+        serve_page(flags, port, browse, SearchWish(tune or 0, explore), check, model)

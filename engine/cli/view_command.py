@@ -12,19 +12,17 @@ from ..view.record import view_record
 from ..view.registers import measured_registers
 from ..view.suite_map import suite_record
 from .compiling import captured_text, compile_text, machine_for, tools_for
-from .options import Options
+from .options import Flags
 from .output_file import PAGE, write_file
 from .show import bars, print_note, progress
 
 WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
 
 
-def record_of(
-    options: Options, model: str | None = None, check: bool = False, tries: int | None = None
-) -> dict[str, Any]:
+def record_of(flags: Flags, model: str | None = None, check: bool = False, tries: int | None = None) -> dict[str, Any]:
     """The record of an expression or a model, compiled with its trace. check: run in checked mode, too; tries: tune it
     with so many, by the model's word."""
-    traced = replace(options, verbose=2)
+    traced = replace(flags, verbose=2)
     if model is None:
         compilation = compile_text(traced)
     else:
@@ -33,15 +31,15 @@ def record_of(
         with bars() as tell:
             compilation = compiled_model(model, traced, tell).compilation
     with progress("linking lines"):
-        record = view_record(compilation, tools_for(options), model or options.text)
+        record = view_record(compilation, tools_for(flags), model or flags.text)
     with progress("assembling"):
         for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
             kernel["assembled"] = found
-    remember(model or options.text, compilation.trace.events if compilation.trace is not None else ())
-    if options.explore and model is None:
-        record["egraph"] = _egraph(options)
+    remember(model or flags.text, compilation.trace.events if compilation.trace is not None else ())
+    if flags.explore and model is None:
+        record["egraph"] = _egraph(flags)
     if tries is not None:
-        record["tuning"] = _tuning(options, tries)
+        record["tuning"] = _tuning(flags, tries)
     if check:
         from ..view.counted import counted
 
@@ -50,20 +48,20 @@ def record_of(
     return record
 
 
-def _egraph(options: Options) -> dict[str, Any]:
+def _egraph(flags: Flags) -> dict[str, Any]:
     """The e-graph of an expression and what was taken out of it."""
-    from ..compiler import Stopwatch, values_of
+    from ..compiler import CompileOptions, values_of
     from ..explore.exploring import exploration
     from ..view.searched import egraph_record
 
-    tools, machine = tools_for(options), machine_for(options)
-    captured, _ = captured_text(options, values=False)
-    made = exploration(values_of(captured, tools, machine, None, Stopwatch()), tools, machine)
+    tools, machine = tools_for(flags), machine_for(flags)
+    captured, _ = captured_text(flags, values=False)
+    made = exploration(values_of(captured, CompileOptions(tools, machine)), tools, machine)
     with progress("exploring"):
         return egraph_record(made, made.explained(made.candidates()))
 
 
-def _tuning(options: Options, tries: int) -> dict[str, Any]:
+def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
     """A search of the schedules of an expression: predicted, nothing is kept."""
     from ..tune.running import Budget
     from ..tune.search_log import SearchLog
@@ -73,8 +71,8 @@ def _tuning(options: Options, tries: int) -> dict[str, Any]:
     from ..view.searched import tuning_record
     from .tune_command import fusing_of, searching
 
-    _, fusing = fusing_of(options, WAYS if options.explore else 1)
-    search, log = SearchOptions(seed=options.seed, budget=Budget(tries), check=False, predict=True), SearchLog()
+    _, fusing = fusing_of(flags, WAYS if flags.explore else 1)
+    search, log = SearchOptions(seed=flags.seed, budget=Budget(tries), check=False, predict=True), SearchLog()
     with evaluator_for(fusing.target, search) as evaluator, bars() as show:
 
         def heard(run: Any, tried: Any) -> None:
@@ -85,15 +83,15 @@ def _tuning(options: Options, tries: int) -> dict[str, Any]:
 
 
 def write_page(
-    options: Options, out: Path, subject: str | None = None, check: bool = False, tries: int | None = None
+    flags: Flags, out: Path, subject: str | None = None, check: bool = False, tries: int | None = None
 ) -> None:
     """`dplc view -o FILE`. subject: a model or a suite; without one it is the expression. check, tries: as of
     `record_of`."""
     if subject is None or _is_a_model(subject):
-        record = record_of(options, subject, check, tries)
+        record = record_of(flags, subject, check, tries)
     else:
         with bars() as tell:
-            record = suite_record(Path(subject), tools_for(options), machine_for(options), tell)
+            record = suite_record(Path(subject), tools_for(flags), machine_for(flags), tell)
     write_file(out, page(record), PAGE)
     print_note(f"note: written to {out}: it opens in any browser, nothing is loaded from elsewhere")
 

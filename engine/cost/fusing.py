@@ -7,7 +7,8 @@ value that is stored takes a launch, and the bytes that are written and read for
 
 from __future__ import annotations
 
-from collections.abc import Container
+import math
+from collections.abc import Container, Iterable
 from typing import Any
 
 from ...codegen.target import Target
@@ -17,6 +18,11 @@ from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, dtype, operands
 from ..language.policy import policy
 from .work import COSTS
+
+
+def blocks_across(extents: Iterable[int], tile: int) -> int:
+    """How many tiles stand side by side along these axes: so many blocks compute anew what does not depend on them."""
+    return math.prod(-(-extent // tile) for extent in extents)
 
 
 def slots(term: Any, target: Target) -> float:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...codegen.target import Target
+from ...ir.facts.dataflow import contracts
+from ..language.policy import policy
+from .fusing import blocks_across
 from .work import COSTS
 
 DEEPEST = 2  # contractions inside of each other
 FOLDED = 3  # axes that one kernel reduces
 ACCUMULATORS = 4  # contractions that share a kernel
-TILE = 128  # places of a tile along an axis: within it, a fold is computed once
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -100,16 +102,16 @@ class Pricing:
         return mask
 
     def _contracted(self, n: int) -> int | None:
-        """The product that a contraction sums: each factor lacks an axis of the result that the other has."""
+        """The product that a contraction sums."""
         step = self.steps[n]
         if step.fn == "online.s" and len(step.reads) == 2:
             x, v = (self.steps[m].axes for m in step.reads)
-            return n if step.axes & ~x and step.axes & ~v else None
+            return n if contracts(step.axes, x, v) else None
         product = self.steps[step.reads[0]]
         if step.fn != "add" or product.fn != "multiply" or product.over or step.reads[0] in self.estimate.stores:
             return None
         a, b = (self.steps[m].axes for m in product.reads)
-        return step.reads[0] if step.axes & ~a and step.axes & ~b else None
+        return step.reads[0] if contracts(step.axes, a, b) else None
 
     def size(self, mask: int) -> int:
         sizes = self.estimate.sizes
@@ -143,8 +145,8 @@ class Pricing:
         for n in reversed(range(len(self.steps))):
             step = self.steps[n]
             if step.over and needed[n]:
-                missing = bits(self.grid & ~self.space[n])
-                most = max(most, math.prod(-(-self.estimate.extents[bit] // TILE) for bit in missing))
+                missing = (self.estimate.extents[bit] for bit in bits(self.grid & ~self.space[n]))
+                most = max(most, blocks_across(missing, policy(self.target).tile_columns))
             for m in step.reads:
                 needed[m] |= needed[n] or bool(step.over)
         return most

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.target import Target
-from ...ir.facts.dataflow import Dataflow
+from ...ir.facts.dataflow import Dataflow, read_again
 from ...ir.functions import FUNCTIONS
 from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, factors, operands
 from ..kernels.decide import is_renaming
@@ -53,8 +53,9 @@ class Cutting:
 
     # ---- values that are stored whatever happens
 
-    def _contracts(self, term: Any) -> bool:
-        return any(self.flow.mask[term] & ~self.flow.mask[x] for x in factors(term))
+    def _repeats(self, term: Any) -> bool:
+        """Whether a sum of a product reads a factor again: a contraction, or the product of a matrix and a vector."""
+        return any(read_again(self.flow.mask[term], self.flow.mask[x]) for x in factors(term))
 
     def _across(self) -> Iterable[Term]:
         """Values that meet something that a contraction made of them."""
@@ -66,7 +67,7 @@ class Cutting:
             following: list[Any] = flow.order[flow.position[value] + 1 :][: self.policy.region_sight * self.largest]
             for term in following:
                 below = operands(term)
-                if any(x in deep for x in below) or (self._contracts(term) and any(x in plain for x in term.x.args)):
+                if any(x in deep for x in below) or (self._repeats(term) and any(x in plain for x in term.x.args)):
                     meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
                     if meets and not self._factor(term):
                         yield value
@@ -78,7 +79,7 @@ class Cutting:
     def _factor(self, term: Any) -> bool:
         """Whether a value is a factor that a contraction sums: x again beside weights that were made of x."""
         readers = self.flow.readers[term]
-        return bool(readers) and all(self._contracts(reader) for reader in readers)
+        return bool(readers) and all(self._repeats(reader) for reader in readers)
 
     def _between(self) -> Iterable[Term]:
         """Values on the way from one contraction through a function to another one that would repeat them."""
@@ -86,15 +87,15 @@ class Cutting:
         bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
         for term in flow.order:
             below = [x for x in operands(term) if not is_leaf(x)]
-            if term.__class__ is Reduce and self._contracts(term):
+            if term.__class__ is Reduce and self._repeats(term):
                 product: Any = term.x
                 for factor in product.args:
-                    new = flow.mask[term] & ~flow.mask[factor]
+                    new = read_again(flow.mask[term], flow.mask[factor])
                     if bent.get(factor) and flow.elements(new) >= self.policy.repeated_columns:
                         yield factor
                 bent[term] = False
                 continue
-            above = any(self._contracts(x) or bent.get(x, False) for x in below)
+            above = any(self._repeats(x) or bent.get(x, False) for x in below)
             function = term.__class__ is Elementwise and term.fn in FUNCTIONS and term.fn not in LINEAR
             bent[term] = any(bent.get(x, False) for x in below) or (above and function)
 
@@ -160,7 +161,7 @@ class Cutting:
         """Contractions of one operand at one level belong together: they may share a kernel, or a packed weight."""
         first: dict[Any, Any] = {}
         for term in computed:
-            if not self._contracts(term):
+            if not self._repeats(term):
                 continue
             for factor in term.x.args:
                 if factor.__class__ is Const or (is_leaf(factor) is False and factor not in self.cuts):

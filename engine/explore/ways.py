@@ -17,7 +17,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.sizes import has_sizes
-from ..compiler import Explore, Values, fused
+from ..compiler import CompileOptions, Explore, Values, fused
 from ..kernels.candidate import Candidate
 from ..kernels.key import key
 from ..language.collector import collections_paused
@@ -96,7 +96,7 @@ class Fusing:
     def kernels(self, way: int) -> Sequence[Kernel]:
         """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
         if way == 0:
-            kernels = fused(self.values, self.tools, self.target, None)[1].kernels
+            kernels = fused(self.values, CompileOptions(self.tools, self.target))[1].kernels
         else:
             made = or_else(lambda: self.candidate(way), lambda: None, warn)
             if made is None or made.problem:

@@ -11,7 +11,7 @@ from typing import Any
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Axis
-from ...ir.facts.dataflow import common_key, places_of_fold
+from ...ir.facts.dataflow import common_key, places_of_fold, read_again
 from ...ir.functions import promote
 from ...ir.node import Node
 from ...ir.sizes import at_hint
@@ -49,10 +49,8 @@ def readers(site: Any, v: Term) -> int:
 @fact("recompute(term, term, int) -> int", levels="tensor")
 def recompute(site: Any, v: Any, y: Any, tile: int) -> int:
     """How often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
-    times = 1
-    for axis in site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded):
-        times *= -(-at_hint(axis.extent) // tile)
-    return times
+    missing = site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded)
+    return cost.blocks_across((at_hint(axis.extent) for axis in missing), tile)
 
 
 @fact("sweeps(term, term) -> bool", levels="tensor")
@@ -63,8 +61,8 @@ def sweeps(site: Any, y: Any, v: Any) -> bool:
 
 @fact("widens(term, term) -> bool", levels="tensor")
 def widens(site: Any, y: Any, v: Any) -> bool:
-    """Whether y's operand runs over further axes than v and the folded ones: a contraction."""
-    return site.space & ~site.seen[v] & ~site.flow.mask_of_axes(y.over) != 0  # type: ignore[no-any-return]
+    """Whether v is read again along an axis of y: as a factor of a contraction is."""
+    return read_again(site.space & ~site.flow.mask_of_axes(y.over), site.seen[v]) != 0
 
 
 @fact("only_for(term, term) -> bool", levels="tensor")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ...ir.facts.dataflow import Dataflow, topological
+from ...ir.facts.dataflow import Dataflow, contracts, topological
 from ...ir.monoids import of_part
 from ...ir.names import unused
 from ...ir.schemas import aten_name
-from ...ir.tensor import Elementwise, Fold, Reduce, Remap, TensorGraph, axes, factors, operands
+from ...ir.tensor import Elementwise, Fold, Reduce, Remap, TensorGraph, factors, operands
 from ...ir.torch import TorchOp
 from ..language.evaluate import RESERVED
 
@@ -94,9 +94,7 @@ class Names:
         return "gather" if term.__class__ is Remap and len(operands(term)) > 1 else None
 
     def _contracts(self, term: Any) -> bool:
-        """A sum of products, each factor lacking an axis that the other has."""
-        along = [set(axes(factor)) for factor in factors(term)]
-        return bool(along and along[0] - along[1] and along[1] - along[0])
+        return contracts(self.flow.mask[term], *(self.flow.mask[factor] for factor in factors(term)))
 
     def _unique(self, wanted: str, used: set[str]) -> str:
         name = unused(wanted, used, KEYWORDS, between="_", first=2)

@@ -16,6 +16,7 @@ from ...ir import loop
 from ...ir.diagnostic import did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
+from ...ir.sort_words import sort_word, with_article
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, statement_classes
 from .facts import Fact
@@ -39,11 +40,12 @@ class Sort(NamedTuple):
         return Sort(self.kind, False, self.node)
 
 
+CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
 READABLE = {
     "int": "an integer", "num": "a number", "bool": "true or false", "name": "a name", "expr": "an expression",
     "text": "a text", "axis": "an axis", "stmt": "a statement", "record": "a record", "term": "a tensor value",
-    "context": "a context", "role": "a role", "via": "a transport", "fn": "a function", "dtype": "a dtype",
-    "monoid": "a monoid", "atom": "an atom", "any": "anything", "value": "a value", "splice": "statements",
+    "context": "a context", **{kind: with_article(sort_word(sort)) for sort, kind in CLOSED_SORTS.items()},
+    "any": "anything", "value": "a value", "splice": "statements",
     "target": "the target", "index": "an axis or a number",
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
@@ -63,7 +65,6 @@ FIELD_SORTS = {
     "Value": "value",
     "Block": "stmt",
 }
-CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
 _SORT_NAMES = (
     "int",
     "num",
@@ -145,18 +146,12 @@ def constant_sort(name: str) -> Sort | None:
     return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
 
 
-_WORDS = {
-    "role": "a role", "via": "a transport", "fn": "a function",
-    "monoid": "a monoid", "atom": "an atom", "dtype": "a dtype",
-}  # fmt: skip
-
-
 def kind_of_word(name: str) -> str | None:
     """What a name is that the language has (`a function`), None for one that a variable may have."""
     if name in CONSTANTS or name == "target":
         return "a constant" if name in CONSTANTS else "the machine"
     kinds = reversed(CLOSED.items())  # dtypes first: they are functions, too, that cast
-    return next((_WORDS[CLOSED_SORTS[kind]] for kind, words in kinds if name in words), None)
+    return next((READABLE[CLOSED_SORTS[kind]] for kind, words in kinds if name in words), None)
 
 
 def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:

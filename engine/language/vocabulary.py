@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from ...ir import schemas
 from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
+from ...ir.sort_words import sort_word
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, value_classes
 from .core import OPERATIONS
@@ -17,7 +18,7 @@ from .positions import calls, is_variable, walk
 from .sorts import CLOSED_SORTS, PARAMETER_SORTS, owners
 from .subject import CheckedRule
 
-_WORDS = {"role": "role", "via": "transport", "fn": "function", "monoid": "monoid", "atom": "atom", "dtype": "dtype"}
+_WORDS = {kind: sort_word(sort) for sort, kind in CLOSED_SORTS.items()}
 _OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLOSED_SORTS.items()}
 
 

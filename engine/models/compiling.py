@@ -14,17 +14,15 @@ from typing import Any
 import msgspec
 
 from ...codegen.kernel import Program
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.sizes import value_of
 from ..capture.capture import Capture
 from ..capture.sizes import Dim
-from ..compiler import Compilation, Explore, Stopwatch, compile_captured
+from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
-from ..ruleset import Toolchain
 from ..run.rows import Row, Rows, settled
 from ..schedule.recorded import StoredSchedules
 from .capturing import CapturedModel, capture_results
@@ -186,8 +184,8 @@ def _extent(extent: Any) -> str:
 
 
 def compile_model(
-    source: ModelSource, shape: ModelShape, options: CompileOptions, rows: Any = None
-) -> CompiledModel:  # fmt: skip
+    source: ModelSource, shape: ModelShape, options: CompileOptions, rows: Any = None, tell: Tell = silent
+) -> CompiledModel:
     """Compile the logits of a model for its shape. rows: as `dplc.compile` takes them.
 
     Raises DplcError for what cannot be compiled.
@@ -199,7 +197,7 @@ def compile_model(
     def capture() -> CapturedModel:
         return capture_results(model, shape.length, shape.batch)
 
-    return with_rows(compile_call(source, shape, capture, options, seconds), options, rows)
+    return with_rows(compile_call(source, shape, capture, options, tell, seconds), options, rows)
 
 
 def with_rows(
@@ -214,29 +212,16 @@ def with_rows(
 
     from ..explore.ways import remembered  # forty modules, which an artefact that is run does not wait for
 
-    tuned = remembered(options.schedules, options.tools, options.target)
+    schedules = options.schedules if isinstance(options.schedules, StoredSchedules) else None
+    tuned = remembered(schedules, options.tools, options.target)
 
     def narrower(part: Capture) -> Compilation:
         trace = Trace() if options.trace is not None else None
-        found = compile_captured(
-            part, options.tools, options.target, trace, schedules=options.schedules, explore=tuned
-        )  # fmt: skip
+        found = compile_captured(part, replace(options, trace=trace, explore=tuned))
         return found if then is None else then(found)
 
-    found = settled(rows, made.compilation, narrower, options.tools, options.schedules)
+    found = settled(rows, made.compilation, narrower, options.tools, schedules)
     return replace(made, rows=Rows(made.compilation, found, narrower))
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """What a compile is given beside its subject. schedules: remembered; explore: as of `exploring`."""
-
-    tools: Toolchain
-    target: Target
-    tell: Tell = silent
-    trace: Trace | None = None
-    schedules: StoredSchedules | None = None
-    explore: Explore | None = None
 
 
 def compile_call(
@@ -244,11 +229,11 @@ def compile_call(
     shape: ModelShape,
     capture: Callable[[], CapturedModel],
     options: CompileOptions,
+    tell: Tell = silent,
     seconds: dict[str, float] | None = None,
 ) -> CompiledModel:
     """Compile any captured call of a model. seconds: what has been timed before. Raises DplcError."""
     timed = {} if seconds is None else seconds
-    tell = options.tell
     with collections_paused():
         tell("capturing", 0, 1)
         with _timed(timed, "capture"):
@@ -256,10 +241,7 @@ def compile_call(
         tell("capturing", 1, 1)
         with _timed(timed, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = compile_captured(
-                captured.captured, options.tools, options.target, options.trace, watch=watch,
-                schedules=options.schedules, explore=options.explore,
-            )  # fmt: skip
+            compilation = compile_captured(captured.captured, options, watch=watch)
     tell_unheard(compilation.unheard)
     told = figures(captured, compilation, timed)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, options.tools.rules.digest)

@@ -16,17 +16,17 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.sizes import Dim
-from ..compiler import Compilation
+from ..compiler import Compilation, CompileOptions
 from ..run.aliasing import refusal, with_aliases
 from ..run.rows import octaves
 from .caching import CacheTensor, cache_of, capture_piece, capture_prompt, capture_token, check_attention
-from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call, with_rows
+from .compiling import CompiledModel, ModelShape, compile_call, with_rows
 from .inputs import called
 from .memory import planned_peak
 from .module import build
 from .running import BoundModel, ModelRunner
 from .sources import ModelSource
-from .weights import WeightRequest
+from .weights import Tell, WeightRequest, silent
 
 USUAL = 512  # tokens of a prompt, which schedules are chosen for
 STEP = 64  # rows of the cache: a call is given as many of it as hold what is written, so that 64 tokens share a binding
@@ -148,8 +148,8 @@ def rows_of_cache(maximum: int, step: int) -> Dim | None:
 
 
 def compile_generation(
-    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, how: CompileOptions, rows: Any = True,
-    chunk: int | None = None, step: int = STEP,
+    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: CompileOptions, rows: Any = True,
+    chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
     one compile serves; maximum: of prompt and text; shape: dtype and layers; rows: parts of the range that are compiled
@@ -171,16 +171,18 @@ def compile_generation(
     if chunk is None:
         wanted = _number_or_range(lengths)
         told = replace(shape, length=lengths.high)
-        prompt = with_rows(compile_call(source, told, lambda: capture_prompt(model, wanted, room), how), how, rows)
+        prompt = compile_call(source, told, lambda: capture_prompt(model, wanted, room), options, tell)
+        prompt = with_rows(prompt, options, rows)
         cache: list[CacheTensor] = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     else:
         chunk, cache = min(chunk, lengths.high), cache_of(model, room)
         part = Dim(lengths.name, 1, chunk, hint=chunk)
         told, pieces = replace(shape, length=chunk), _number_or_range(part)
-        made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), how)
-        parts = octaves(part, how.target) if rows is True and chunk > 1 and reach is not None else rows
-        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), how, parts, _in_place)
-    token = compile_call(source, replace(shape, length=1), lambda: capture_token(model, cache, reach), how)
+        made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), options, tell)
+        parts = octaves(part, options.target) if rows is True and chunk > 1 and reach is not None else rows
+        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), options, parts, _in_place)
+    one = replace(shape, length=1)
+    token = compile_call(source, one, lambda: capture_token(model, cache, reach), options, tell)
     token = replace(token, compilation=_in_place(token.compilation))
     return Generation(prompt, token, lengths, maximum, _stops(model), chunk, reach)
 

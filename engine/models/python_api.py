@@ -14,6 +14,7 @@ from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import COMPUTING_FLOATS
 from ..api import RuleSource, choose_device, logged, target_for, tools_of
 from ..capture.sizes import Dim
+from ..compiler import CompileOptions
 from ..explore.exploring import chosen
 from ..explore.ways import remembered
 from ..rewrite.pinned import Settings
@@ -21,7 +22,7 @@ from ..schedule.recorded import stored_schedules
 from . import artefact, weights
 from .artefact import Artefact
 from .checking import emulator
-from .compiling import CompiledModel, CompileOptions, Figures, ModelShape
+from .compiling import CompiledModel, Figures, ModelShape
 from .compiling import compile_model as compile_source
 from .running import ModelRunner
 from .serving import ServedModel

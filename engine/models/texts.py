@@ -13,23 +13,27 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.schemas import DTYPES
 from ..capture.capture import Capture
+from ..compiler import CompileOptions
 from .capturing import CapturedModel
-from .compiling import CompiledModel, CompileOptions, ModelShape, compile_call
+from .compiling import CompiledModel, ModelShape, compile_call
 from .extents import extent_at
 from .plan_file import FURTHEST, BufferRecord, ExampleRecord, result_record
 from .sources import ModelSource
+from .weights import Tell, silent
 
 LONGEST = 60  # characters of a text that name it
 
 
-def compile_text(text: str, capture: Callable[[], Capture], options: CompileOptions) -> CompiledModel:
+def compile_text(
+    text: str, capture: Callable[[], Capture], options: CompileOptions, tell: Tell = silent
+) -> CompiledModel:
     """Compile a text for an artefact. capture: of the text.
 
     Raises DplcError for one without inputs, and for one that reads their memory by strides.
     """
     line = " ".join(text.split())
     source = ModelSource(line if len(line) <= LONGEST else line[: LONGEST - 2] + "..", {})
-    made = compile_call(source, ModelShape(0, 0), lambda: CapturedModel(_fit(capture()), {}), options)
+    made = compile_call(source, ModelShape(0, 0), lambda: CapturedModel(_fit(capture()), {}), options, tell)
     held = sum(buffer.nbytes for buffer in made.program.constants)
     told = msgspec.structs.replace(made.figures, weight_bytes=held)
     return replace(made, shape=ModelShape(0, 0, _coarsest(made.compilation.captured)), figures=told)

@@ -24,7 +24,7 @@ from ...codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from ...codegen.launch import DeviceError
 from ...codegen.target import DEVICE_FIELDS, Target
 from ..capture.text import capture_text
-from ..compiler import compile_captured
+from ..compiler import CompileOptions, compile_captured
 from ..cost.instruction_counts import instruction_counts
 from ..ruleset import toolchain
 from .measure import Build, WorkerProcess, cubin
@@ -167,7 +167,7 @@ def _launches(count: int) -> Micro:
 def _product(side: int, target: Target) -> Micro:
     """Work in seconds in which every scheduler issues an instruction at every clock."""
     text = f"torch.randn({side}, {side}) @ torch.randn({side}, {side})"
-    made = compile_captured(capture_text(text, values=False), toolchain(), target)
+    made = compile_captured(capture_text(text, values=False), CompileOptions(toolchain(), target))
     counts = [instruction_counts(made.kernels[index]) for index in made.launched]
     slots = target.multiprocessors * target.schedulers * target.clock
     return Micro(made.program, sum(n.issued * n.blocks for n in counts) / slots, subject_of(made.plan.kernels))

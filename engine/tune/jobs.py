@@ -30,7 +30,7 @@ from ..bench.subject import subject_of
 from ..bench.suite_file import BenchCase, Suite
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import Stopwatch, values_of
+from ..compiler import CompileOptions, values_of
 from ..explore.ways import Fusing
 from ..kernels.key import key
 from ..ruleset import Toolchain
@@ -61,7 +61,7 @@ def program_of(
 
     Raises DplcError for what the rules cannot compile.
     """
-    fusing = Fusing(values_of(captured, tools, target, None, Stopwatch()), tools, target, top, tensors)
+    fusing = Fusing(values_of(captured, CompileOptions(tools, target)), tools, target, top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
     for way, named in enumerate(fusing.ways()):
         try:

@@ -15,7 +15,7 @@ from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.emulating import WHOLE, work_of
-from ..compiler import Compilation, compile_captured
+from ..compiler import Compilation, CompileOptions, compile_captured
 from ..explore.recorded import NotProved
 from ..explore.ways import Fusing, key_of_program
 from ..kernels.key import key
@@ -182,10 +182,9 @@ def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
 
 def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
     """A way compiled with the schedules that won."""
-    captured, chosen = fusing.values.captured, fusing.candidate(way) if way else None
-    return compile_captured(
-        captured, fusing.tools, fusing.target, schedules=Winners(schedules), explore=lambda _: chosen
-    )
+    chosen = fusing.candidate(way) if way else None
+    options = CompileOptions(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
+    return compile_captured(fusing.values.captured, options)
 
 
 def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from ...ir.torch import TorchGraph
 from ..api import Compiled
 from ..capture.capture import Capture
 from ..capture.signature import Signature
-from ..compiler import compile_captured
+from ..compiler import CompileOptions, compile_captured
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
 from ..ruleset import Toolchain
@@ -73,7 +73,7 @@ def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerd
         return OperatorVerdict(ABSENT, str(refused))
     captured = _capture(graph, tensors)
     try:
-        compilation = compile_captured(captured, tools, target)
+        compilation = compile_captured(captured, CompileOptions(tools, target))
         results = Compiled(compilation, "emulator").run({})
     except DplcError as error:
         return OperatorVerdict(

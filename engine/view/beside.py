@@ -11,7 +11,7 @@ from typing import Any
 from ...codegen.build import BuildError
 from ...ir.diagnostic import DplcError
 from ..capture.capture import Capture
-from ..compiler import Compilation, Stopwatch, values_of
+from ..compiler import Compilation, CompileOptions, values_of
 from ..explore.exploring import exploration
 from ..explore.ways import Fusing
 from ..rewrite.trace import Event
@@ -121,7 +121,7 @@ class Beside:
 
         options = SearchOptions(budget=Budget(self.search.tries), check=False, predict=True)
         try:
-            values = values_of(self.captured, self.tools, self.made.target, None, Stopwatch())
+            values = values_of(self.captured, CompileOptions(self.tools, self.made.target))
             fusing = Fusing(values, self.tools, self.made.target, 1)
             return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log) | each
         except DplcError as error:
@@ -129,7 +129,7 @@ class Beside:
 
     def _explored(self) -> dict[str, Any]:
         try:
-            values = values_of(self.captured, self.tools, self.made.target, None, Stopwatch())
+            values = values_of(self.captured, CompileOptions(self.tools, self.made.target))
             made = exploration(values, self.tools, self.made.target)
             return egraph_record(made, made.explained(made.candidates()))
         except DplcError as error:

@@ -9,7 +9,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..bench.subject import subject_of
 from ..bench.suite_file import read_suite
-from ..compiler import compile_captured
+from ..compiler import CompileOptions, compile_captured
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
 from .effects import Effects, credits
@@ -29,7 +29,7 @@ def fired_in(
         tell(case.name, number, len(suite.cases))
         trace = Trace()
         try:
-            compile_captured(subject_of(suite, case).capture(), tools, machine, trace)
+            compile_captured(subject_of(suite, case).capture(), CompileOptions(tools, machine, trace))
         except DplcError:
             continue
         for name, told in credits(trace.firings, Effects(tools, machine, SECONDS) if priced else None).items():

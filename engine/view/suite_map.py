@@ -14,7 +14,7 @@ from ...version import __version__
 from ..bench.subject import subject_of
 from ..bench.suite_file import BenchCase, read_suite
 from ..capture.capture import Capture
-from ..compiler import compile_captured
+from ..compiler import CompileOptions, compile_captured
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
 from .effects import Effects, credits
@@ -86,7 +86,7 @@ class SuiteMap:
         try:
             if case.name not in self._captured:
                 self._captured[case.name] = subject_of(self.suite, case).capture()
-            made = compile_captured(self._captured[case.name], tools, target, trace)
+            made = compile_captured(self._captured[case.name], CompileOptions(tools, target, trace))
         except DplcError as error:
             return MapCase({"name": case.name, "us": None, "launches": 0, "error": error.render()}, [])
         firings = [event for event in trace.firings if event.prefix != "d" and event.rule in tools.rules.rules]

@@ -21,7 +21,7 @@ from rule_lines import FOLDER, SIXTEEN, declared_in, of_transform
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import buffer_bytes, instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.language.rule import RuleSet
@@ -87,7 +87,7 @@ def readers() -> int:
 @functools.cache
 def compiled(program: str) -> Compilation:
     """A `-c` text in the default order for an H200."""
-    return compile_captured(capture_text(program), toolchain(), target("h200"))
+    return compile_captured(capture_text(program), CompileOptions(toolchain(), target("h200")))
 
 
 def microseconds(program: str) -> float:

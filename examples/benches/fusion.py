@@ -28,7 +28,7 @@ from torch import nn
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Stopwatch, Values, values_of
+from dplc.engine.compiler import CompileOptions, Values, values_of
 from dplc.engine.explore.explore import Exploration, ExplorationOptions
 from dplc.engine.explore.exploring import exploration, lowering
 from dplc.engine.explore.regions import is_leaf
@@ -198,7 +198,7 @@ def row(case: Case, device: str, torch_too: bool) -> str:
     name, program, inputs = case
     tools, machine = toolchain(), target(device)
     captured = capture(program, inputs)
-    values = values_of(captured, tools, machine, None, Stopwatch())
+    values = values_of(captured, CompileOptions(tools, machine))
     start = time.process_time()
     made = exploration(values, tools, machine)
     (best,) = made.explained(made.candidates()[:1])
@@ -256,7 +256,7 @@ def speed(name: str, device: str) -> str:
     tools, machine = toolchain(), target(device)
     with torch.device("meta"):
         captured = capture(nn.Sequential(*SPEEDS[name]()), (torch.randn(4096, 4096),))
-    values = values_of(captured, tools, machine, None, Stopwatch())
+    values = values_of(captured, CompileOptions(tools, machine))
     start = time.process_time()
     made = exploration(values, tools, machine)
     made.candidates()

@@ -66,7 +66,7 @@ def measure(case: Case) -> Row:
     import torch
 
     from dplc.codegen.target import target
-    from dplc.engine.compiler import compile_captured
+    from dplc.engine.compiler import CompileOptions, compile_captured
     from dplc.engine.language.collector import collections_paused
     from dplc.engine.models.capturing import capture_call, capture_results
     from dplc.engine.models.compiling import figures, peak_rss
@@ -85,12 +85,12 @@ def measure(case: Case) -> Row:
         else:
             captured = timed(cpu, "capture", lambda: capture_results(model, case.length))
         tools = timed(cpu, "rules", toolchain)
-        made = timed(cpu, "compile", lambda: compile_captured(captured.captured, tools, machine))
+        made = timed(cpu, "compile", lambda: compile_captured(captured.captured, CompileOptions(tools, machine)))
     wall, rss = time.perf_counter() - start, peak_rss()
     found = figures(captured, made, {})
     per_block = len(made.program.kernels) if case.block else found.per_block
     if case.block:
-        cpu["warm"] = warm(lambda: compile_captured(captured.captured, tools, machine))
+        cpu["warm"] = warm(lambda: compile_captured(captured.captured, CompileOptions(tools, machine)))
     else:
         cpu["torch.export"] = exported(torch, model, case.length)
     return Row(

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dplc.engine.cli.options import Options
+from dplc.engine.cli.options import Flags
 from dplc.engine.cli.output_file import PAGE, write_file
 from dplc.engine.cli.view_command import record_of
 from dplc.engine.view.page import page
@@ -49,7 +49,7 @@ def main() -> None:
     """Write the pictures."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         files = {name: Path(folder) / f"{name}.html" for name in ("block", "search")}
-        block, searched = (Options(text, no_db=True, target="sm_80") for text in (BLOCK.read_text(), SEARCHED))
+        block, searched = (Flags(text, no_db=True, target="sm_80") for text in (BLOCK.read_text(), SEARCHED))
         write_file(files["block"], page(record_of(block)), PAGE)
         write_file(files["search"], page(record_of(searched, tries=60)), PAGE)
         driver = browser(f"{folder}/profile")

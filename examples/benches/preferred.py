@@ -19,7 +19,7 @@ from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.rewrite.trace import Trace
@@ -73,7 +73,7 @@ def captures(long: bool) -> list[Capture]:
 def compiled(captured: Capture, tools: Toolchain, machine: Target) -> tuple[float, set[str]]:
     """Microseconds of all launches, and the rules that fired."""
     trace = Trace()
-    made = compile_captured(captured, tools, machine, trace)
+    made = compile_captured(captured, CompileOptions(tools, machine, trace))
     each = [predict(instruction_counts(kernel), machine).seconds * 1e6 for kernel in made.kernels]
     return sum(each[index] for index in made.launched), {event.rule for event in trace.firings}
 

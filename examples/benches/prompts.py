@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation
+from dplc.engine.compiler import Compilation, CompileOptions
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.models.compiling import CompileOptions, ModelShape
+from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generation, all_lengths, compile_generation
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain

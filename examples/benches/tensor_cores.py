@@ -23,7 +23,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -55,7 +55,9 @@ def tools(own: str) -> Toolchain:
 
 def made(name: str, device: str, own: str = "") -> Compilation:
     """A program of bf16 for a device."""
-    return compile_captured(capture_text(PROGRAMS[name], dtype="bf16", values=False), tools(own), target(device))
+    return compile_captured(
+        capture_text(PROGRAMS[name], dtype="bf16", values=False), CompileOptions(tools(own), target(device))
+    )
 
 
 def microseconds(compilation: Compilation, device: str) -> float:

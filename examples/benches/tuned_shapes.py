@@ -21,7 +21,7 @@ from typing import Any
 from dplc.codegen.target import target
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
-from dplc.engine.compiler import Stopwatch, cut_into_kernels
+from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.kernels.key import key
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.predicting import PredictingEvaluator
@@ -43,7 +43,7 @@ def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, Tuni
     gc.freeze()
     for case in suite.cases:
         captured = subject_of(suite, case).capture()
-        kernels = cut_into_kernels(captured, tools, machine, None, Stopwatch())[2].kernels
+        kernels = cut_into_kernels(captured, CompileOptions(tools, machine))[2].kernels
         for kernel in kernels:
             if key(kernel) not in outcomes:
                 outcomes[key(kernel)] = tune_kernel(kernel, tools, machine, PredictingEvaluator(), wishes)

@@ -11,7 +11,8 @@ import torch
 
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
-from dplc.engine.models.compiling import CompileOptions, ModelShape
+from dplc.engine.compiler import CompileOptions
+from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator, compile_generation
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import ModelSource

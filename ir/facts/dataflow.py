@@ -137,6 +137,16 @@ class Dataflow:
         return axes(term) if kind is Input or kind is Index else ()
 
 
+def read_again(result: int, factor: int) -> int:
+    """The axes of a result that a factor of its sum lacks, as masks: along these the factor is read again."""
+    return result & ~factor
+
+
+def contracts(result: int, *factors: int) -> bool:
+    """Whether a sum of a product is a contraction: each factor is read again along an axis of the result."""
+    return bool(factors) and all(read_again(result, factor) for factor in factors)
+
+
 def places_of_fold(term: Any) -> Axis | None:
     """The axis up to whose places a value folds, as running sums do: `Reduce(add, k, where(Index(k <= j), x, 0))`."""
     folded = term.args if term.__class__ is Fold else (term.x,) if term.__class__ is Reduce else ()

@@ -15,6 +15,7 @@ from ..loop import LOOP_ROLES
 from ..monoid_texts import NAMES as MONOIDS
 from ..node import Field, Node, walk
 from ..program import Kernel, Param, Stmt
+from ..sort_words import sort_word, with_article
 from ..tile import AXIS_ROLES, VIAS
 from . import syntax as s
 from .arithmetic import calculated, extent
@@ -272,7 +273,9 @@ def _name(value: s.Syntax) -> str:
 
 def _check_closed(sort: str, name: str, place: s.Syntax) -> None:
     if name not in CLOSED[sort]:
-        raise DplcError(f"`{name}` is not a {sort.lower()}", place.span, (), did_you_mean(name, CLOSED[sort]))
+        raise DplcError(
+            f"`{name}` is not {with_article(sort_word(sort))}", place.span, (), did_you_mean(name, CLOSED[sort])
+        )
 
 
 def dangling(kernel: Kernel) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Address, Element
 from ..node import CLASSES, Field
 from ..program import Param, Stmt, TensorType
+from ..sort_words import sort_word
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LARGEST = 2**63  # what an index may reach
@@ -91,7 +92,7 @@ def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]
     else:
         good = value.__class__ in CLASSES
     if not good:
-        yield f"{where} is {str(value)[:40]!r}, which is no {sort.lower()}"
+        yield f"{where} is {str(value)[:40]!r}, which is no {sort_word(sort)}"
     elif value.__class__ in CLASSES:
         yield from _of_node(value, depth + 1)
 

@@ -14,7 +14,7 @@ from dplc.codegen.emulator.kernels import check
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost import work
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import UNHIDDEN, occupancy, predict, resident_blocks, wave
@@ -33,7 +33,9 @@ GROWING = ("dram", "sectors", "wavefronts", "issued", "fma", "special", "tensor"
 
 
 def compiled(function: Any, *shapes: tuple[int, ...]) -> Compilation:
-    return compile_captured(capture(function, [torch.randn(s) for s in shapes]), toolchain(), target("sm_90a"))
+    return compile_captured(
+        capture(function, [torch.randn(s) for s in shapes]), CompileOptions(toolchain(), target("sm_90a"))
+    )
 
 
 @given(st.sampled_from(GROWING), st.floats(1, 1e4), st.integers(1, 5000))

@@ -19,7 +19,7 @@ from dplc.engine.bench.records import CaseRecord
 from dplc.engine.bench.subject import Written
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 
 SPLIT = "torch.relu(torch.randn(64, 2048) @ torch.randn(2048, 64))"
@@ -27,7 +27,7 @@ TWICE = "m = nn.Softmax(-1)\nm(torch.randn(8, 64)), m(torch.randn(8, 64)), torch
 
 
 def compiled(text: str, name: str = "sm_90a") -> CompiledCase:
-    compilation = compile_captured(capture_text(text), toolchain(), target(name))
+    compilation = compile_captured(capture_text(text), CompileOptions(toolchain(), target(name)))
     record = CaseRecord(name="", operation="", sizes={}, dtype="")
     one = CompiledCase(Written(compilation.captured), compilation, record)
     describe(one, compilation.target)

@@ -18,7 +18,7 @@ from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds
 from dplc.engine.cost.predict import predict
@@ -37,11 +37,11 @@ MODELS = sorted(path.stem for path in (EXAMPLES / "models").glob("*.json"))
 
 @functools.cache
 def compiled(text: str) -> Compilation:
-    return compile_captured(capture_text(text), toolchain(), H200)
+    return compile_captured(capture_text(text), CompileOptions(toolchain(), H200))
 
 
 def limits_of(captured: Capture) -> list[Limit]:
-    made = compile_captured(captured, toolchain(), H200)
+    made = compile_captured(captured, CompileOptions(toolchain(), H200))
     return limits(made.plan.kernels, made.kernels, seconds(made), H200)
 
 

@@ -12,7 +12,7 @@ import pytest
 from dplc.codegen.target import target
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
@@ -106,7 +106,9 @@ def test_the_suite_of_halves_compiles_to_16_byte_accesses() -> None:
     suite, tools = read_suite(SUITES / "halves.json"), toolchain()
     for case in suite.cases:
         captured = subject_of(suite, case).capture()
-        texts = [kernel.text for kernel in compile_captured(captured, tools, target("sm_90a")).cuda_kernels]
+        texts = [
+            kernel.text for kernel in compile_captured(captured, CompileOptions(tools, target("sm_90a"))).cuda_kernels
+        ]
         if any("mma_m16n8k16" in text for text in texts):  # a lane has two neighbours of a result: it stores pairs
             assert any("ldmatrix_x4" in text for text in texts), case.name
             copied = any("cp_async16" in text or "ldg128(" in text for text in texts)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import MATMUL, SOFTMAX, Command
+from wrong_rules import EVERYWHERE, overflowing
 
 import dplc
 from dplc.engine.api import Compiled
@@ -132,24 +133,14 @@ def test_a_dtype_that_is_none(dplc: Command) -> None:
     assert "did you mean `bfloat16`?" in done.err
 
 
-OVERFLOW = "torch.log(torch.exp(torch.cat([torch.full((1,), 100.0), torch.randn(1000)])))"
-EVERYWHERE = """
-@approx
-rule everywhere_wrong on tensor
-match
-    z = log(exp(x))
-rewrite
-    z = add(x, 1000.0)
-"""
-
-
 def test_where_eager_overflows_the_others_are_judged_still(ok: Command, dplc: Command, tmp_path: Path) -> None:
-    out = ok("run", "-c", OVERFLOW).out
+    text = overflowing(1000)
+    out = ok("run", "-c", text).out
     assert "inf" not in out and out.rstrip().endswith("ok")
     rules = tmp_path / "wrong.rw"
     rules.write_text(EVERYWHERE)
-    done = dplc("run", "--rules", str(rules), "-c", OVERFLOW)
+    done = dplc("run", "--rules", str(rules), "-c", text)
     assert done.code == 1 and "WRONG at 1,000 of 1,001 elements" in done.out
     rules.write_text(EVERYWHERE.replace("add(x, 1000.0)", "minimum(x, 88.0)").replace("everywhere", "there"))
-    done = dplc("run", "--rules", str(rules), "-c", OVERFLOW)
+    done = dplc("run", "--rules", str(rules), "-c", text)
     assert done.code == 0 and "note: 1 of 1,001 elements were not judged: eager overflows there" in done.out + done.err

@@ -59,6 +59,12 @@ def near(made: dplc.Compiled, f: Product, inputs: Sequence[torch.Tensor], want: 
     assert checker.findings == ()
 
 
+def same_places(got: torch.Tensor, want: torch.Tensor) -> None:
+    """What is no number, and what is infinite, are where they should be."""
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got.isinf(), want.isinf())
+
+
 def assembled_as_written(made: dplc.Compiled, most: int, products: int = 4) -> None:
     """No spills, no products that wait for each other (C7510), so many in a turn of at most so many instructions."""
     if find_program("nvcc") is None and find_nvrtc() is None:

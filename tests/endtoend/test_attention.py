@@ -10,7 +10,7 @@ from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATE, accepted, errors, run_reference
@@ -55,7 +55,7 @@ ALWAYS = {rule: {"SLOWER": 1000} for rule in FORMS}
 def check(text: str, device: str) -> None:
     torch.set_num_threads(1)
     captured = capture_text(text)
-    compilation = compile_captured(captured, toolchain(None, ALWAYS), target(device))
+    compilation = compile_captured(captured, CompileOptions(toolchain(None, ALWAYS), target(device)))
     assert len(compilation.cuda_kernels) == 1
     assert "Slab(" in compilation.ir("tile")
     checker = CheckingExecutor(("all",))
@@ -84,7 +84,7 @@ def test_one_kernel_anywhere(text: str, device: str) -> None:
 def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, InstructionCounts]:
     """Attention of heads in one pass, as Tile IR, and what its launch asks."""
     text = f"{SDPA}(*[torch.randn({heads}, {rows}, {size})]*3)"
-    made = compile_captured(capture_text(text), toolchain(None, ALWAYS), target(device))
+    made = compile_captured(capture_text(text), CompileOptions(toolchain(None, ALWAYS), target(device)))
     (kernel,), (launch,) = made.tile, made.launched
     return kernel, instruction_counts(made.kernels[launch])
 
@@ -109,4 +109,4 @@ def test_three_kernels_where_they_are_faster() -> None:
     """One row of queries makes one block a head: its keys are better shared out."""
     for rows, kernels in ((1, 2), (1024, 1)):
         captured = capture_text(f"{SDPA}({qkv(32, 32, rows, 1024, 64)})")
-        assert len(compile_captured(captured, toolchain(), target("h200")).cuda_kernels) == kernels
+        assert len(compile_captured(captured, CompileOptions(toolchain(), target("h200"))).cuda_kernels) == kernels

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import CompileOptions, find_program
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
@@ -52,7 +52,7 @@ def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
 @functools.cache
 def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = ()) -> Compilation:
     """rules: laid over ours; folded: the rules for which computing again costs nothing."""
-    return compile_captured(capture_text(text, values=False), tools(rules, folded), target(arch))
+    return compile_captured(capture_text(text, values=False), CompileOptions(tools(rules, folded), target(arch)))
 
 
 def predicted(compilation: Compilation, arch: str = "sm_90a") -> float:

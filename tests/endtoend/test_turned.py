@@ -10,7 +10,7 @@ from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.rewrite.pinned import Settings
 from dplc.engine.ruleset import toolchain
@@ -36,7 +36,7 @@ LARGE = ("torch.randn(4096, 4096).t().contiguous()", "torch.randn(4, 256, 56, 56
 
 
 def compiled(text: str, settings: Settings | None = None) -> Compilation:
-    return compile_captured(capture_text(text), toolchain(settings=settings), target("h200"))
+    return compile_captured(capture_text(text), CompileOptions(toolchain(settings=settings), target("h200")))
 
 
 def is_right(text: str, settings: Settings | None = None) -> None:

@@ -11,7 +11,7 @@ from random_programs import SMALL, Maker
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Stopwatch, Values, values_of
+from dplc.engine.compiler import CompileOptions, Values, values_of
 from dplc.engine.explore.explore import Exploration, ExplorationOptions
 from dplc.engine.explore.exploring import exploration, exported, lowering
 from dplc.engine.explore.graph import EGraph, sorted_operands
@@ -68,7 +68,7 @@ def tools() -> Toolchain:
 
 @functools.cache
 def values(text: str, exact: bool = False) -> Values:
-    return values_of(capture_text(text, 0), tools().exactly if exact else tools(), H100, None, Stopwatch())
+    return values_of(capture_text(text, 0), CompileOptions(tools().exactly if exact else tools(), H100))
 
 
 @functools.cache

@@ -3,36 +3,112 @@ second decides; the first is asked of thousands of kernels, and must put them in
 
 from __future__ import annotations
 
-import pytest
-from exploring import explored
+import statistics
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
 
+import pytest
+from exploring import H100, shared_lowering, tools
+
+from dplc.engine.bench.subject import subject_of
+from dplc.engine.bench.suite_file import BenchCase, Suite, read_suite
+from dplc.engine.compiler import CompileOptions, values_of
+from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pricing
 from dplc.engine.cost.price import Price
 from dplc.engine.cost.validate import kendall
+from dplc.engine.explore.exploring import exploration
 from dplc.engine.explore.solution import Extraction, PricedKernel
+from dplc.engine.ruleset import toolchain
 
-TEXTS = (
-    "nn.Linear(512, 512)(F.rms_norm(torch.randn(32, 512), (512,)))",
-    "torch.softmax(torch.randn(32, 256) @ torch.randn(256, 512), -1)",
-    "x = torch.randn(64, 256)\ng = nn.Linear(256, 512)\nu = nn.Linear(256, 512)\nF.silu(g(x)) * u(x)",
-    "F.layer_norm(torch.randn(128, 768), (768,)) * torch.sigmoid(torch.randn(128, 768))",
-    "F.scaled_dot_product_attention(*[torch.randn(4, 64, 32)]*3)",
-)
+SUITES = Path(__file__).parents[2] / "examples" / "suites"
+
+
+class Told(NamedTuple):
+    """The prices of a kernel that a search came upon: estimated, and of its schedule."""
+
+    program: str
+    estimate: Price
+    lowered: Price
+
+
+def cases() -> Iterator[tuple[bool, Suite, BenchCase]]:
+    """Every case of the suites, and whether it is the first of its operation."""
+    for name in ("limits", "kernels_84", "halves"):
+        suite, known = read_suite(SUITES / f"{name}.json"), set[str]()
+        for case in suite.cases:
+            yield case.operation not in known, suite, case
+            known.add(case.operation)
+
+
+def prices(monkeypatch: pytest.MonkeyPatch, every: bool) -> list[Told]:
+    """Of all kernels that exploring the suites lowers; of the first case of each operation, or of every one."""
+    seen: list[Told] = []
+    correct = Extraction.correct
+    for first, suite, case in cases():
+        if not (first or every):
+            continue
+
+        def told(self: Extraction, kernel: PricedKernel, lowered: Price, name: str = case.name) -> None:
+            seen.append(Told(name, self.prices[kernel.key], lowered))
+            correct(self, kernel, lowered)
+
+        monkeypatch.setattr(Extraction, "correct", told)
+        made = exploration(values_of(subject_of(suite, case).capture(), CompileOptions(tools(), H100)), tools(), H100)
+        made.lowering = shared_lowering()
+        made.candidates()
+    return seen
+
+
+def in_one_order(told: list[Told]) -> float:
+    """Of the pairs of kernels of one program, the part that both prices put in the same order."""
+    same, pairs = 0, 0
+    for a, b in combinations(told, 2):
+        first, second = a.estimate.seconds - b.estimate.seconds, a.lowered.seconds - b.lowered.seconds
+        if a.program == b.program and first and second:
+            same, pairs = same + ((first < 0) == (second < 0)), pairs + 1
+    return same / pairs
+
+
+def judged(seen: list[Told], order: float, within: float) -> None:
+    """order: Kendall's tau over all kernels, at least; within: the part of the pairs of one program."""
+    both = [one for one in seen if one.estimate.legal and one.lowered.legal]
+    agreed = sum(one.estimate.legal == one.lowered.legal for one in seen)
+    assert agreed >= 0.99 * len(seen)
+    found = kendall([one.estimate.seconds for one in both], [one.lowered.seconds for one in both])
+    assert found is not None and found >= order
+    assert in_one_order(both) >= within
+    for kind, most in (("flat", 1.2), ("row", 1.2), ("contraction", 1.6)):  # the best tile of a menu is hopeful
+        ratios = [one.lowered.seconds / one.estimate.seconds for one in both if one.estimate.kind == kind]
+        assert 0.95 <= statistics.median(ratios) <= most, kind
 
 
 def test_estimates_put_kernels_in_the_order_of_their_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[Price, Price]] = []
-    correct = Extraction.correct
+    """192 kernels of 62 programs: tau 0.68, 85 % of the pairs, when this was written."""
+    seen = prices(monkeypatch, every=False)
+    assert len(seen) >= 150
+    judged(seen, 0.65, 0.82)
 
-    def told(self: Extraction, kernel: PricedKernel, lowered: Price) -> None:
-        seen.append((self.prices[kernel.key], lowered))
-        correct(self, kernel, lowered)
 
-    monkeypatch.setattr(Extraction, "correct", told)
-    for text in TEXTS:
-        explored(text).candidates()
-    pairs = [(expected.seconds, lowered.seconds) for expected, lowered in seen if expected.legal and lowered.legal]
-    agreed = sum(expected.legal == lowered.legal for expected, lowered in seen)
-    assert len(pairs) >= 12
-    order = kendall(*zip(*pairs, strict=True))
-    assert order is not None and order >= 0.6  # 0.65 when this was written
-    assert agreed >= 0.9 * len(seen)
+@pytest.mark.slow
+def test_estimates_put_all_kernels_of_the_suites_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """682 kernels of 185 programs: tau 0.74, 86 % of the pairs, when this was written."""
+    seen = prices(monkeypatch, every=True)
+    assert len(seen) >= 500
+    judged(seen, 0.7, 0.83)
+
+
+def test_rules_and_estimates_ask_one_number(tmp_path: Path) -> None:
+    """How often a fold would be computed again: a file that overrides the columns of a tile speaks to both."""
+    i, j, k = 1, 2, 4
+    row = EstimatedValue(i, (0,), k, "maximum")
+    steps = (
+        EstimatedValue(i | k), row, EstimatedValue(i | k, (0, 1), 0, "subtract"), EstimatedValue(j | k),
+        EstimatedValue(i | j | k, (2, 3), 0, "multiply"), EstimatedValue(i | j, (4,), k, "add"),
+    )  # fmt: skip
+    estimate = KernelEstimate(steps, (5,), {i: 64, j: 256, k: 64}, {})
+    mine = tmp_path / "mine.rw"
+    mine.write_text("override number tile_columns = 256\n")
+    assert "computed again by many blocks" in Pricing(estimate, H100).refused()
+    assert Pricing(estimate, toolchain((mine,)).on(H100)).refused() == ""

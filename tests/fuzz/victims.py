@@ -24,7 +24,7 @@ from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.sizes import Dim
 from dplc.engine.cli import rewriting
-from dplc.engine.compiler import Stopwatch, compile_captured, schedule
+from dplc.engine.compiler import CompileOptions, Stopwatch, compile_captured, schedule
 from dplc.engine.kernels import graph_examples as term_examples
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
@@ -32,7 +32,7 @@ from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, FURTHER, RuleSet, read_rules
 from dplc.engine.models import artefact, kernel_texts, sources, weights
 from dplc.engine.models.benching import of_artefact
-from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.kernel_texts import read_kernels
 from dplc.engine.models.manifest import read_file, seal
 from dplc.engine.models.plan_file import kernel_record
@@ -131,7 +131,7 @@ class Compiles:
         self.path.write_text(self.drawn(dice))
         tools = toolchain([str(self.path)])
         for captured in self.captures:
-            compile_captured(captured, tools, target("h200"))
+            compile_captured(captured, CompileOptions(tools, target("h200")))
 
     def drawn(self, dice: random.Random) -> str:
         return m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
@@ -172,7 +172,7 @@ class Programs:
         made = []
         for function in (_softmax, _pieces):
             captured = capture(function, [torch.randn(6, 12), torch.randn(12, 5)])
-            compilation = compile_captured(captured, self.tools, self.machine)
+            compilation = compile_captured(captured, CompileOptions(self.tools, self.machine))
             made += [compilation.ir(stage) for stage in ("torch", "tensor", "loop", "tile", "kernel")]
         self.texts = tuple(made)
 
@@ -298,7 +298,7 @@ class Stores:
         self.evil, self.whole, self.path = evil, folder / "whole.sqlite", folder / "made.sqlite"
         self.tools, self.machine = toolchain(), target("h200")
         captured = capture(_softmax, [torch.randn(6, 12), torch.randn(12, 5)])
-        self.loops = compile_captured(captured, self.tools, self.machine).plan.kernels
+        self.loops = compile_captured(captured, CompileOptions(self.tools, self.machine)).plan.kernels
         with open_store(self.whole, self.tools.rules) as store:
             for kernel in self.loops:
                 candidate = Space(self.tools, Start((kernel,)), self.machine).default()
@@ -322,7 +322,7 @@ class Stores:
         store = SqliteStore(self.path, self.tools.rules, lambda line: None, patience=0.1)
         try:
             schedules = StoredSchedules(store)
-            schedule(self.loops, self.tools, self.machine, None, Stopwatch(), schedules)
+            schedule(self.loops, CompileOptions(self.tools, self.machine, schedules=schedules), Stopwatch())
         finally:
             store.close()
 

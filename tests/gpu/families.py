@@ -10,7 +10,7 @@ from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_reference
 
@@ -42,7 +42,7 @@ CASES = {f"{name}, f32": (text, None) for name, text in FAMILIES.items()} | {
 def check(name: str, target: Target, executor: CudaExecutor, place: str) -> str:
     """What is wrong with a case on a device, "" if nothing. place: of its tensors, for torch."""
     captured = capture_text(CASES[name][0], dtype=CASES[name][1])
-    compiled = Compiled(compile_captured(captured, toolchain(), target), "cuda")
+    compiled = Compiled(compile_captured(captured, CompileOptions(toolchain(), target)), "cuda")
     compiled.executor = executor
     tensors = {key: tensor.to(place) for key, tensor in captured.tensors.items()}
     reference = run_reference(captured, captured.tensors)

@@ -10,9 +10,10 @@ from on_mock_driver import MockedExecutor
 
 from dplc.codegen.target import target
 from dplc.engine.capture.sizes import Dim
+from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import artefact
 from dplc.engine.models.checking import compare
-from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.serving import MOST_KEPT, ServedModel
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.models.weights import make

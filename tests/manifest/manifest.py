@@ -22,7 +22,7 @@ from manifest_programs import Program, programs
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import Capture
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import toolchain
@@ -55,7 +55,7 @@ def entry(program: Program) -> Entries:
 
 def compiled(captured: Capture, name: str) -> list[Any]:
     device = target(name)
-    compilation = compile_captured(captured, toolchain(), device)
+    compilation = compile_captured(captured, CompileOptions(toolchain(), device))
     return [digest(compilation.cuda), len(compilation.launched), round(microseconds(compilation), 2)]
 
 
@@ -70,7 +70,7 @@ def traced(captured: Capture) -> list[Any]:
     from dplc.engine.rewrite.trace import Trace
 
     trace = Trace()
-    compile_captured(captured, toolchain(), target(TRACED), trace)
+    compile_captured(captured, CompileOptions(toolchain(), target(TRACED), trace))
     text = trace.render(2)
     return [digest(text), text.count("\n")]
 

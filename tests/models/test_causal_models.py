@@ -12,9 +12,10 @@ import dplc
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
 from dplc.engine.capture.constants import fold
+from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import weights
 from dplc.engine.models.capturing import capture_results
-from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.running import ModelRunner
 from dplc.engine.models.sources import ModelSource

@@ -7,11 +7,11 @@ import torch
 from tiny_models import LENGTH, compiled, of_transformers, source, tokens
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation
+from dplc.engine.compiler import Compilation, CompileOptions
 from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.checking import emulator
-from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.running import ModelRunner
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain

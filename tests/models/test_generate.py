@@ -15,10 +15,11 @@ from tiny_models import source
 
 from dplc.codegen.target import target
 from dplc.engine.capture.sizes import Dim
+from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.caching import check_attention
 from dplc.engine.models.checking import emulator
-from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape
+from dplc.engine.models.compiling import CompiledModel, ModelShape
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
 from dplc.engine.models.module import build
 from dplc.engine.models.running import ModelRunner

@@ -13,8 +13,9 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.sizes import Dim
 from dplc.engine.cli.model_commands import extent
+from dplc.engine.compiler import CompileOptions
 from dplc.engine.models.benching import of_compiled
-from dplc.engine.models.compiling import CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain

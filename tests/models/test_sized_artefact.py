@@ -17,8 +17,9 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.sizes import Dim
 from dplc.engine.cli.app import main
+from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import artefact, kernel_texts
-from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.extents import extent_at
 from dplc.engine.models.manifest import seal
 from dplc.engine.models.weights import make

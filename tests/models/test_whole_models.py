@@ -13,9 +13,9 @@ import torch
 from dplc.codegen.memory_plan import most_alive
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.language.collector import collections_paused
-from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
@@ -54,7 +54,7 @@ def test_the_front_end_is_quick(qwen: CompiledModel) -> None:
     captured = qwen.compilation.captured
     with collections_paused():
         start = time.process_time()
-        made = compile_captured(captured, toolchain(), target("sm_90a"))
+        made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
         assert time.process_time() - start < 3
     assert made.cuda == qwen.compilation.cuda
 
@@ -74,8 +74,8 @@ def test_a_block_compiles_in_few_calls() -> None:
     """Warm, without capture: 0.3 s, of which a clock says another number in every run (`examples/benches/models.py` has it)."""
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
-    compile_captured(captured, toolchain(), target("sm_90a"))
+    compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
     with cProfile.Profile() as calls:
-        made = compile_captured(captured, toolchain(), target("sm_90a"))
+        made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
     assert pstats.Stats(calls).total_calls < 940_000  # 1,004,000 on 2026-11-22, 894,000 since facts keep what stays
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

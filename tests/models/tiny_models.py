@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
+from dplc.engine.compiler import CompileOptions
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.models.weights import WeightRequest

@@ -11,10 +11,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dplc.codegen.target import target
+from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import sources, weights
 from dplc.engine.models.capturing import plain
 from dplc.engine.models.checking import emulator
-from dplc.engine.models.compiling import CompiledModel, CompileOptions, ModelShape, compile_model
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
 from dplc.engine.models.inputs import called, drawn
 from dplc.engine.models.running import ModelRunner

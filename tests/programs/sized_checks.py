@@ -15,7 +15,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
 from dplc.engine.schedule.scheduling import by_default
@@ -47,7 +47,9 @@ def compiled(program: SizedProgram) -> Compilation:
     for _ in range(4):
         try:
             with at_most(SECONDS):
-                return compile_captured(captured_at(function, args, program.dynamic(known)), tools, machine)
+                return compile_captured(
+                    captured_at(function, args, program.dynamic(known)), CompileOptions(tools, machine)
+                )
         except Narrower as error:
             part, letter = error.size, error.size.name.upper()
             known[letter] = replace(known[letter], low=part.low, high=part.high, multiple=part.multiple, hint=part.hint)

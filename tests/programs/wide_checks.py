@@ -16,7 +16,7 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Stopwatch, compile_captured, fused, values_of
+from dplc.engine.compiler import CompileOptions, compile_captured, fused, values_of
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.search import Effort
@@ -75,14 +75,14 @@ def check(
         captured, eager = captured_program(program)
         choose = chosen(tools, machine, SMALL) if explored else None
         if emulator:
-            compiled = Compiled(compile_captured(captured, tools, machine, explore=choose), "emulator")
+            compiled = Compiled(compile_captured(captured, CompileOptions(tools, machine, explore=choose)), "emulator")
     if emulator:
         assert_right("the emulator", compiled.run(captured.tensors), captured, eager)
         return
     with at_most(SECONDS):
-        values = values_of(captured, tools, machine, None, Stopwatch())
+        values = values_of(captured, CompileOptions(tools, machine))
         found = choose(values) if choose is not None else None
-        plan = found.plan(values.results) if found is not None else fused(values, tools, machine, None)[1]
+        plan = found.plan(values.results) if found is not None else fused(values, CompileOptions(tools, machine))[1]
         kernels = kernel_ir(by_default(plan.kernels, tools, machine), tools, machine)
     wrong = [found for kernel in kernels for found in problems(kernel)]
     assert not wrong, f"Kernel IR: {wrong[0]}"

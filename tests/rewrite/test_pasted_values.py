@@ -10,7 +10,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Stopwatch, values_of
+from dplc.engine.compiler import CompileOptions, values_of
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.rewrite.terms.terms import TermEvidence, TermRules, rewrite_graph
@@ -77,7 +77,7 @@ def several(broken: list[Any], outs: int) -> bool:
 
 @pytest.mark.parametrize("text", [*SAMPLE, *SLOW])
 def test_pasted_values_match_themselves(text: str) -> None:
-    found = values_of(capture_text(text), toolchain(), target(), None, Stopwatch())
+    found = values_of(capture_text(text), CompileOptions(toolchain(), target()))
     for graph in (found.lowered, found.graph):
         dump = print_graph(graph)
         rules, broken = pasted("tensor", dump)

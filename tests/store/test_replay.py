@@ -17,7 +17,7 @@ import dplc
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, Stopwatch, compile_captured, cut_into_kernels
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured, cut_into_kernels
 from dplc.engine.kernels.key import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -58,7 +58,7 @@ def compiled(
 ) -> Compilation:
     captured = capture(function, [torch.randn(shape) for shape in shapes])
     return compile_captured(
-        captured, tools, H200, trace, 0.0, schedules=stored_schedules(tools, path) if path else None
+        captured, CompileOptions(tools, H200, trace, schedules=stored_schedules(tools, path) if path else None), 0.0
     )
 
 
@@ -93,7 +93,7 @@ def test_the_default_order_of_the_84_shapes_is_replayed(tools: Toolchain) -> Non
     seen = set()
     for case in suite.cases:
         captured = subject_of(suite, case).capture()
-        for kernel in cut_into_kernels(captured, tools, H200, None, Stopwatch())[2].kernels:
+        for kernel in cut_into_kernels(captured, CompileOptions(tools, H200))[2].kernels:
             if key(kernel) not in seen:
                 seen.add(key(kernel))
                 schedule, made = default_schedule(tools, kernel)

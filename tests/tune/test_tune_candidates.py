@@ -16,7 +16,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Stopwatch, Values, compile_captured, values_of
+from dplc.engine.compiler import CompileOptions, Values, compile_captured, values_of
 from dplc.engine.explore.explore import Exploration
 from dplc.engine.explore.exploring import chosen, explore, replayed
 from dplc.engine.explore.recorded import NotProved, StoredSolution
@@ -49,7 +49,7 @@ def capture(text: str) -> Capture:
 
 
 def values(text: str, tools: Toolchain | None = None) -> Values:
-    return values_of(capture(text), tools or toolchain(), MACHINE, None, Stopwatch())
+    return values_of(capture(text), CompileOptions(tools or toolchain(), MACHINE))
 
 
 def wishes(tries: int, *free: str) -> SearchOptions:
@@ -74,10 +74,13 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
         (tmp_path / "share.jsonl").write_text(export_lines(store.select()))
         mine.add(import_lines(tmp_path / "share.jsonl"))
     schedules = stored_schedules(tools, other)
-    plain = compile_captured(capture(TWO), tools, MACHINE)
+    plain = compile_captured(capture(TWO), CompileOptions(tools, MACHINE))
     for otherwise in (None, chosen(tools, MACHINE, schedules=schedules)):  # compile, and compile --explore
         again = compile_captured(
-            capture(TWO), tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, otherwise)
+            capture(TWO),
+            CompileOptions(
+                tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, otherwise)
+            ),
         )
         assert len(plain.program.kernels) == 2 and len(again.program.kernels) == 1
         (origin,) = again.origins
@@ -202,7 +205,7 @@ def solution() -> StoredSolution:
 def test_a_solution_is_proved_again() -> None:
     made = replayed(values(NORM), toolchain(), MACHINE, [solution()])
     assert not made.problem and right(
-        NORM, compile_captured(capture(NORM), toolchain(), MACHINE, explore=lambda _: made)
+        NORM, compile_captured(capture(NORM), CompileOptions(toolchain(), MACHINE, explore=lambda _: made))
     )
 
 
@@ -251,12 +254,11 @@ def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
     schedules = stored_schedules(tools, path)
     made = compile_captured(
         capture(NORM),
-        tools,
-        MACHINE,
-        schedules=schedules,
-        explore=remembered(schedules, tools, MACHINE, None, told.append),
+        CompileOptions(
+            tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, None, told.append)
+        ),
     )
-    assert made.plan.kernels == compile_captured(capture(NORM), tools, MACHINE).plan.kernels
+    assert made.plan.kernels == compile_captured(capture(NORM), CompileOptions(tools, MACHINE)).plan.kernels
     assert len(told) == 1 and "not taken" in told[0]
 
 

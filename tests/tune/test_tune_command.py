@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from wrong_rules import EVERYWHERE, overflowing
 
 import dplc
 from dplc.engine.cli.app import main
@@ -99,7 +100,7 @@ def test_programs_of_a_suite_are_checked_on_drawn_values(
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *shape, **kind: empty(*shape, **kind).fill_(torch.nan))
     rules = tmp_path / "wrong.rw"
-    rules.write_text(WRONG)
+    rules.write_text(EVERYWHERE)
     suite = suite_of(tmp_path, "torch.log(torch.exp(x)) + w.sum()", x="rows in", w="in out")
     with pytest.raises(SystemExit) as stop:
         main(["tune", suite, "--tries", "1", "--no-db", "--target", "sm_90a", "--rules", str(rules)])
@@ -187,17 +188,6 @@ def test_a_way_that_could_not_be_built_says_why() -> None:
     assert not any(one["tried"] for one in found)
 
 
-WRONG = """
-@approx
-rule everywhere_wrong on tensor
-match
-    z = log(exp(x))
-rewrite
-    z = add(x, 1000.0)
-"""
-OVERFLOW = "torch.log(torch.exp(torch.cat([torch.full((1,), 100.0), torch.randn(m)])))"
-
-
 @pytest.mark.parametrize("top", ["1", "4"])
 @pytest.mark.parametrize("sizes", [(), ("--grid", "m=60,100")], ids=["one", "many"])
 def test_a_program_that_a_rule_makes_wrong_is_no_success(
@@ -205,8 +195,8 @@ def test_a_program_that_a_rule_makes_wrong_is_no_success(
 ) -> None:
     """Where the rules themselves are wrong no schedule makes it right, though eager overflows at one element."""
     rules = tmp_path / "wrong.rw"
-    rules.write_text(WRONG)
-    text = OVERFLOW if sizes else OVERFLOW.replace("(m)", "(100)")
+    rules.write_text(EVERYWHERE)
+    text = overflowing("m" if sizes else 100)
     words = ("-c", text, *sizes, "--tries", "2", "--top", top, "--no-db")
     code, _, told = called(capsys, *words, "--rules", str(rules))
     assert code == 1 and "wrong in every way" in told and "of its largest value from float64" in told

@@ -16,7 +16,7 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.materialise.prepare import RESERVED
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import compile_captured
+from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Var
 from dplc.ir.interp import kernel as kernel_meaning
@@ -40,7 +40,7 @@ MACHINE = target("sm_80")
 
 @functools.cache
 def tiles(program: str) -> tuple[Kernel, ...]:
-    found = compile_captured(capture_text(program, 0), toolchain(), MACHINE).tile
+    found = compile_captured(capture_text(program, 0), CompileOptions(toolchain(), MACHINE)).tile
     return tuple(kernel for kernel in found if isinstance(kernel, Kernel))
 
 

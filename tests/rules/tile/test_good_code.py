@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import CompileOptions, find_program
 from dplc.codegen.emulator import kernels as emulator
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
@@ -57,7 +57,9 @@ class Made(NamedTuple):
 
 @cache
 def compiled(text: str, device: str = HOPPER, rules: str | None = None) -> Compilation:
-    return compile_captured(capture_text(text, values=False), toolchain([rules] if rules else None), target(device))
+    return compile_captured(
+        capture_text(text, values=False), CompileOptions(toolchain([rules] if rules else None), target(device))
+    )
 
 
 @cache
@@ -120,7 +122,7 @@ def test_attention_multiplies_matrices(text: str) -> None:
 def test_attention_stores_no_scores() -> None:
     """Bytes that go to global memory and back, against the three kernels that store the scores."""
     apart = toolchain(None, {"online_attention": {"SLOWER": 0}})
-    three = compile_captured(capture_text(ATTENTION, values=False), apart, target(HOPPER))
+    three = compile_captured(capture_text(ATTENTION, values=False), CompileOptions(apart, target(HOPPER)))
     one = compiled(ATTENTION)
     assert (len(one.kernels), len(three.kernels)) == (1, 3)
     stored = [sum(4 * np.prod(p.shape) for k in made.plan.kernels for p in k.outs) for made in (one, three)]
