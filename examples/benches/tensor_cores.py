@@ -109,7 +109,7 @@ def print_shapes() -> None:
         ratios: dict[str, float] = {}
         for case in cases:
             captured = subject_of(suite, case).capture()
-            new, old = (compile_captured(captured, tools(own), target(device)) for own in ("", FMA))
+            new, old = (compile_captured(captured, CompileOptions(tools(own), target(device))) for own in ("", FMA))
             if any(instruction_counts(kernel).tensor for kernel in new.kernels):
                 ratios[case.name] = microseconds(new, device) / microseconds(old, device)
         worst = max(ratios, key=lambda name: ratios[name])
