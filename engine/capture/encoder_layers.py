@@ -16,8 +16,8 @@ HIDDEN = -float("inf")
 
 def encoder_layer(
     x: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any, use_gelu: bool, norm_first: bool,
-    eps: float, scale_1: Any, shift_1: Any, scale_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any, down_bias: Any,
-    mask: Any = None, mask_type: int | None = None,
+    eps: float, scale_1: Any, shift_1: Any, scale_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any,
+    down_bias: Any, mask: Any = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
     """nn.TransformerEncoderLayer. x: [batch, places, width]. NotImplemented where `attention` is."""
 

@@ -11,6 +11,8 @@ ALONE = (
     "ctc_loss",
     "_native_batch_norm_legit_no_training",
     "as_strided_scatter",
+    "_transformer_encoder_layer_fwd",
+    "_native_multi_head_attention",
 )  # with formulas of our own
 
 
