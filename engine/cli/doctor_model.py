@@ -50,7 +50,7 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is in the report
         chosen = {"target": machine.arch, "shares": shares}
-        torch.compile(called(model), backend=backend, flags=chosen)(**drawn(kinds, source.config))
+        torch.compile(called(model), backend=backend, options=chosen)(**drawn(kinds, source.config))
     return shares
 
 

@@ -292,8 +292,8 @@ class _Counter:
             self.waits.barrier(statement.cluster > 1)
         elif isinstance(statement, WaitGroup | WaitPhase):
             self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
-        elif isinstance(statement, InitBarrier):
-            self.waits.slots += statement.arrivals > 1 and statement.at.base not in self.turned  # those given back
+        elif isinstance(statement, InitBarrier) and statement.arrivals > 1 and statement.at.base not in self.turned:
+            self.waits.slot()
         elif isinstance(statement, Expect):
             self.waits.phases += statement.bytes != 0
         elif isinstance(statement, CopyBox):

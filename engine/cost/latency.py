@@ -30,7 +30,7 @@ class Waits:
         self.memory = self.shared = self.barriers = self.clusters = self.ring = self.fills = 0.0
         self.ahead = False
         self.phases = 0  # of mbarriers, begun and not yet waited for
-        self.slots = 0  # of rings that other threads fill
+        self._slots = 0  # of rings that other threads fill
         self._rounds = 1.0
         self._memory = self._shared = self._copies = self._waited = False
 
@@ -42,10 +42,14 @@ class Waits:
         """An asynchronous copy was begun in this turn."""
         self._copies = True
 
+    def slot(self) -> None:
+        """A slot of a ring is given back when it has been read."""
+        self._slots += 1
+
     def phases_kept(self) -> int:
         """The phases that stay in flight at a wait: of a ring all slots but the one awaited and the one still read."""
-        if self.slots:
-            return max(self.slots - 2, 0)
+        if self._slots:
+            return max(self._slots - 2, 0)
         self.phases = max(self.phases - 1, 0)
         return self.phases
 
