@@ -29,7 +29,8 @@ def check(
 ) -> None:  # fmt: skip
     """Check the rules of some files (by default the built-in ones), some of them by name."""
     rules = load([path for path in paths if not is_built_in(path)])
-    for warning in require(rules, {rule.span.source.name for rule in rules.rules.values()} - built_in_files()):
+    unnamed = built_in_files() - named_files(paths)  # by our tests
+    for warning in require(rules, {rule.span.source.name for rule in rules.rules.values()} - unnamed):
         print_note(warning.render())
     chosen = part_of(choose(rules, paths, names, levels), part)
     if subject is not None:
@@ -68,7 +69,7 @@ def check(
 
 def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
     """The rules that were asked for. Raises UsageError with the closest name."""
-    files = {_source(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    files = named_files(paths)
     chosen = [rule for rule in rules.rules.values() if not files or rule.span.source.name in files]
     for name in names:
         if not any(_called(rule, name) for rule in rules.rules.values()):
@@ -80,6 +81,11 @@ def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: 
     if not chosen:
         raise UsageError("no rule is left to check")
     return chosen
+
+
+def named_files(paths: Sequence[Path]) -> set[str]:
+    """The names of the files that were asked for, as rules say where they stand."""
+    return {_source(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
 
 
 def part_of(chosen: list[Rule], part: str) -> list[Rule]:
