@@ -16,7 +16,7 @@ from .outcome import Dice, constant, numeral
 
 SIZES = (3, 2, 5, 1, 4, 7, 6, 8, 12, 9)
 LONGEST = 16  # of the extents that a rule names
-MOST_ELEMENTS = 4096  # of a tensor
+MOST_ELEMENTS = 1 << 17  # of a tensor: rules for long rows are met by their examples
 SHORT = 3  # of a dimension that is added: tensors stay small
 DEEPER = 2  # dimensions that the members of a family may have more than the example
 DTYPE_OF = {f"torch.{name}": short for short, name in DTYPES.items()}

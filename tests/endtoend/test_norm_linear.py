@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import CompileOptions, find_program
+from dplc.codegen.compiler import find_program
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain

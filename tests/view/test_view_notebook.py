@@ -21,10 +21,10 @@ COMPILED = "import dplc, torch\ndplc.compile(lambda x: torch.exp(x), (torch.rand
 CANDIDATE = """
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Stopwatch, values_of
+from dplc.engine.compiler import CompileOptions, values_of
 from dplc.engine.explore.exploring import exploration
 from dplc.engine.ruleset import toolchain
-values = values_of(capture_text("torch.exp(torch.randn(64))"), toolchain(), target(), None, Stopwatch())
+values = values_of(capture_text("torch.exp(torch.randn(64))"), CompileOptions(toolchain(), target()))
 exploration(values, toolchain(), target()).by_rules()
 """
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import CompileOptions, find_program
+from dplc.codegen.compiler import find_program
 from dplc.codegen.emulator import kernels as emulator
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 
 HOPPER = "h200"
