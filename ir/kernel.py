@@ -235,8 +235,7 @@ class Arrive(Stmt):
 class CopyBox(Stmt):
     """TMA copies the box of a tensor map that begins at the element `at`; elements outside of the tensor are zero.
 
-    It lands in the shared memory of so many blocks of a cluster, at the same place of each, and counts at an mbarrier
-    of each.
+    It lands at the same place of so many blocks of a cluster, and counts at an mbarrier of each.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("to", "map", "barrier")
@@ -256,11 +255,7 @@ class WaitPhase(Stmt):
 
 
 class EnterTurn(Stmt):
-    """Until as many phases have ended that the next to end has another parity: those who were before have left.
-
-    Threads of several warps wait at an mbarrier each, and go on one after the other. A meaning in which all threads
-    run in step has nothing to wait for.
-    """
+    """A WaitPhase for the group of warps before this one: nothing to wait for where all threads run in step."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
     barrier: Address

@@ -114,6 +114,7 @@ LAWS = {
     "too few registers": ("threads=128", "threads=128, registers=16", "registers at once"),
     "too many registers": ("threads=128", "threads=128, registers=264", "registers at once"),
     "a copy of some turns": ("via=TMA, swizzle=128)\n                Bs", "via=TMA, swizzle=128, when=kp < 9)\n                Bs", "it fills another slot"),
+    "a team behind what threads do": (RING, "        q = load A[b*64 + p1, 0]\n" + RING, "a Team stands before all that threads do"),
     "a ring of a loop": (AWAIT, "            s = Ring(depth=3)\n" + AWAIT, "stands in the Tile, once"),
     "a ring that is made again": (AWAIT, "    " + RING + AWAIT, "stands in the Tile, once"),
     "two rings of one name": (RING, RING + RING.replace("3", "2"), "stands in the Tile, once"),

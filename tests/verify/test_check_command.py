@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from broken import BROKEN
 
+from dplc.engine.cli import check_command
 from dplc.engine.cli.app import main
 from dplc.engine.language.rule import BUILT_IN
 
@@ -53,6 +54,18 @@ def test_a_wrong_rule_and_its_file(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "minus_minus" in err
     file.write_text(SIGN.text.replace("y = subtract(x, z)", "y = add(x, z)"))
     assert call(capsys, *again)[0] == 0
+
+
+def test_static_mistakes_of_our_own_files_are_told_where_these_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever edits a file of ours asks for it by name: what no program need show is told before programs are drawn."""
+    ours = Path(BUILT_IN) / "tile/pipelines/relays.rw"
+    asked: list[set[str]] = []
+    monkeypatch.setattr(check_command, "require", lambda rules, only: asked.append(only) or ())
+    call(capsys, str(ours), "--examples", "1", "--allow-thin")
+    call(capsys, "--rule", "subtract_zero", "--examples", "1", "--out", str(tmp_path))
+    assert [len(files) for files in asked] == [1, 0] and asked[0].pop().endswith("relays.rw")
 
 
 def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

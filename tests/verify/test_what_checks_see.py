@@ -9,6 +9,7 @@ from broken import _rule
 
 from dplc.engine.cli.app import main
 from dplc.engine.language.rule import load
+from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.engine.verify import outcome, run
 from dplc.engine.verify.named_numbers import named_numbers
 from dplc.engine.verify.outcome import Outcome, RuleVerdict, Subject
@@ -16,6 +17,7 @@ from dplc.engine.verify.report import summary
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule
 from dplc.engine.verify.search import PlainDice
 from dplc.engine.verify.term_subjects import TermInstance
+from dplc.engine.verify.whole_programs import completed
 from dplc.ir.node import nodes
 from dplc.ir.tensor import Case
 
@@ -240,3 +242,11 @@ def test_a_file_tells_how_many_of_its_guards_were_tested() -> None:
     found.refusals["two"] += 1
     line = next(line for line in summary([found], 0.5, each=False).splitlines() if line.startswith("mine.rw"))
     assert " 1/3 " in line and line.endswith("1 of 1 ok")
+
+
+def test_a_slab_that_a_team_fills_is_no_input_and_what_a_product_reads_is_read() -> None:
+    """An example with a team is a whole program as it stands."""
+    (example,) = (one for one in load().rules["ping_pong"].examples if one.title == "two groups")
+    (kernel,) = completed(read_subject(example.before))
+    assert [param.name for param in kernel.ins] == ["Q", "A", "B"]
+    assert [param.name for param in kernel.outs] == ["C"]
