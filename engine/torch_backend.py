@@ -27,6 +27,7 @@ from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.anew import changed
 from .capture.convert import RandomNumbers
+from .capture.element_writes import by_elements
 from .capture.flattened import flattened
 from .capture.joint import changes, joint, wants_gradients
 from .capture.lengths import Lengths, is_number
@@ -63,7 +64,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact); `shares`
     is a `Shares`, which counts what is compiled and what is not.
     """
-    graph = flattened(graph, example_inputs)
+    graph = by_elements(flattened(graph, example_inputs))
     chosen = {"trace": False, **(options.get("options") or {})}
     shares = shares_in(chosen)
     if options.get("mode") is not None:

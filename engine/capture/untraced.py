@@ -15,6 +15,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from .element_writes import write_elements
+
 _KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -111,4 +113,7 @@ def _gaussian_nll_loss(
 
 
 # Functions of torch's in Python, and the same without the look at values.
-UNASKED: dict[Any, Callable[..., Any]] = {F.gaussian_nll_loss: _gaussian_nll_loss}
+UNASKED: dict[Any, Callable[..., Any]] = {
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+    torch.Tensor.__setitem__: write_elements,
+}

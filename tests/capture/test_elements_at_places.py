@@ -74,3 +74,75 @@ def test_under_torch_compile() -> None:
     for place in (2, 0, -1):
         at = torch.tensor(place)
         torch.testing.assert_close(compiled(v, at), v[place + 1].relu())
+
+
+WRITTEN = {
+    "a row": lambda v, i, x: _set(v, i, x),
+    "a column": lambda v, i, x: _set(v, (slice(None), i), x[:, 0]),
+    "the last axis": lambda v, i, x: _set(v, (..., i), x[:, 1]),
+    "two axes": lambda v, i, x: _set(v, (slice(1, None), i, ..., i, None), x[0, 0]),
+    "a number, then a place": lambda v, i, x: _set(v, (0, i), 3),
+    "what has more in front": lambda v, i, x: _set(v, (slice(None), i), x[None, None, :, 1]),
+    "another dtype": lambda v, i, x: _set(v, i, (x * 10).int()),
+    "what is read beside it": lambda v, i, x: _set(v, (0, i), v[i, 1] * 2),
+    "added to": lambda v, i, x: _added(v, i, x),
+}
+
+
+def _set(v: torch.Tensor, index: object, given: object) -> torch.Tensor:
+    v = v.clone()
+    v[index] = given
+    return v * 2
+
+
+def _added(v: torch.Tensor, i: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    v = v.clone()
+    v[:, i] += x
+    return v * 2
+
+
+@pytest.mark.parametrize("way", ("compile", "torch.compile", "gradients"))
+@pytest.mark.parametrize("what", WRITTEN)
+def test_elements_are_written_where_a_tensor_says(what: str, way: str) -> None:
+    function, v, x = WRITTEN[what], torch.randn(3, 3, 3), torch.randn(3, 3, requires_grad=way == "gradients")
+    compiled = None
+    for place in (2, 0, -1):
+        at = torch.tensor(place)
+        if compiled is None:
+            whole = torch.compile(function, backend="dplc", fullgraph=True)
+            compiled = dplc.compile(function, (v, at, x)) if way == "compile" else whole
+        found, wanted = compiled(v, at, x), function(v, at, x)
+        torch.testing.assert_close(found, wanted)
+        if wanted.requires_grad:
+            mine, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, wanted))
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_a_buffer_is_written_where_a_tensor_says() -> None:
+    """As caches are, from call to call."""
+
+    def step(cache: torch.Tensor, at: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        cache[:, at] = x
+        return cache.sum(1)
+
+    cache, mirror = torch.zeros(2, 5, 4), torch.zeros(2, 5, 4)
+    compiled = torch.compile(step, backend="dplc", fullgraph=True)
+    for place in range(5):
+        x = torch.randn(2, 4)
+        torch.testing.assert_close(compiled(cache, torch.tensor(place), x), step(mirror, torch.tensor(place), x))
+    assert torch.equal(cache, mirror)
+
+
+def test_a_view_that_is_changed_stays_a_view() -> None:
+    """torch cannot trace it under a compile and breaks the graph there; a copy in its place would lose the change."""
+
+    def change(v: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        row = v[i].view(-1)
+        row.add_(1)
+        row[0] = 7
+        return v * 2
+
+    v, mirror, at = torch.randn(3, 4), torch.empty(3, 4), torch.tensor(1)
+    mirror.copy_(v)
+    torch.testing.assert_close(torch.compile(change, backend="dplc")(v, at), change(mirror, at))
+    assert torch.equal(v, mirror)
