@@ -61,7 +61,8 @@ def _by_places(node: torch.fx.Node) -> bool:
 
 def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """The nodes that are computed from one, less those of `v[i] += x`."""
-    seen, left = set(), list(read.users)
+    seen: set[torch.fx.Node] = set()
+    left = list(read.users)
     while left:
         node = left.pop()
         if node not in seen and not _written_back(node, read):
@@ -72,9 +73,10 @@ def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
     """Whether a node changes what is read and all that reads the result writes it to where it was."""
-    (writing, *more) = (*node.users, None)
-    changes = node.op == "call_function" and node.args[:1] == (read,) and len(read.users) == 1
-    return changes and more == [None] and writing.target is write_elements and writing.args == (*read.args, node)
+    if node.op != "call_function" or node.args[:1] != (read,) or len(read.users) > 1 or len(node.users) != 1:
+        return False
+    writing = next(iter(node.users))
+    return writing.target is write_elements and writing.args == (*read.args, node)
 
 
 def _changes(node: torch.fx.Node) -> bool:
