@@ -39,7 +39,7 @@ FORMULAS = {
     "norms that give statistics": "_native_batch_norm_legit_functional native_group_norm",
     "functions of elements": "mvlgamma special_entr special_ndtr special_xlog1py logaddexp2 ldexp",
     "losses": "multi_margin_loss soft_margin_loss",
-    "distances": "linalg_cross pdist renorm dist",
+    "distances": "linalg_cross pdist renorm dist _euclidean_dist",
     "in order": "isin",
     "derivatives": """
         _fused_rms_norm_backward _log_softmax_backward_data _prelu_kernel_backward _softmax_backward_data

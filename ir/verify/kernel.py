@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import gcd
 from typing import Any
 
+from ..dtypes import INTEGERS
 from ..expr import Var, is_int, only_sizes
 from ..facts.divisors import divisor
 from ..facts.kernel_names import NAMED
@@ -105,6 +107,7 @@ class _Check(NamesInScope):
 
     def define(self, stmt: Define) -> None:
         self.elements(stmt, stmt.val)
+        self.numbers(stmt, stmt.dtype, stmt.val)
         self.bind(
             stmt, stmt.dst, KnownName("value", stmt.dtype, mutable=bool(stmt.mutable), divergent=self.varies(stmt.val))
         )
@@ -187,7 +190,7 @@ class _Check(NamesInScope):
     # ---- registers
 
     def assign(self, stmt: Assign) -> None:
-        self.target(stmt, stmt.place)
+        self.numbers(stmt, self.target(stmt, stmt.place), stmt.val)
         self.elements(stmt, (stmt.place, stmt.val))
 
     def butterfly(self, stmt: Butterfly) -> None:
@@ -237,6 +240,7 @@ class _Check(NamesInScope):
         if not self.address(stmt, stmt.address, stmt.dtype, size).writable:
             self.say(stmt, f"`{stmt.address.base}` is an input")
         self.elements(stmt, stmt.values)
+        self.numbers(stmt, stmt.dtype, *stmt.values)
 
     def copy(self, stmt: CopyAsync) -> None:
         self.width(stmt, stmt.bytes, COPY_BYTES)
@@ -275,6 +279,12 @@ class _Check(NamesInScope):
             self.say(stmt, f"`{stmt.map}` is no tensor map of {len(stmt.at)} dimensions")
         if stmt.cluster not in (1, self.cluster):
             self.say(stmt, f"a box for {stmt.cluster} blocks in clusters of {self.cluster}")
+
+    def numbers(self, stmt: Stmt, dtype: str | None, *values: Expr) -> None:
+        """What becomes a value of a dtype is one of its numbers."""
+        for value in values:
+            if dtype in INTEGERS and isinstance(value, float) and not math.isfinite(value):
+                self.say(stmt, f"{value} is no {dtype}")
 
     def width(self, stmt: Stmt, size: int, allowed: tuple[int, ...]) -> None:
         if size not in allowed:

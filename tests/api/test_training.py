@@ -118,6 +118,7 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "activations": (lambda x: F.gelu(x, approximate="tanh") + F.elu(x) + F.hardtanh(x) + F.softplus(x) + F.mish(x) + F.hardswish(x) + F.leaky_relu(x), (A,)),
     "std and norm": (lambda x: x.std(1) + x.norm(dim=1) + torch.logsumexp(x, 1), (A,)),
     "an exponent": (lambda x, y: (x.abs() + 1) ** y[:, 0].mean(), (A, B)),
+    "distances": (lambda x, y: torch.cdist(x, y.T) + torch.cdist(x[:, :2], y.T[:, 1:3]), (A, B)),
     "average pool": (lambda x: F.avg_pool2d(x, 3, stride=2), (torch.randn(2, 3, 7, 9),)),
     "max pool": (lambda x: F.max_pool2d(x, 3, stride=2, padding=1), (torch.randn(2, 3, 7, 9),)),
     "adaptive pool": (lambda x: F.adaptive_avg_pool2d(x, 1), (torch.randn(2, 3, 7, 9),)),

@@ -43,7 +43,7 @@ def wrong(old: str, new: str, text: str = KERNEL) -> tuple[str, ...]:
 
 
 def test_a_good_one() -> None:
-    assert wrong("Launch", "Launch") == ()
+    assert wrong("Launch", "Launch") == wrong("values=(a)", "values=(-inf)") == ()
 
 
 @pytest.mark.parametrize("old, new, what", [
@@ -62,6 +62,9 @@ def test_a_good_one() -> None:
     ("StoreTo(f32, Address(y", "StoreTo(f32, Address(x", "`x` is an input"),
     ("f32, Address(x, ", "i64, Address(x, ", "`x` points to f32"),
     ("offset=thread*4", "offset=thread*2", "the address is a multiple of 2 bytes only"),
+    ("a = Registers(f32)", "a = Define(i32, -inf)", "-inf is no i32"),
+    ("a = Registers(f32)", "a = Registers(i64)\n        Assign(a, nan)", "nan is no i64"),
+    ("StoreTo(f32, Address(smem, offset=thread*4), values=(a)", "StoreTo(i32, Address(smem, offset=0), values=(inf)", "inf is no i32"),
     ("Barrier()", "Branch(thread < 3):\n            Barrier()", "not every thread"),
 ])  # fmt: skip
 def test_problems(old: str, new: str, what: str) -> None:
