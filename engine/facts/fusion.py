@@ -379,6 +379,25 @@ def climbed(site: Any, y: Any) -> float:
 def folds_across(site: Any, y: Any, x: Any) -> bool:
     """Whether making y of x takes a fold of something else, along an axis that x varies with."""
     made, _ = cost.parts(y, {*site.fusion.kept, x})
+    return _folds_along(site, made, x)
+
+
+@fact("waits_across(term, term) -> bool", levels="tensor")
+def waits_across(site: Any, y: Any, x: Any) -> bool:
+    """Whether y reads a stored fold, along an axis that x varies with, of what x reads too: x waits for it nowhere."""
+    kept = site.fusion.kept
+    _, read = cost.parts(y, {*kept, x})
+    _, of_x = cost.parts(x, kept)
+    for leaf in read:
+        if leaf is not x and leaf in kept:
+            made, below = cost.parts(leaf, kept)
+            if not set(of_x).isdisjoint(below) and _folds_along(site, made, x):
+                return True
+    return False
+
+
+def _folds_along(site: Any, made: Any, x: Any) -> bool:
+    """Whether one of some values is a fold along an axis that x varies with."""
     along = site.flow.mask[x]
     folds = (term for term in made if term.__class__ in (Reduce, Fold))
     return any(site.flow.mask_of_axes(term.over) & along for term in folds)
