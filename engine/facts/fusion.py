@@ -235,7 +235,7 @@ def independent(site: Any, v: Any, w: Any) -> bool:
 
 @fact("same_place(term, term) -> bool", levels="tensor")
 def same_place(site: Any, v: Any, w: Any) -> bool:
-    """Whether w reads v, only where it stands itself, and nothing that is stored between the two."""
+    """Whether w reads v, only where it stands itself, and nothing stored between the two that needs v."""
     return site.same_place(v, w)  # type: ignore[no-any-return]
 
 
