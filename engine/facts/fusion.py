@@ -235,7 +235,7 @@ def independent(site: Any, v: Any, w: Any) -> bool:
 
 @fact("same_place(term, term) -> bool", levels="tensor")
 def same_place(site: Any, v: Any, w: Any) -> bool:
-    """Whether w reads v, only where it stands itself, and nothing that is stored between the two."""
+    """Whether w reads v, only where it stands itself, and nothing stored between the two that needs v."""
     return site.same_place(v, w)  # type: ignore[no-any-return]
 
 
@@ -366,30 +366,3 @@ def multiplied(site: Any, y: Any) -> bool:
             return True
         todo += [r for r in flow.readers[term] if r.__class__ is not Reduce and r not in site.fusion.kept]
     return False
-
-
-@fact("climbed(term) -> num", levels="tensor")
-def climbed(site: Any, y: Any) -> float:
-    """Seconds of memory to store a value and to read it once for every reader."""
-    times = len(site.flow.readers[y]) + 1
-    return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
-
-
-@fact("folds_across(term, term) -> bool", levels="tensor")
-def folds_across(site: Any, y: Any, x: Any) -> bool:
-    """Whether making y of x takes a fold of something else, along an axis that x varies with."""
-    made, _ = cost.parts(y, {*site.fusion.kept, x})
-    along = site.flow.mask[x]
-    folds = (term for term in made if term.__class__ in (Reduce, Fold))
-    return any(site.flow.mask_of_axes(term.over) & along for term in folds)
-
-
-@fact("left(term, term) -> num", levels="tensor")
-def left(site: Any, x: Any, y: Any) -> float:
-    """Seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
-    flow, readers_of_y = site.flow, len(site.flow.readers[y])
-    made, read = cost.parts(y, {*site.fusion.kept, x})
-    others = cost.bytes_of(flow, [leaf for leaf in read if leaf is not x])
-    size = (readers_of_y + 1) * cost.bytes_of(flow, [x]) + readers_of_y * others
-    again = readers_of_y * cost.slots_of(flow, made, site.target)
-    return cost.traffic_seconds(size, site.target) + cost.issue_seconds(again, site.target)

@@ -282,12 +282,16 @@ class Kernels:
         return not any(entry.value in self.leaves(second) for entry in between)
 
     def same_place(self, first: Any, second: Any) -> bool:
-        """Whether a kernel reads what another one stores, at its own places, and nothing stored between the two."""
+        """Whether a kernel reads what another one stores, at its own places, and nothing between that waits for it."""
         one, other = (self.entries[self.place(value)] for value in (first, second))
-        between = self.entries[self.place(first) + 1 : self.place(second)]
-        if first not in self.leaves(second) or self._views(other, [one, other]):
+        needed = self.leaves(second)
+        if first not in needed or self._views(other, [one, other]):
             return False
-        return not any(entry.value in self.leaves(second) for entry in between)
+        waiting = {first}
+        for entry in self.entries[self.place(first) + 1 : self.place(second)]:
+            if entry.copy or not waiting.isdisjoint(self.leaves(entry.value)):
+                waiting.add(entry.value)
+        return waiting & needed == {first}
 
     # ---- lifting
     def _lift(self, group: list[StoredValue], writes: list[Write]) -> Kernel:

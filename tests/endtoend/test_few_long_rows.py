@@ -18,7 +18,12 @@ TWO_LAUNCHES = (
     "torch.randn(200, 301).argmax()",
     "torch.randint(-9999, 9999, (2, 40009)).argmin(1)",
     "torch.randn(2, 40009).bfloat16().argmax(1)",
+    "torch.randn(2, 40009).max(1)",
     "torch.randn(2, 40009).max(1)[1]",
+    "torch.randn(2, 40009).max(1).values",
+    "torch.randn(40009, 2).half().min(0, keepdim=True)",
+    "torch.randn(2, 40009).bfloat16().min(1).values",
+    "torch.randint(-9999, 9999, (3, 40009)).max(1)",
     "torch.logsumexp(torch.randn(3, 40040), 1)",
     "torch.logsumexp(torch.randn(3, 40040).bfloat16(), 1)",
     "torch.var_mean(torch.randn(3, 40040) + 7, 1)",
@@ -43,11 +48,6 @@ def test_few_results_of_long_rows_take_two_launches(text: str) -> None:
 @pytest.mark.parametrize("text", ROWS_AGAIN)
 def test_halves_are_swept_as_often_as_floats(text: str) -> None:
     assert len(compiled(text).kernels) == 3
-    is_right(text)
-
-
-@pytest.mark.parametrize("text", ["torch.randn(2, 40009).max(1).values", "torch.randn(40009, 2).half().min(0)[0]"])
-def test_the_largest_of_long_rows_is_right(text: str) -> None:
     is_right(text)
 
 

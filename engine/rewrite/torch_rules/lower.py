@@ -310,7 +310,9 @@ class TorchLowering:
         if known is not None and known.dtype in PARTS:
             return known
         if known is not None:
-            return View(statement.dst, known.dtype, known.shape, known.term, known.dims)
+            again = View(statement.dst, known.dtype, known.shape, known.term, known.dims)
+            self.references[again] = self._reference(known)  # what is made of it is made once, too
+            return again
         self.depth += 1
         view = self.made_before[key] = self.lower(self.call(statement, call.origin))
         self.depth -= 1
