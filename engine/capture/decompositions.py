@@ -15,6 +15,7 @@ from torch._decomp import decomposition_table
 
 from ...ir.diagnostic import DplcError
 from .alignments import ctc_loss
+from .distances import distances, distances_backward
 from .encoder_layers import attention, encoder_layer
 
 # Formulas in Python (`torch._decomp`).
@@ -127,6 +128,10 @@ def _own() -> dict[Any, Callable[..., Any]]:
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found |= {getattr(torch.ops.aten.ctc_loss, name): ctc_loss for name in ("IntList", "Tensor")}
+    found |= {
+        torch.ops.aten._cdist_forward.default: distances,
+        torch.ops.aten._cdist_backward.default: distances_backward,
+    }
     found[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer
     found[torch.ops.aten._native_multi_head_attention.default] = attention
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -118,7 +119,8 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "activations": (lambda x: F.gelu(x, approximate="tanh") + F.elu(x) + F.hardtanh(x) + F.softplus(x) + F.mish(x) + F.hardswish(x) + F.leaky_relu(x), (A,)),
     "std and norm": (lambda x: x.std(1) + x.norm(dim=1) + torch.logsumexp(x, 1), (A,)),
     "an exponent": (lambda x, y: (x.abs() + 1) ** y[:, 0].mean(), (A, B)),
-    "distances": (lambda x, y: torch.cdist(x, y.T) + torch.cdist(x[:, :2], y.T[:, 1:3]), (A, B)),
+    **{f"distances, norm {p}": (lambda x, y, p=p: torch.cdist(x, torch.cat([y.T, x[:1]]), p), (A, B)) for p in (0.0, 0.7, 1.0, 2.0, 3.0, math.inf)},
+    "distances of many": (lambda x, y: torch.cdist(x, y) * torch.cdist(y, x).mT, (torch.randn(2, 27, 3), torch.randn(2, 30, 3))),
     "average pool": (lambda x: F.avg_pool2d(x, 3, stride=2), (torch.randn(2, 3, 7, 9),)),
     "max pool": (lambda x: F.max_pool2d(x, 3, stride=2, padding=1), (torch.randn(2, 3, 7, 9),)),
     "adaptive pool": (lambda x: F.adaptive_avg_pool2d(x, 1), (torch.randn(2, 3, 7, 9),)),
