@@ -13,6 +13,8 @@ ALONE = (
     "as_strided_scatter",
     "_transformer_encoder_layer_fwd",
     "_native_multi_head_attention",
+    "_cdist_forward",
+    "_cdist_backward",
 )  # with formulas of our own
 
 
