@@ -111,10 +111,6 @@ def is_int(value: Any) -> bool:
 NUMBERS = (int, float)  # asked of a class: True is no number
 
 
-def is_number(value: Any) -> bool:
-    return value.__class__ in NUMBERS
-
-
 def linear(e: Expr) -> Linear:
     """e as ({atom: coefficient}, constant). The dictionary is fresh: the caller may change it."""
     if e.__class__ is Sum:
@@ -129,12 +125,10 @@ def from_linear(terms: dict[Any, int], constant: int) -> Expr:
     if not terms:
         return constant
     kept = tuple(terms.items())
-    for _, n in kept:
-        if n <= 0:
-            kept = (*[term for term in kept if term[1] > 0], *[term for term in kept if term[1] < 0])
-            if not kept:
-                return constant
-            break
+    if [True for _, n in kept if n <= 0]:
+        kept = (*[term for term in kept if term[1] > 0], *[term for term in kept if term[1] < 0])
+        if not kept:
+            return constant
     if constant == 0 and len(kept) == 1 and kept[0][1] == 1:
         return kept[0][0]
     return Sum(kept, constant)
@@ -175,9 +169,8 @@ def multiply(a: Expr, b: Expr) -> Expr:
         if b == 1:
             return a
         terms, constant = linear(a)
-        for atom in terms:
-            if atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int:
-                return total((*[_times(atom, n * b) for atom, n in terms.items()], constant * b))
+        if [True for x in terms if x.__class__ is Binary and x.op == "//" and x.b.__class__ is int]:
+            return total((*[_times(atom, n * b) for atom, n in terms.items()], constant * b))
         return from_linear({atom: n * b for atom, n in terms.items()} if b else {}, constant * b)
     if a.__class__ is float or b.__class__ is float:
         return _float_or(a, b, operator.mul, "*")
@@ -382,11 +375,9 @@ def free_names(value: Any) -> frozenset[str]:
         memo = value._memo  # looked at here: nothing is asked more often
         return memo[_names_of] if memo is not None and _names_of in memo else _names(value)
     found = _EMPTY
-    if kind is tuple:
-        for item in value:
-            if item.__class__ is tuple or item.__class__ in CLASSES:
-                names = free_names(item)
-                found = found | names if found else names
+    for item in value if kind is tuple else ():
+        if item.__class__ is tuple or item.__class__ in CLASSES:
+            found |= free_names(item)
     return found
 
 

@@ -173,7 +173,9 @@ def _getter(names: tuple[str, ...]) -> Any:
     """What some fields of a node hold, in one call. A static method, for it stands in the class."""
     if len(names) > 1:
         return staticmethod(operator.attrgetter(*names))
-    return staticmethod((lambda node: (getattr(node, names[0]),)) if names else (lambda node: ()))
+    scope: dict[str, Any] = {}
+    exec(f"def read(node): return ({''.join(f'node.{name},' for name in names)})", scope)  # our own field names, too
+    return staticmethod(scope["read"])
 
 
 # Fields of these sorts hold no nodes.

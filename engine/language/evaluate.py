@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from ...ir import expr as e
@@ -278,7 +277,8 @@ class Expressions:
         if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
             parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
             a, b = parts[0], parts[-1]
-            return ask_one(node, ask, a) if len(parts) == 1 else ask_two(node, ask, a, b)
+            name = node.items[0].text if isinstance(node.items[0], s.NameOf) else None
+            return ask_one(node, ask, a, name) if len(parts) == 1 else ask_two(node, ask, a, b)
         arguments = self.compile_all(node.items)
 
         def question(env: Environment) -> Any:

@@ -81,9 +81,7 @@ _MARKS: dict[str, int] = {
 }  # fmt: skip
 
 
-def summary(block: Block) -> Summary:
-    """The summary of a block, or of any run of statements."""
-    return Summary(block)
+summary = Summary  # of a block, or of any run of statements
 
 
 def statements(block: Block, marks: int) -> tuple[Any, ...]:
@@ -274,9 +272,10 @@ class Variations:
 
     def _of_name(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
         if name not in known:
-            known[name] = frozenset((name,))
-            inner = frozenset().union(*(self._of_name(other, known) for other in self._table.get(name, ())))
-            known[name] = (known[name] | inner) - self._folded.get(name, set())
+            known[name] = found = frozenset((name,))
+            for other in self._table.get(name, ()):
+                found |= known[other] if other in known else self._of_name(other, known)
+            known[name] = found - self._folded[name] if name in self._folded else found
         return known[name]
 
 

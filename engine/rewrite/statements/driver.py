@@ -351,9 +351,7 @@ class _Run:
 
     def refused(self, name: str, evidence: list[Evidence]) -> None:
         assert self.trace is not None
-        reasons = [
-            seen.best(rule.rule) for (rule, _), seen in zip(self.compiled.rules, evidence, strict=True)
-        ]
+        reasons = [seen.best(rule.rule) for (rule, _), seen in zip(self.compiled.rules, evidence, strict=True)]
         best = max(reasons, key=lambda refusal: refusal.depth)
         asked = self.engine.pins.keys() | self.trace.asked  # whom the user names, hears of it in any case
         for reason in reasons:
