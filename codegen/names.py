@@ -101,10 +101,12 @@ def _names(kernel: Kernel) -> Iterator[str]:
 
 def _defined(block: Block) -> Iterator[str]:
     for stmt in block:
+        declared = stmt.__class__.by_name
         for field in ("dst", "var"):
-            if hasattr(stmt, field):
+            if field in declared:
                 yield getattr(stmt, field)
-        yield from _defined(getattr(stmt, "body", ()))
+        if "body" in declared:
+            yield from _defined(stmt.body)  # type: ignore[attr-defined]
 
 
 __all__ = ["is_reserved", "reserved", "safe_kernel_name", "safe_names"]

@@ -111,10 +111,6 @@ def is_int(value: Any) -> bool:
 NUMBERS = (int, float)  # asked of a class: True is no number
 
 
-def is_number(value: Any) -> bool:
-    return value.__class__ in NUMBERS
-
-
 def linear(e: Expr) -> Linear:
     """e as ({atom: coefficient}, constant). The dictionary is fresh: the caller may change it."""
     if e.__class__ is Sum:
@@ -129,7 +125,7 @@ def from_linear(terms: dict[Any, int], constant: int) -> Expr:
     if not terms:
         return constant
     kept = tuple(terms.items())
-    if min(terms.values()) <= 0:
+    if [True for _, n in kept if n <= 0]:
         kept = (*[term for term in kept if term[1] > 0], *[term for term in kept if term[1] < 0])
         if not kept:
             return constant
@@ -173,7 +169,7 @@ def multiply(a: Expr, b: Expr) -> Expr:
         if b == 1:
             return a
         terms, constant = linear(a)
-        if any(atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int for atom in terms):
+        if [True for x in terms if x.__class__ is Binary and x.op == "//" and x.b.__class__ is int]:
             return total((*[_times(atom, n * b) for atom, n in terms.items()], constant * b))
         return from_linear({atom: n * b for atom, n in terms.items()} if b else {}, constant * b)
     if a.__class__ is float or b.__class__ is float:
@@ -376,15 +372,16 @@ def free_names(value: Any) -> frozenset[str]:
     """The names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     kind = value.__class__
     if kind in CLASSES:
-        return _names(value)
-    if kind is not tuple:
-        return _EMPTY
-    parts = [free_names(item) for item in value if item.__class__ is tuple or item.__class__ in CLASSES]
-    return parts[0] if len(parts) == 1 else _EMPTY.union(*parts)
+        memo = value._memo  # looked at here: nothing is asked more often
+        return memo[_names_of] if memo is not None and _names_of in memo else _names(value)
+    found = _EMPTY
+    for item in value if kind is tuple else ():
+        if item.__class__ is tuple or item.__class__ in CLASSES:
+            found |= free_names(item)
+    return found
 
 
-@memoised
-def _names(e: Any) -> frozenset[str]:
+def _names_of(e: Any) -> frozenset[str]:
     kind = e.__class__
     if kind is Var or kind is Axis:
         return frozenset((e.name,))
@@ -398,3 +395,6 @@ def _names(e: Any) -> frozenset[str]:
         return free_names(e.a)
     # a Tensor IR value used as an index carries its own axes
     return frozenset(axis.name for axis in getattr(e, "axes", ()))
+
+
+_names = memoised(_names_of)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import re
 import threading
 import weakref
@@ -168,6 +169,15 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
     return scope["__new__"]  # type: ignore[no-any-return]
 
 
+def _getter(names: tuple[str, ...]) -> Any:
+    """What some fields of a node hold, in one call. A static method, for it stands in the class."""
+    if len(names) > 1:
+        return staticmethod(operator.attrgetter(*names))
+    scope: dict[str, Any] = {}
+    exec(f"def read(node): return ({''.join(f'node.{name},' for name in names)})", scope)  # our own field names, too
+    return staticmethod(scope["read"])
+
+
 # Fields of these sorts hold no nodes.
 _PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype", "Int", "Num"))
 _marks = itertools.count()
@@ -186,6 +196,8 @@ class NodeType(type):
     places: dict[str, int]  # of the fields
     inner: tuple[str, ...]  # the fields that may hold nodes
     named: tuple[str, ...]  # the fields that hold names
+    read_all: Callable[[Any], tuple[Any, ...]]  # what the fields of a node hold; read_inner: those that may hold nodes
+    read_inner: Callable[[Any], tuple[Any, ...]]
     mark: int
     marks: int
 
@@ -206,6 +218,7 @@ class NodeType(type):
         cls.places = {field.name: place for place, field in enumerate(cls.fields)}
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
         cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
+        cls.read_all, cls.read_inner = _getter(tuple(cls.places)), _getter(cls.inner)
         cls.mark, cls.marks = 1 << next(_marks), 0
         line: Any = cls.__mro__[:-1]
         for above in line:
@@ -252,17 +265,17 @@ R = TypeVar("R")
 
 def values(node: Node) -> tuple[Any, ...]:
     """The field values of a node, in declared order."""
-    return tuple(getattr(node, field.name) for field in type(node).fields)
+    return type(node).read_all(node)
 
 
 def replace(node: N, **changes: Any) -> N:
     """The node with some fields changed. Raises TypeError for a field that its class does not declare."""
     cls = type(node)
-    made = [getattr(node, name) for name in cls.places]
-    for name, value in changes.items():
-        if name not in cls.places:
+    made, places = [*cls.read_all(node)], cls.places
+    for name in changes:
+        if name not in places:
             raise TypeError(f"{cls.__name__} has no field {name!r}")
-        made[cls.places[name]] = value
+        made[places[name]] = changes[name]
     return cls(*made)
 
 
@@ -273,8 +286,8 @@ def walk(value: Any) -> Iterator[Any]:
         for item in value:
             yield from walk(item)
     elif isinstance(value, Node):
-        for field in type(value).fields:
-            yield from walk(getattr(value, field.name))
+        for item in type(value).read_all(value):
+            yield from walk(item)
 
 
 def contents(node: Any) -> int:
@@ -283,8 +296,8 @@ def contents(node: Any) -> int:
     if not found:
         cls = type(node)
         found = cls.mark
-        for name in cls.inner:
-            child: Any = getattr(node, name)
+        child: Any
+        for child in cls.read_inner(node):
             kind = child.__class__
             if kind is tuple:
                 found |= _contents_of_all(child)
@@ -328,7 +341,7 @@ def _find(items: tuple[Any, ...], wanted: int, found: list[Any]) -> None:
         elif cls in CLASSES and (item._contents or contents(item)) & wanted:
             if cls.mark & wanted:
                 found.append(item)
-            _find(tuple([getattr(item, name) for name in cls.inner]), wanted, found)
+            _find(cls.read_inner(item), wanted, found)
 
 
 def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
@@ -366,7 +379,7 @@ def names_in(node: Any) -> frozenset[str]:
             found.add(name)
         elif name.__class__ is tuple:
             found.update(name)  # the accumulators of a merge
-    _gather_names(tuple([getattr(node, field) for field in cls.inner]), found)
+    _gather_names(cls.read_inner(node), found)
     return frozenset(found)
 
 

@@ -133,12 +133,12 @@ _DIVIDES = marks_of(Binary)
 
 def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
     if kind is Sum:
-        parts = [simplify(atom, ranges) for atom, _ in e.terms]
-        if all(part is atom for part, (atom, _) in zip(parts, e.terms, strict=True)):
+        parts = [atom if atom.__class__ is Var else simplify(atom, ranges) for atom, _ in e.terms]
+        if parts == [atom for atom, _ in e.terms]:  # equal nodes are one
             return e  # type: ignore[no-any-return]
         return total((*parts, e.constant), (*[n for _, n in e.terms], 1))
     if kind is Binary:
-        a, b = simplify(e.a, ranges), simplify(e.b, ranges)
+        a, b = simplify(e.a, ranges), e.b if e.b.__class__ is int else simplify(e.b, ranges)
         out = e if a is e.a and b is e.b else binary(e.op, a, b)
         return _simplify_division(out, ranges) if out.__class__ is Binary and out.op in ("//", "%") else out
     if kind is Call:
@@ -148,7 +148,7 @@ def _simplify_node(e: Any, kind: type, ranges: Ranges) -> Expr:
 
 def _simplify_division(e: Any, ranges: Ranges) -> Expr:
     n = e.b
-    if not is_int(n) or n <= 0:
+    if n.__class__ is not int or n <= 0:
         return e
     terms, constant = linear(e.a)
     whole = {atom: k // n for atom, k in terms.items() if k % n == 0}

@@ -6,8 +6,10 @@ of kernels that are launched together, with buffers between them for every launc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...ir.names import unused
 from ...ir.program import Kernel, Param
@@ -28,11 +30,13 @@ class Sharing:
 
 def share(launches: Sequence[Kernel]) -> Sharing:
     """Launches of one structure get one kernel: the first of them."""
-    first: dict[str, int] = {}
+    first: dict[Any, int] = {}
     kernels: list[Kernel] = []
     place = []
+    alike = Counter(map(_parameters, launches))
     for kernel in launches:
-        index = first.setdefault(key(kernel), len(kernels))
+        structure: Any = _parameters(kernel)  # most tell a kernel from all others
+        index = first.setdefault(key(kernel) if alike[structure] > 1 else structure, len(kernels))
         if index == len(kernels):
             kernels.append(kernel)
         place.append(index)
@@ -89,6 +93,11 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
         start = place
     assert place == len(scheduled), "a kernel that belongs to no launch"
     return made
+
+
+def _parameters(kernel: Kernel) -> tuple[Any, ...]:
+    """What kernels of one structure have in common, and is quickly seen."""
+    return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in _params(kernel)]
 
 
 def _params(kernel: Kernel) -> tuple[Param, ...]:

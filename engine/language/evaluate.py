@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from ...ir import expr as e
@@ -107,9 +106,9 @@ class Expressions:
     def _operation(self, node: s.Operation) -> Closure:
         a, b, op = self.compile(node.a), self.compile(node.b), node.op
         if op == "and":
-            return lambda env: _and(a(env), lambda: b(env))
+            return _conjunction(a, b)
         if op == "or":
-            return lambda env: _or(a(env), lambda: b(env))
+            return _disjunction(a, b)
         if op == "in":
             return lambda env: a(env) in b(env)
         if op == "not in":
@@ -278,7 +277,8 @@ class Expressions:
         if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
             parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
             a, b = parts[0], parts[-1]
-            return ask_one(node, ask, a) if len(parts) == 1 else ask_two(node, ask, a, b)
+            name = node.items[0].text if isinstance(node.items[0], s.NameOf) else None
+            return ask_one(node, ask, a, name) if len(parts) == 1 else ask_two(node, ask, a, b)
         arguments = self.compile_all(node.items)
 
         def question(env: Environment) -> Any:
@@ -337,16 +337,24 @@ def _bounded(node: s.Syntax, value: Any) -> Any:
     return value
 
 
-def _and(a: Any, b: Callable[[], Any]) -> Any:
-    if isinstance(a, Node):
-        return e.both(a, b())
-    return b() if a else a
+def _conjunction(a: Closure, b: Closure) -> Closure:
+    def both(env: Environment) -> Any:
+        left = a(env)
+        if left.__class__ is not bool and isinstance(left, Node):
+            return e.both(left, b(env))
+        return b(env) if left else left
+
+    return both
 
 
-def _or(a: Any, b: Callable[[], Any]) -> Any:
-    if isinstance(a, Node):
-        return e.either(a, b())
-    return a if a else b()
+def _disjunction(a: Closure, b: Closure) -> Closure:
+    def either(env: Environment) -> Any:
+        left = a(env)
+        if left.__class__ is not bool and isinstance(left, Node):
+            return e.either(left, b(env))
+        return left if left else b(env)
+
+    return either
 
 
 def _at_hints(cost: Any) -> Any:

@@ -35,11 +35,11 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
     return NotComputed(f"this cannot be evaluated: {why}", node.span)
 
 
-def ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure) -> Closure:
-    """A fact of one argument, as most are: no tuple is built for it."""
+def ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure, name: str | None = None) -> Closure:
+    """A fact of one argument, as most are: no tuple is built for it. name: of a variable that is the argument."""
 
     def question(env: Environment) -> Any:
-        given = a(env)
+        given = env[name] if name in env else a(env)
         try:
             return ask(env.get(SITE), given)
         except MISTAKES as error:

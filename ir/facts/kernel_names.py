@@ -6,7 +6,7 @@ from typing import Any
 
 from ..expr import Var
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
-from ..node import Node, memoised
+from ..node import CLASSES, Node, memoised
 
 # The fields that hold the name of what is read.
 NAMED: dict[type[Node], str] = {
@@ -24,13 +24,13 @@ def names_read(node: Any) -> frozenset[str]:
     found: set[str] = set()
     if kind in NAMED and getattr(node, NAMED[kind]):
         found.add(getattr(node, NAMED[kind]))
-    for field in kind.inner:
-        _gather(getattr(node, field), found)
+    _gather(kind.read_inner(node), found)
     return frozenset(found)
 
 
-def _gather(value: Any, found: set[str]) -> None:
-    for item in value if value.__class__ is tuple else ():
-        _gather(item, found)
-    if isinstance(value, Node):
-        found |= names_read(value)
+def _gather(items: tuple[Any, ...], found: set[str]) -> None:
+    for item in items:
+        if item.__class__ is tuple:
+            _gather(item, found)
+        elif item.__class__ in CLASSES:
+            found |= names_read(item)

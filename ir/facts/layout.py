@@ -12,8 +12,10 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..dtypes import DTYPES
-from ..expr import Binary, Var, add, free_names, from_linear, is_int, linear, multiple_of, multiply, total
+from ..expr import Binary, Var, add, free_names, from_linear, linear, multiple_of, multiply, total
 from ..loop import For
 from ..node import Expr, Node, contents, memoised
 from ..program import Kernel, Param
@@ -206,10 +208,14 @@ def _rejoin(e: Expr) -> Expr:
     if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
         return e
     terms, constant = linear(e)
+    if len(terms) < 2:
+        return e
     for atom, factor in terms.items():
-        if atom.__class__ is not Binary or atom.op != "%" or not is_int(atom.b):
+        if atom.__class__ is not Binary or atom.op != "%" or atom.b.__class__ is not int:
             continue
         whole, n = atom.a, atom.b
+        if factor * n not in terms.values():
+            continue
         quotient = simplify(Binary("//", whole, n), {})
         if terms.get(quotient) == factor * n:
             kept = {a: k for a, k in terms.items() if a not in (atom, quotient)}
@@ -230,9 +236,22 @@ def is_vector(flat: Expr, name: str, width: int) -> bool:
     return all(n * multiple_of(atom) % width == 0 and name not in free_names(atom) for atom, n in others)
 
 
-def xor_chunk(stage: Stage, row: Any, chunk: Any) -> Any:
+class SlabLayout(NamedTuple):
+    """How the cells of a slab lie: what flips its chunks, and elements from one innermost row to the next."""
+
+    xor: tuple[int, ...]
+    swizzle: int
+    pitch: int
+
+
+def layout_of(stage: Stage) -> SlabLayout:
+    """The layout that a slab has."""
+    return SlabLayout(stage.xor, stage.swizzle, pitch(stage))
+
+
+def xor_chunk(xor: tuple[int, ...], row: Any, chunk: Any) -> Any:
     """The 16-byte chunk that really holds chunk `chunk` of row `row`: bit n is flipped by bit xor[n] of the row."""
-    for n, bit in enumerate(stage.xor):
+    for n, bit in enumerate(xor):
         chunk = chunk ^ ((row >> bit & 1) << n)
     return chunk
 
@@ -242,17 +261,17 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
 
     item: bytes of an element.
     """
-    return place_of(stage, row_of_numbers(stage, cell), cell[-1], item)
+    return place_of(layout_of(stage), row_of_numbers(stage, cell), cell[-1], item)
 
 
-def place_of(stage: Stage, row: Any, column: Any, item: int = WORD) -> Any:
+def place_of(layout: SlabLayout, row: Any, column: Any, item: int = WORD) -> Any:
     """The same for a column of an innermost row."""
     chunk = CHUNK // item
-    if stage.xor:
-        column = xor_chunk(stage, row, column // chunk) * chunk + column % chunk
-    place = row * pitch(stage) + column
-    if stage.swizzle:  # as TMA does it: the chunk within a row of 128 bytes is flipped by the number of that row
-        place = place ^ (place // (ROW // item) & stage.swizzle // CHUNK - 1) * chunk
+    if layout.xor:
+        column = xor_chunk(layout.xor, row, column // chunk) * chunk + column % chunk
+    place = row * layout.pitch + column
+    if layout.swizzle:  # as TMA does it: the chunk within a row of 128 bytes is flipped by the number of that row
+        place = place ^ (place // (ROW // item) & layout.swizzle // CHUNK - 1) * chunk
     return place
 
 
@@ -268,7 +287,7 @@ def wavefronts(words: Any, width: int) -> int:
 
     words: the first word of each lane, or a single one that all lanes read.
     """
-    return _wavefronts(tuple(map(int, words)), width)
+    return _wavefronts(tuple(words.tolist()) if words.__class__ is np.ndarray else tuple(map(int, words)), width)
 
 
 def lanes_at_once(first: Sequence[int], width: int) -> int:

@@ -23,12 +23,14 @@ from .layout import (
     CHUNK,
     WORD,
     CopyShape,
+    SlabLayout,
     answers,
     cell_of,
     copy_shape,
     item_bytes,
     lanes_at_once,
     lanes_of,
+    layout_of,
     pitch,
     place_of,
     ranges_of,
@@ -272,18 +274,24 @@ def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
 
 def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
     """Wavefronts of some requests of a slab, in the layout that it has."""
-    layout = (stage.xor, stage.swizzle, pitch(stage))
+    return cycles_in(layout_of(stage), asked)
+
+
+def cycles_in(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
+    """The same in another layout."""
     if asked.__class__ is not Requests:
-        return _cycles(stage, asked)
+        return _cycles(layout, asked)
     if layout not in asked.known:
-        asked.known[layout] = _cycles(stage, asked)
+        asked.known[layout] = _cycles(layout, asked)
     return asked.known[layout]  # type: ignore[no-any-return]
 
 
-def _cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
+def _cycles(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
     total = 0
     for width, row, column, _, item, times in asked:
-        total += times * wavefronts(np.atleast_1d(place_of(stage, row, column, item)) * item // WORD, width)
+        places = place_of(layout, row, column, item)  # one of all lanes, where they differ in nothing
+        places = places if places.__class__ is np.ndarray else np.atleast_1d(places)
+        total += times * wavefronts(places * item // WORD, width)
     return total
 
 
@@ -329,7 +337,7 @@ def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> 
 
 def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ...]) -> int:
     """Wavefronts of some requests under a xor map."""
-    return cycles(replace(stage, xor=tuple(bits)), asked)
+    return cycles_in(SlabLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
 
 
 def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
@@ -370,8 +378,9 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
     if fewest == least:
         return best
     touched = functools.reduce(operator.or_, [request.touched for request in asked], 0)
+    layout = layout_of(stage)
     for bits in _by_side_costs(xor_maps(stage, item_bytes(kernel, stage))[1:], touched):
-        taken = xor_cycles(stage, asked, bits)
+        taken = cycles_in(layout._replace(xor=bits), asked)
         if taken < fewest:
             best, fewest = bits, taken
             if fewest == least:

@@ -61,7 +61,7 @@ class Summary:
         found: Any = statements(self._block, _MARKS[name])
         if name == "barriers":
             found = len(found)
-        setattr(self, name, found)
+        self.__dict__[name] = found
         return found
 
     @property
@@ -81,9 +81,7 @@ _MARKS: dict[str, int] = {
 }  # fmt: skip
 
 
-def summary(block: Block) -> Summary:
-    """The summary of a block, or of any run of statements."""
-    return Summary(block)
+summary = Summary  # of a block, or of any run of statements
 
 
 def statements(block: Block, marks: int) -> tuple[Any, ...]:
@@ -233,14 +231,16 @@ def _tables(block: Block) -> dict[str, frozenset[str]]:
 
 def dependencies(value: Any, block: Block) -> frozenset[str]:
     """All names that an expression depends on, through the definitions in a block."""
-    table = _tables(block)
-    todo, seen = list(free_names(value)), set()
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            todo += table.get(name, ())
-    return frozenset(seen)
+    return _followed(free_names(value), _tables(block))
+
+
+def _followed(names: frozenset[str], table: dict[str, frozenset[str]]) -> frozenset[str]:
+    """Some names with all that they depend on by a table."""
+    seen = new = names
+    while new:
+        new = frozenset([inner for name in new if name in table for inner in table[name]]) - seen
+        seen |= new
+    return seen
 
 
 class Variations:
@@ -272,9 +272,10 @@ class Variations:
 
     def _of_name(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
         if name not in known:
-            known[name] = frozenset((name,))
-            inner = frozenset().union(*(self._of_name(other, known) for other in self._table.get(name, ())))
-            known[name] = (known[name] | inner) - self._folded.get(name, set())
+            known[name] = found = frozenset((name,))
+            for other in self._table.get(name, ()):
+                found |= known[other] if other in known else self._of_name(other, known)
+            known[name] = found - self._folded[name] if name in self._folded else found
         return known[name]
 
 
@@ -299,8 +300,9 @@ def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block,
     within: the block that defines what the loop reads.
     """
     found = summary(body)
-    varying = [dependencies(load.idx, within) for load in found.loads]
-    varying += [dependencies(let.val, within) for let in found.lets if values]
+    asked = [load.idx for load in found.loads] + [let.val for let in found.lets if values]
+    table = _tables(within) if asked else {}
+    varying = [_followed(free_names(value), table) for value in asked]
     along = [names & axes for names in varying if var in names]
     return any(a - b and b - a for n, a in enumerate(along) for b in along[n + 1 :])
 

@@ -214,7 +214,7 @@ def read_one(field: Field, value: s.Syntax) -> Any:
         return name
     if sort in ("Int", "Num"):
         number = read_expr(value)
-        if not (e.is_int(number) if sort == "Int" else e.is_number(number)):
+        if not (e.is_int(number) if sort == "Int" else number.__class__ in e.NUMBERS):
             raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value.span)
         return number
     nested = value_classes().get(sort)

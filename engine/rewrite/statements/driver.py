@@ -14,7 +14,7 @@ from typing import Any
 
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, did_you_mean
-from ....ir.node import memoised, nodes
+from ....ir.node import contents, memoised, nodes
 from ....ir.program import Kernel, Stmt
 from ...language.pipeline import PassStep
 from ...language.questions import MISTAKES, NotComputed
@@ -30,8 +30,28 @@ STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there 
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Pins = Mapping[str, Mapping[str, Any]]
-StepRules = tuple[tuple[CompiledRule, dict[str, Any]], ...]
 Fired = tuple[CompiledRule, Match, Program]  # the match stands in this program
+
+
+@dataclass(frozen=True)
+class CompiledPass:
+    """The rules of a pass, compiled, with the values that are given to them; whether it fires again and again.
+
+    marks: for each rule the classes that a kernel must have for it, and those that it must not have.
+    """
+
+    rules: tuple[tuple[CompiledRule, dict[str, Any]], ...]
+    repeat: bool
+    marks: tuple[tuple[int, int], ...]
+
+    def possible(self, program: Program) -> bool:
+        """Whether some rule could match in some kernel, by the classes of statements that it holds."""
+        for kernel in program:
+            found = kernel._contents or contents(kernel)
+            for needs, bars in self.marks:
+                if not needs & ~found and not bars & found:
+                    return True
+        return False
 
 
 class Engine:
@@ -45,7 +65,7 @@ class Engine:
         self._compiled: dict[str, CompiledRule] = {}
         self._own = object()  # stands for this engine where a kernel remembers which ones found it canonical
         self._canonical: dict[bool, list[CompiledRule]] = {}
-        self._steps: weakref.WeakKeyDictionary[PassStep, StepRules] = weakref.WeakKeyDictionary()
+        self._steps: weakref.WeakKeyDictionary[PassStep, CompiledPass] = weakref.WeakKeyDictionary()
         self.pins: Pins = dict(pins or {})
         for name, values in self.pins.items():
             self._check_pins(self.rule(name), values)
@@ -87,12 +107,15 @@ class Engine:
         given = {n: v for n, v in step.parameters.items() if n in rule.parameters or n in rule.pattern.names}
         return {**given, **self.pins.get(rule.rule.name, {})}
 
-    def rules_of(self, step: PassStep) -> StepRules:
-        """The rules of a pass, compiled, with the values that are given to them."""
+    def compiled(self, step: PassStep) -> CompiledPass:
+        """A pass, compiled when it first runs."""
         found = self._steps.get(step)
         if found is None:
-            compiled = [self.rule(rule) for rule in step.rules]
-            found = self._steps[step] = tuple((rule, self.pinned(rule, step)) for rule in compiled)
+            rules = [self.rule(rule) for rule in step.rules]
+            repeat = any("repeat" in rule.attributes for rule in step.rules)
+            marks = dict.fromkeys((rule.needs, rule.bars) for rule in rules)
+            given = tuple((rule, self.pinned(rule, step)) for rule in rules)
+            found = self._steps[step] = CompiledPass(given, repeat, tuple(marks))
         return found
 
     # ---- sites
@@ -121,14 +144,17 @@ class Engine:
         """One pass. done: names of kernels to leave alone; those that fired are added."""
         if isinstance(step, str):
             step = self.step(step, parameters)
-        run = _Run(self, step, target, trace, set() if done is None else done)
+        rules = self.compiled(step)
+        if trace is None and not rules.possible(program):
+            return program  # nobody asks why
+        run = _Run(self, step, rules, target, trace, set() if done is None else done)
         return run.over(program)
 
     def fire_at(
         self, step: PassStep, program: Program, number: int, target: Target
     ) -> tuple[Program, int, tuple[Fired, ...]]:
         """One pass in one kernel: the program after it, how many kernels that made, and what fired."""
-        run = _Run(self, step, target, None, set(), [])
+        run = _Run(self, step, self.compiled(step), target, None, set(), [])
         made, kernels = run.kernel(program, number)
         return made, kernels, tuple(run.log or ())
 
@@ -218,17 +244,12 @@ class _Run:
 
     engine: Engine
     step: PassStep
+    compiled: CompiledPass
     target: Target
     trace: Trace | None
     done: set[str]
     log: list[Fired] | None = None  # for those who ask
     told: set[tuple[str, str]] = field(default_factory=set)  # what sizes left open, by kernel
-    rules: StepRules = field(init=False)
-    repeat: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rules = self.engine.rules_of(self.step)
-        self.repeat = any("repeat" in rule.attributes for rule in self.step.rules)
 
     def over(self, program: Program) -> Program:
         skip = frozenset(self.done)
@@ -236,7 +257,8 @@ class _Run:
             before = program
             program = self.sweep(program, skip)
             # a pattern over several kernels may have a new place further up
-            if not self.repeat or program is before or all(rule.rule.level != "module" for rule, _ in self.rules):
+            again = self.compiled.repeat and program is not before
+            if not again or all(rule.rule.level != "module" for rule, _ in self.compiled.rules):
                 return program
         return program
 
@@ -256,11 +278,12 @@ class _Run:
         made, steps = 1, list[RewriteStep]()
         name, first = program[number].name, program[number]
         while number < len(program):
-            evidence = [Evidence() if self.trace is not None else None for _ in self.rules]
+            evidence = [Evidence() for _ in self.compiled.rules] if self.trace is not None else None
             fired = self.once(program, number, evidence)
-            self.open_of_sizes(name, evidence)
+            if evidence is not None:
+                self.open_of_sizes(name, evidence)
             if fired is None:
-                if self.trace is not None and not steps:
+                if evidence is not None and not steps:
                     self.refused(name, evidence)
                 return program, made
             made = len(fired[0]) - len(program) + fired[1]
@@ -268,16 +291,17 @@ class _Run:
             steps.append(RewriteStep(fired[2], before, after))
             program = fired[0]
             self.done.update(kernel.name for kernel in program[number : number + made])
-            if not self.repeat:
+            if not self.compiled.repeat:
                 return program, made
             if len(steps) >= REPEAT_FUEL and len(steps) >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
                 raise endless(f"pass `{self.label}` does not stop after {len(steps)} firings in kernel `{name}`", steps)
             made = 1
         return program, made
 
-    def once(self, program: Program, number: int, evidence: list[Evidence | None]) -> tuple[Program, int, Rule] | None:
+    def once(self, program: Program, number: int, evidence: list[Evidence] | None) -> tuple[Program, int, Rule] | None:
         """(program, kernels that were matched, rule) of the first firing."""
-        for (rule, pinned), seen in zip(self.rules, evidence, strict=True):
+        for place, (rule, pinned) in enumerate(self.compiled.rules):
+            seen = evidence[place] if evidence is not None else None
             if seen is None and not rule.possible(program[number]):
                 continue
             for match in rule.matches(program, (number,), self.target, pinned, seen):
@@ -295,9 +319,9 @@ class _Run:
         return None
 
     # ---- what the trace hears
-    def open_of_sizes(self, unit: str, evidence: list[Evidence | None]) -> None:
+    def open_of_sizes(self, unit: str, evidence: list[Evidence]) -> None:
         """Tell what sizes left undecided, once for each kernel and pass."""
-        for line in dict.fromkeys(line for seen in evidence if seen is not None for line in seen.left_open):
+        for line in dict.fromkeys(line for seen in evidence for line in seen.left_open):
             if self.trace is not None and (unit, line) not in self.told:
                 self.told.add((unit, line))
                 self.trace.add(LeftOpen(self.trace.prefix, self.label, unit, line))
@@ -325,11 +349,9 @@ class _Run:
             reason = TextReason(f"another pass of `one of {self.step.group}` fired")
             self.trace.add(Skip(self.trace.prefix, self.marker(rule), rule.name, name, reason))
 
-    def refused(self, name: str, evidence: list[Evidence | None]) -> None:
+    def refused(self, name: str, evidence: list[Evidence]) -> None:
         assert self.trace is not None
-        reasons = [
-            seen.best(rule.rule) for (rule, _), seen in zip(self.rules, evidence, strict=True) if seen is not None
-        ]
+        reasons = [seen.best(rule.rule) for (rule, _), seen in zip(self.compiled.rules, evidence, strict=True)]
         best = max(reasons, key=lambda refusal: refusal.depth)
         asked = self.engine.pins.keys() | self.trace.asked  # whom the user names, hears of it in any case
         for reason in reasons:

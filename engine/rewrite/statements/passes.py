@@ -23,7 +23,7 @@ def run_pipeline(
     target: Target,
     trace: Trace | None = None,
     shaped: Shaped | None = None,
-    decide: Decide = lambda step, program: None,
+    decide: Decide | None = None,
 ) -> Program:
     """The program after all passes. Of a `one of`, the first pass that fires in a kernel keeps the others away.
 
@@ -32,20 +32,19 @@ def run_pipeline(
     """
     taken: dict[str, set[str]] = {}
     for step in steps:
-        before, decided = program, decide(step, program)
+        before, decided = program, decide(step, program) if decide is not None else None
         if decided is None:
             done = taken.setdefault(step.group, set()) if step.group is not None else None
             program = engine.fire(step, program, target, trace=trace, done=done)
         else:
             program = decided
-        _note_shaped(shaped, step.label, before, program)
+        if program is not before and shaped is not None:
+            _note_shaped(shaped, step.label, before, program)
     return program
 
 
-def _note_shaped(shaped: Shaped | None, label: str, before: Program, after: Program) -> None:
+def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) -> None:
     """Write down that a pass changed kernels. A kernel that it split off has been through all that its parent was."""
-    if shaped is None or after is before:
-        return
     named = {kernel.name for kernel in before}
     parent = ""
     for kernel in reversed(after):  # templates write what is split off before the kernel that keeps the name
