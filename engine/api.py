@@ -89,7 +89,7 @@ class Compiled:
         self.notes: tuple[str, ...] = ()
         self._placing = Placing(compilation.captured.kinds)
         self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
-        self._preparation = Preparation(compilation.prepared)
+        self._preparation = Preparation()
         self._calls = Calls(compilation, self._serving)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +138,9 @@ class Compiled:
         tensors = {**captured.tensors, **weights, **inputs}
         if self.device == "reference":
             return run_reference(captured, tensors)
-        tensors |= self._preparation.now(tensors)
+        if call.made is not self.compilation:  # lengths that are known compute more constants beforehand
+            tensors = {**call.made.captured.tensors, **tensors}
+        tensors |= self._preparation.now(call.made.prepared, tensors)
         arrays = {name: _shaped(tensors[name], shape, plain) for name, shape, plain in call.arrays}
         runner = self._runner(arrays)
         notes: tuple[str, ...] = ()

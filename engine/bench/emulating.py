@@ -61,7 +61,7 @@ def run_case(compiled: CompiledCase) -> None:
             **compilation.captured.tensors,
             **dict(zip(compilation.captured.inputs, values.values(), strict=True)),
         }
-        tensors |= Preparation(compilation.prepared).now(tensors)
+        tensors |= Preparation().now(compilation.prepared, tensors)
         results = _run(compilation, tensors, blocks, record.kernels)
         references = run_reference(compilation.captured, tensors)
         found = _judged(results, references, _leaves(compiled.subject.function(*values.values())), blocks is not None)

@@ -79,7 +79,7 @@ def measure(
         return
     program, captured = compiled.compilation.program, compiled.compilation.captured
     constants = {name: place(tensor) for name, tensor in captured.tensors.items() if name not in tensors}
-    constants |= Preparation(compiled.compilation.prepared).now(constants)
+    constants |= Preparation().now(compiled.compilation.prepared, constants)
     session = callee.executor.prepare(program, {b.name: constants[b.name].reshape(b.shape) for b in program.constants})
     session.run({buffer.name: tensors[buffer.name].reshape(buffer.shape) for buffer in program.inputs})
     time_kernels(kernels, program, session.launch, clock)

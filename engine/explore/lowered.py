@@ -14,6 +14,7 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.sizes import at_hint
 from ...ir.verify.kernel import problems
 from ..cost.instruction_counts import buffer_bytes
 from ..kernels.fusion_summary import FusionSummary
@@ -56,14 +57,14 @@ class KernelPricer:
         try:
             launches = self.schedule((kernel,))
         except DplcError as error:
-            return KernelPrice(float("inf"), float(buffer_bytes(kernel)), 1, error.what, name)
+            return KernelPrice(float("inf"), _bytes(kernel), 1, error.what, name)
         broken = next((problem for launch in launches for problem in problems(launch)), "")
         if broken:  # a defect of ours: better another candidate than a kernel that cannot be built
             return KernelPrice(
-                float("inf"), float(buffer_bytes(kernel)), 1, f"its schedule is not well formed: {broken}", name
+                float("inf"), _bytes(kernel), 1, f"its schedule is not well formed: {broken}", name
             )
         seconds = seconds_of(launches, self.target)
-        return KernelPrice(seconds, float(sum(map(buffer_bytes, launches))), len(launches), "", name)
+        return KernelPrice(seconds, sum(map(_bytes, launches)), len(launches), "", name)
 
     def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
         """The kernels of a program that store some values."""
@@ -86,3 +87,8 @@ class KernelPricer:
             sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),
             problem, tuple(sorted(str(each.signature) for each in told)),
         )  # fmt: skip
+
+
+def _bytes(kernel: Kernel) -> float:
+    """What its buffers hold, at the lengths that a program with sizes is made for."""
+    return float(at_hint(buffer_bytes(kernel)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...ir.expr import add, both, compare, floordiv, modulo, multiply, subtract
 from ...ir.node import Expr
+from ...ir.sizes import decide_sizes
 from ..rewrite.torch_rules.firing import TorchSite
 from ..rewrite.torch_rules.values import View
 from .torch_shapes import Axes, torch_fact
@@ -79,7 +80,8 @@ def within(
         low, high = -a * more, n + a * more
         if a > -low:
             condition = both(condition, compare(">=", place, low))
-        if (site.extent(p) - 1) * s + (site.extent(k) - 1) * d - a >= high:
+        last = (site.extent(p) - 1) * s + (site.extent(k) - 1) * d - a
+        if decide_sizes("<", last, high) is not True:  # a test that some length needs is right for all
             condition = both(condition, compare("<", place, high))
     return condition
 

@@ -7,7 +7,7 @@ tensor. So its contents are looked at before every run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -23,15 +23,17 @@ SPREAD = 4096  # elements that are looked at of a larger one
 
 
 class Preparation:
-    """The prepared weights of a program, computed when first asked for and again where a weight has changed."""
+    """Prepared weights, computed when first asked for and again where a weight has changed.
 
-    def __init__(self, prepared: Sequence[Prepared]):
-        self.prepared = tuple(prepared)
-        self._kept: dict[str, tuple[Any, Any]] = {}  # name -> (which tensors it was made of, the tensor)
+    Compiles of parts of a size's range that prepare the same weight share it.
+    """
 
-    def now(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """{name: tensor} of all prepared weights, given the others."""
-        return {each.input.name: self._made(each, tensors) for each in self.prepared}
+    def __init__(self) -> None:
+        self._kept: dict[Prepared, tuple[Any, Any]] = {}  # which tensors it was made of, and the tensor
+
+    def now(self, prepared: Iterable[Prepared], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """{name: tensor} of the prepared weights of a program, given the others."""
+        return {each.input.name: self._made(each, tensors) for each in prepared}
 
     def forget(self) -> None:
         """Compute all of them again when they are next asked for."""
@@ -41,14 +43,14 @@ class Preparation:
         ins = tuple(term for term in postorder((each.value,)) if isinstance(term, Input))
         given = [tensors[x.name] for x in ins]
         version = tuple((id(t), t.data_ptr(), t._version, contents(t, t.is_cuda)) for t in given)
-        known = self._kept.get(each.input.name)
+        known = self._kept.get(each)
         if known is not None and known[0] == version:
             return known[1]
         graph = TensorGraph("load", ins, (Output(each.input.name, each.input.axes, each.value),))
         data = {x.name: _array(t) for x, t in zip(ins, given, strict=True)}
         (value,) = meaning.run(graph, data, partial=True)  # a piece of a join is read within its own range alone
         made = torch.from_numpy(value.copy()).to(getattr(torch, DTYPES[each.input.dtype])).to(given[0].device)
-        self._kept[each.input.name] = version, made
+        self._kept[each] = version, made
         return made
 
 

@@ -105,9 +105,9 @@ def test_nothing_is_computed_twice() -> None:
     torch.manual_seed(0)
     module, x = Adapter(), torch.randn(8, 32)
     compilation = dplc.compile(module, (x,), device="emulator", explore=True).compilation
-    preparation = Preparation(compilation.prepared)
+    preparation = Preparation()
     tensors = compilation.captured.tensors
-    first, again = preparation.now(tensors), preparation.now(tensors)
+    first, again = (preparation.now(compilation.prepared, tensors) for _ in range(2))
     assert all(first[name] is again[name] for name in first)
 
 

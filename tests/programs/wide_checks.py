@@ -109,7 +109,7 @@ def threads(kernel: Any) -> int:
 def prepared(found: Any, captured: Capture) -> dict[str, Any]:
     from dplc.engine.run.load_time_weights import Preparation
 
-    return Preparation(found.prepared).now(captured.tensors)
+    return Preparation().now(found.prepared, captured.tensors)
 
 
 def flat(tensor: Any) -> Any:
