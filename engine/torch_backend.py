@@ -30,7 +30,7 @@ from .capture.convert import RandomNumbers
 from .capture.element_writes import by_elements
 from .capture.flattened import flattened
 from .capture.joint import changes, joint, wants_gradients
-from .capture.lengths import Lengths, is_number
+from .capture.lengths import Lengths, at_call, is_number
 from .capture.numbers import ByNumbers, carried, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
 from .capture.shares import Shares
@@ -257,7 +257,7 @@ class GraphPart:
                 self.lengths = None
         elif self.lengths is not None:
             self._fixed(DplcError("a length is outside of the range that one program serves"))
-        return apart(self.graph, lambda graph: self._computed(graph, args, options))
+        return apart(self.graph, lambda graph: self._computed(graph, args, options), at_call(self.graph))
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """One function for a range of every length. Raises FixedLengths, NotCompiled."""

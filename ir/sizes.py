@@ -226,16 +226,23 @@ def size_ends(e: Expr) -> tuple[int, int]:
 
 
 def _least(e: Expr, sign: int) -> int:
-    """A lower bound of a sum times 1 or -1 that knows of `x // n` that it is about x/n: `s - s//4` is above 0."""
+    """A lower bound of a sum times 1 or -1 that knows of `x // n` that it is about x/n: `s - s//4` is above 0.
+
+    Or else that it is the same number in every term: `(s//2)*(t//2) - t//2` is not below 0.
+    """
     terms = dict[Any, Fraction]()
     constant = _undivided(e, Fraction(sign), terms)
-    return math.ceil(constant + _least_of_products(terms))
+    least = math.ceil(constant + _least_of_products(terms))
+    if len(e.terms) > 1 and any(atom not in terms for atom, _ in e.terms):
+        same = _least_of_products({atom: sign * n for atom, n in e.terms})
+        least = max(least, math.ceil(sign * e.constant + same))
+    return least
 
 
 Factor = tuple[Any, int]  # an atom, and which of its powers in a product this is
 
 
-def _least_of_products(terms: Mapping[Any, Fraction]) -> Fraction | int:
+def _least_of_products(terms: Mapping[Any, Fraction | int]) -> Fraction | int:
     """A lower bound of a sum of products that knows where these have a factor in common: `2*s*t - s` is above 0.
 
     Such a sum is linear in each factor, where the second s of s*s may be another number than the first. So it is least

@@ -24,6 +24,7 @@ from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .export import HARMLESS, Exported, Root, place
+from .float_lengths import constant_of
 from .places import SourcePlaces
 from .several_lengths import check_asked
 from .signature import parts_of
@@ -246,7 +247,7 @@ class _Converter:
             if isinstance(given.meta.get("val"), torch.SymInt) and self.symbols.knows(given.meta["val"]):
                 return self.symbols.extent(given.meta["val"])
             if isinstance(given.meta.get("val"), torch.SymFloat):
-                if (number := self.symbols.number(given.meta["val"])) is not None:
+                if (number := constant_of(given.meta["val"])) is not None:
                     return number
                 what = f"torch op '{_aten(node)}' takes a float made of a length"
                 raise DplcError(

@@ -127,6 +127,8 @@ def _own() -> dict[Any, Callable[..., Any]]:
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
+    # its own kernel takes one length alone; the formula is that of any number of dimensions
+    found[torch.ops.aten.upsample_linear1d.vec] = found[torch.ops.aten.upsample_bilinear2d.vec]
     found |= {getattr(torch.ops.aten.ctc_loss, name): ctc_loss for name in ("IntList", "Tensor")}
     found |= {
         torch.ops.aten._cdist_forward.default: distances,

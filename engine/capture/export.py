@@ -21,6 +21,7 @@ from ...ir.sort_words import with_article
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
 from .elements import indexed
+from .float_lengths import as_tensors
 from .guards import restated
 from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
@@ -140,6 +141,7 @@ def export(
         results = root.results()
         strided = _strided(program)
         program = indexed(_functional(program, root, places, may_change))
+        program = as_tensors(program) if dynamic else program
     asked = tuple(guards.of_several()) if guards is not None else ()
     return Exported(program, _labels(program, root), results, _outputs(program), strided, asked)
 

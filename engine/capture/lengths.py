@@ -175,6 +175,24 @@ class Lengths:
         return run
 
 
+def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int]:
+    """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say."""
+    places: dict[Any, tuple[int, int | None]] = {}  # symbol: an argument that is it, or one with a dimension that is
+    for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
+        known = [(None, value(node))] if is_number(node) else enumerate(getattr(value(node), "shape", ()))
+        for place, n in known:
+            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
+                places.setdefault(n.node.expr, (index, place))
+
+    def found(args: Sequence[Any], n: Any) -> int:
+        if not isinstance(n, torch.SymInt):
+            return int(n)
+        numbers = {s: args[i] if place is None else args[i].shape[place] for s, (i, place) in places.items()}
+        return int(evaluated(n.node.expr, numbers))
+
+    return found
+
+
 def is_number(node: Any) -> bool:
     """Whether a node of a graph is a number that is known at a call."""
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)

@@ -248,13 +248,6 @@ class Symbols:
         """The same of torch's own expression of lengths."""
         return self._of(e.subs(self._known))
 
-    def number(self, n: Any) -> float | None:
-        """A float made of lengths that is the same number for all of them, as reals: s / (s*2.0) is a half."""
-        found = n.node.expr.replace(lambda e: type(e).__name__ == "ToFloat", lambda e: e.args[0])
-        found = found.replace(lambda e: type(e).__name__ in _QUOTIENTS, lambda e: e.args[0] / e.args[1])
-        found = sympy.simplify(found)
-        return float(found) if found.is_number else None
-
     def _of(self, e: Any) -> Expr:
         if e in self._sizes:
             return self._sizes[e]
@@ -316,7 +309,6 @@ def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
 
 
 _EXTREMES = {"Min": _one_of("<=", "least"), "Max": _one_of(">=", "greatest")}
-_QUOTIENTS = ("FloatTrueDiv", "IntTrueDiv")  # torch's, of floats and of lengths
 _ROUNDED: dict[str, Callable[[float], int]] = {
     "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil
 }  # fmt: skip

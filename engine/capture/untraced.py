@@ -40,7 +40,7 @@ def by_types() -> Iterator[None]:
 def _table() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     losses = {aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss}
-    return {aten.cov.default: _cov, aten.corrcoef.default: _corrcoef, **losses}
+    return {aten.cov.default: _cov, aten.corrcoef.default: _corrcoef, aten.max_pool1d.default: _max_pool1d, **losses}
 
 
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
@@ -74,6 +74,16 @@ def _ctc_loss(
 ) -> Any:
     """A number of each sequence of x [steps, sequences, classes] or [steps, classes], or one of all."""
     return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
+
+
+def _max_pool1d(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
+) -> Any:
+    """The largest of windows of x [.., channels, length], of which torch's own kernel takes one length alone."""
+    rows = x.unsqueeze(-2)
+    own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
+    shape = torch.ops.aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
+    return x.new_empty(shape)
 
 
 def _of_rows(name: str, x: Any) -> None:
@@ -112,8 +122,19 @@ def _gaussian_nll_loss(
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
+def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
+    """torch.linspace of a number of steps that is known at a call: from both ends to the middle, as torch does it."""
+    if not isinstance(steps, torch.SymInt) or "out" in where:
+        return torch.linspace(start, end, steps, **where)
+    dtype = where.pop("dtype", None) or torch.get_default_dtype()
+    place = torch.arange(steps, **where)
+    step = (end - start) / torch.sym_max(steps - 1, 1)
+    return torch.where(place < steps // 2, start + place * step, end - (steps - 1 - place) * step).to(dtype)
+
+
 # Functions of torch's in Python, and the same without the look at values.
 UNASKED: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
+    torch.linspace: _linspace,
     torch.Tensor.__setitem__: write_elements,
 }

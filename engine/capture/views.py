@@ -42,7 +42,7 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 def apart(
     graph: torch.fx.GraphModule,
     compiled: Callable[[torch.fx.GraphModule], Function],
-    known: Callable[[Sequence[Any], Any], int] = lambda _, n: int(n),
+    known: Callable[[Sequence[Any], Any], int],
 ) -> Function:
     """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
 

@@ -60,9 +60,7 @@ class KernelPricer:
             return KernelPrice(float("inf"), _bytes(kernel), 1, error.what, name)
         broken = next((problem for launch in launches for problem in problems(launch)), "")
         if broken:  # a defect of ours: better another candidate than a kernel that cannot be built
-            return KernelPrice(
-                float("inf"), _bytes(kernel), 1, f"its schedule is not well formed: {broken}", name
-            )
+            return KernelPrice(float("inf"), _bytes(kernel), 1, f"its schedule is not well formed: {broken}", name)
         seconds = seconds_of(launches, self.target)
         return KernelPrice(seconds, sum(map(_bytes, launches)), len(launches), "", name)
 

@@ -6,6 +6,8 @@ with an element for each dimension, or with one element for all of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...ir.expr import add, both, compare, floordiv, modulo, multiply, subtract
 from ...ir.node import Expr
 from ...ir.sizes import decide_sizes
@@ -91,9 +93,9 @@ def within(
 
 @torch_fact("part_axes([axis], value) -> [axis]")
 def part_axes(site: TorchSite, ps: Axes, x: View) -> Axes:
-    """An axis as long as the longest part, for each dimension."""
+    """An axis as long as the longest part, for each dimension; of a size as long as a part can be."""
     sizes = x.shape[len(x.shape) - len(ps) :]
-    return tuple(site.axis(max(b - a for a, b in _parts(n, site.extent(p)))) for p, n in zip(ps, sizes, strict=True))
+    return tuple(site.axis(_longest_part(n, site.extent(p))) for p, n in zip(ps, sizes, strict=True))
 
 
 @torch_fact("part([axis], [axis], value) -> [expr]")
@@ -109,10 +111,23 @@ def in_part(site: TorchSite, ps: Axes, ks: Axes, x: View) -> Expr:
     condition: Expr = True
     for p, k, n in zip(ps, ks, x.shape[len(x.shape) - len(ps) :], strict=True):
         m = site.extent(p)
-        if len({b - a for a, b in _parts(n, m)}) > 1:
+        if not _of_one_length(n, m):
             end = floordiv(add(multiply(add(p, 1), n), m - 1), m)
             condition = both(condition, compare("<", add(floordiv(multiply(p, n), m), k), end))
     return condition
+
+
+def _of_one_length(n: Any, m: Any) -> bool:
+    """Whether all parts are known to be equally long."""
+    if isinstance(m, int) and m == 1:
+        return True
+    return isinstance(n, int) and isinstance(m, int) and len({b - a for a, b in _parts(n, m)}) == 1
+
+
+def _longest_part(n: Any, m: Any) -> Any:
+    if isinstance(n, int) and isinstance(m, int):
+        return max(b - a for a, b in _parts(n, m))
+    return n if _of_one_length(n, m) else floordiv(n + 2 * m - 1, m)  # parts overlap
 
 
 def _parts(n: int, m: int) -> list[tuple[int, int]]:

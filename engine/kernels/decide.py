@@ -20,6 +20,7 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
+from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Fold, Index, Input, Reduce, Remap, TensorGraph, index_axes, operands
 from ..language import core as s
 from ..language.policy import policy
@@ -187,10 +188,10 @@ class Fusion:
         """
         if refused not in self.open.get(value, {}):
             return False
-        mask, site = self.flow.mask, self.site
+        site = self.site
         place, other = self._place_of(value, term), self._place_of(refused, term)
         site.reader = term
-        if self.flow.elements(mask[place]) > self.flow.elements(mask[other]):
+        if self._elements(place) > self._elements(other):
             return False
         todo, seen, first = [term], {place}, self.flow.position[refused]
         while todo:
@@ -264,8 +265,11 @@ class Fusion:
 
     def _picks(self, reader: Any, value: Any) -> bool:
         """Whether a view reads some places of what a smaller value is part of."""
-        smaller, whole, read = (self.flow.elements(self.flow.mask[term]) for term in (value, reader.x, reader))
-        return max(smaller, read) < whole
+        return max(self._elements(value), self._elements(reader)) < self._elements(reader.x)
+
+    def _elements(self, term: Any) -> int:
+        """The elements of a value; of one with sizes at their hints, for this weighs what pays."""
+        return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
 
     def _climb(self, value: Any, reader: Any) -> Any:
         """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,10 +37,64 @@ def test_images_grow_by_a_factor(name: str) -> None:
         assert program(x).shape == wanted.shape and accepted([program(x)], [wanted]), n
 
 
+FLOATS: dict[str, Callable[[Any], Any]] = {  # each reads a float of the length where torch takes a tensor, too
+    "a root": lambda x: x * (1.0 / x.shape[2] ** 0.5),
+    "of sixteen bits": lambda x: x.bfloat16() * (x.shape[2] / 3),
+    "in f64": lambda x: x.double() / (x.shape[2] ** 0.5),
+    "of whole numbers": lambda x: x.long() * (x.shape[2] / 3),
+    "as an exponent": lambda x: x.abs() ** (1 / x.shape[2]),
+    "as an end": lambda x: x.clamp(max=1 / x.shape[2]),
+    "as both ends": lambda x: x.clamp(-1 / x.shape[2], 1 / x.shape[2]),
+    "compared": lambda x: torch.where(x > 1 / x.shape[2], x, 1 / x.shape[2]),
+    "two that share a root": lambda x: (x - x.shape[2] ** 0.5) * (1 - x.shape[2] ** 0.5),
+    "steps": lambda x: torch.linspace(0, 1, x.shape[2]) * x,
+    "resized to one length": lambda x: F.interpolate(x, size=20, mode="linear"),
+    "doubled": lambda x: F.interpolate(x, scale_factor=2, mode="linear", align_corners=True),
+    "the nearest of each": lambda x: F.interpolate(x, size=20, mode="nearest"),
+    "a square": lambda x: F.interpolate(x[None], size=(20, 20), mode="bilinear"),
+    "cubic": lambda x: F.interpolate(x[None], size=(7, 20), mode="bicubic", align_corners=True),
+    "sampled": lambda x: F.grid_sample(x[None], GRID, align_corners=False),
+}
+GRID = torch.linspace(-1.1, 1.1, 50).reshape(1, 5, 5, 2)
+
+
+@pytest.mark.parametrize("rows", [(), None], ids=["one program", "rows"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_float_made_of_a_length_is_a_value(name: str, rows: Any) -> None:
+    function = FLOATS[name]
+    program = dplc.compile(function, (torch.randn(1, 2, 16),), dynamic={"x": {2: RANGE}}, rows=rows)
+    for n in (8, 9, 33, 256):
+        x = torch.randn(1, 2, n)
+        found, wanted = program(x), function(x)
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        of_halves = wanted.dtype is torch.bfloat16
+        torch.testing.assert_close(found, wanted, rtol=2e-2 if of_halves else 2e-5, atol=1e-2 if of_halves else 2e-5)
+
+
+WINDOWS: dict[str, Callable[[Any], Any]] = {
+    "two apart": lambda x: F.conv1d(x, KERNEL, stride=2, padding=1),
+    "the largest": lambda x: F.max_pool1d(x, 3, 2, padding=1),
+    "the largest of a plane": lambda x: F.max_pool2d(x, (1, 3), 2, padding=(0, 1)),
+    "means": lambda x: F.avg_pool1d(x, 3, 2, padding=1, count_include_pad=False),
+    "parts": lambda x: F.adaptive_avg_pool1d(x, 7),
+    "the largest of parts": lambda x: F.adaptive_max_pool1d(x, 5, return_indices=True),
+}
+KERNEL = torch.randn(3, 2, 3)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_over_every_length(name: str) -> None:
+    """Whether the last window ends within the input is another answer for each length: a test that is right for all."""
+    program = compiled(WINDOWS[name])
+    for n in (8, 9, 33, 71, 255, 256):
+        x = torch.randn(1, 2, n)
+        torch.testing.assert_close(program(x), WINDOWS[name](x), rtol=1e-5, atol=1e-5)
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no quotient": (lambda x: F.interpolate(x, scale_factor=0.7, mode="nearest"), "TruncToInt(0.7*ToFloat(s))"),
-    "a root": (lambda x: x * (1.0 / x.shape[2] ** 0.5), "takes a float made of a length"),
-    "one length": (lambda x: F.interpolate(x, size=20, mode="linear"), "`s` is fixed to 16: PyTorch takes an op"),
+    "a number of an op": (lambda x: torch.add(x, x, alpha=x.shape[2] / 7), "takes a float made of a length"),
+    "a root by Python": (lambda x: x / math.sqrt(x.shape[2]), "the program asks for 16"),
 }
 
 

@@ -115,16 +115,34 @@ def test_a_range_is_narrowed_to_what_the_program_asks(compiles: list[Any]) -> No
 
 def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> None:
     def function(x: Any) -> Any:
-        return torch.nn.functional.adaptive_avg_pool1d(torch.relu(x).t(), 3)
+        return torch.linalg.det(torch.eye(x.shape[0]) + torch.relu(x) @ torch.relu(x).t())
 
     compiled = torch.compile(function, backend="dplc", dynamic=True)
     with pytest.warns(
-        LengthWarning, match=r"(?s)anew for every length: .*adaptive_avg_pool1d.*at .*lengths.py:\d+.*undecided"
+        LengthWarning, match=r"(?s)anew for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
     ) as told:
-        for n in LENGTHS[:3]:
+        for n in (3, 4, 5):
             assert same(compiled(x := torch.randn(n, 8)), function(x))
     assert sum(w.category is LengthWarning for w in told) == 1
     assert {w.filename for w in told if w.category is LengthWarning} == {__file__}
+
+
+@pytest.mark.parametrize("open_", [True, False], ids=["one program", "a program for each"])
+def test_strides_of_a_length_are_those_of_the_call(open_: bool, compiles: list[Any]) -> None:
+    """Channels stand last in what a convolution makes of such: where each length is a program, too."""
+    norm, layer = nn.LayerNorm(8), nn.Conv2d(8, 6, 2, 2)
+
+    def function(x: Any) -> Any:
+        made = layer(norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+        return made if open_ else (made, torch.fft.rfft(x, dim=2).abs())
+
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", LengthWarning)
+        for n in (8, 12, 6):
+            x = torch.randn(1, 8, n, n + 4)
+            assert same(got := compiled(x), wanted := function(x)), (n, got, wanted)
+    assert all(compiles) == open_
 
 
 def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) -> None:
