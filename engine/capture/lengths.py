@@ -49,6 +49,8 @@ class Lengths:
         others = [e for own in self.dimensions.values() for e in own.values() if e not in self.places]
         if others:
             raise DplcError(f"an argument has the length `{others[0]}`, which is computed from others")
+        if read := sorted(map(str, _symbols(graph) - self.places.keys() - set(self.numbers.values()))):
+            raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
 
     def _learn(self, index: int, place: int, n: Any) -> None:
         e = n.node.expr
@@ -175,8 +177,9 @@ class Lengths:
         return run
 
 
-def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int]:
-    """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say."""
+def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
+    """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say. None
+    for one that is read out of a tensor."""
     places: dict[Any, tuple[int, int | None]] = {}  # symbol: an argument that is it, or one with a dimension that is
     for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
         known = [(None, value(node))] if is_number(node) else enumerate(getattr(value(node), "shape", ()))
@@ -184,13 +187,22 @@ def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int]:
             if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
                 places.setdefault(n.node.expr, (index, place))
 
-    def found(args: Sequence[Any], n: Any) -> int:
+    def found(args: Sequence[Any], n: Any) -> int | None:
         if not isinstance(n, torch.SymInt):
             return int(n)
+        if not n.node.expr.free_symbols <= places.keys():
+            return None
         numbers = {s: args[i] if place is None else args[i].shape[place] for s, (i, place) in places.items()}
         return int(evaluated(n.node.expr, numbers))
 
     return found
+
+
+def _symbols(graph: torch.fx.GraphModule) -> set[Any]:
+    """All symbols of torch's in the shapes and numbers of a graph."""
+    known = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
+    found = (n for leaf in known for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
+    return {symbol for n in found if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
 
 
 def is_number(node: Any) -> bool:

@@ -42,12 +42,12 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 def apart(
     graph: torch.fx.GraphModule,
     compiled: Callable[[torch.fx.GraphModule], Function],
-    known: Callable[[Sequence[Any], Any], int],
+    known: Callable[[Sequence[Any], Any], int | None],
 ) -> Function:
     """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
 
     Results have the strides that the graph gives them, since views that are taken of them later depend on these.
-    known: what a number of the graph is in a call with such arguments.
+    known: what a number of the graph is in a call with such arguments; None where they do not say.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
     views = _views(graph, results)
@@ -67,9 +67,9 @@ def apart(
     return run
 
 
-def restrided(tensor: Any, strides: Sequence[int] | None) -> Any:
-    """The tensor with such strides, copied where it has others."""
-    if strides is None or tensor.stride() == strides:
+def restrided(tensor: Any, strides: Sequence[int | None] | None) -> Any:
+    """The tensor with such strides, copied where it has others; as it is where they are not known."""
+    if strides is None or None in strides or tensor.stride() == strides:
         return tensor
     copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)

@@ -145,6 +145,22 @@ def test_strides_of_a_length_are_those_of_the_call(open_: bool, compiles: list[A
     assert all(compiles) == open_
 
 
+def test_a_length_that_a_tensor_holds_is_left_to_torch() -> None:
+    """A codec pads by buffers of one number: shapes behind it are known to nobody beforehand."""
+    by = torch.tensor(3)
+
+    def function(x: Any, by: Any) -> Any:
+        padded = F.pad(x, (by, by), mode="reflect")
+        return padded[..., : padded.shape[-1] - 1].transpose(1, 2)
+
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in (8, 12, 9):
+            x = torch.randn(1, 4, n)
+            assert torch.equal(compiled(x, by), function(x, by))
+
+
 def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) -> None:
     def function(x: Any) -> Any:
         return torch.special.airy_ai(torch.relu(x)) * 2, x.shape[0]
