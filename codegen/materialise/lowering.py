@@ -164,8 +164,8 @@ class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
     repeats: how many loops of any kind are around the current statement. fetched: by slab, the stores that its next
-    Put is. tidied: what was simplified under the current ranges; simplified: that, and the cells, by ranges. in_products: fragments that late products read which
-    no Settle covers yet.
+    Put is. tidied: what was simplified under the current ranges; simplified: that and the cells, by ranges.
+    in_products: fragments that late products read which no Settle covers yet.
     """
 
     kernel: Kernel

@@ -36,8 +36,9 @@ def rounded_down(low: Lowering, e: Expr) -> Expr:
 
 @contextmanager
 def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
-    """Within: these names have these ranges. What is simplified is kept for the ranges it was simplified under: copies of
-    two slabs take turns, and each finds again what it knew."""
+    """Within: these names have these ranges. What was simplified is kept by ranges: copies of two slabs take turns, and
+    each finds again what it knew.
+    """
     before = {name: low.ranges.get(name) for name in ranges}
     low.ranges.update(ranges)
     if any(before[name] != ranges[name] for name in ranges):
