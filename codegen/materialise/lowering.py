@@ -164,8 +164,8 @@ class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
     repeats: how many loops of any kind are around the current statement. fetched: by slab, the stores that its next
-    Put is. tidied: what was simplified under the current ranges. in_products: fragments that late products read which
-    no Settle covers yet.
+    Put is. tidied: what was simplified under the current ranges; simplified: that and the cells, by ranges.
+    in_products: fragments that late products read which no Settle covers yet.
     """
 
     kernel: Kernel
@@ -198,6 +198,9 @@ class Lowering:
     relays: dict[tuple[Expr, ...], str] = field(default_factory=dict)  # the same, by the axes that tell groups apart
     tidied: dict[Expr, Expr] = field(default_factory=dict)
     cells: dict[tuple[str, Expr, Expr], Cell] = field(default_factory=dict)
+    simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = field(
+        default_factory=dict
+    )
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     heard: Heard | None = None
     views: frozenset[Load] = frozenset()

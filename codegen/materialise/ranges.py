@@ -36,11 +36,13 @@ def rounded_down(low: Lowering, e: Expr) -> Expr:
 
 @contextmanager
 def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
-    """Within: these names have these ranges. What was simplified under others is forgotten where they differ."""
+    """Within: these names have these ranges. What was simplified is kept by ranges: copies of two slabs take turns, and
+    each finds again what it knew.
+    """
     before = {name: low.ranges.get(name) for name in ranges}
-    if any(before[name] != ranges[name] for name in ranges):
-        low.tidied, low.cells = {}, {}
     low.ranges.update(ranges)
+    if any(before[name] != ranges[name] for name in ranges):
+        low.tidied, low.cells = low.simplified.setdefault(frozenset(low.ranges.items()), ({}, {}))
     yield
     # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers
 
