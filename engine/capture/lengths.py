@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.interp import sympy_interp
@@ -179,21 +180,26 @@ class Lengths:
 
 def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say. None
-    for one that is read out of a tensor."""
-    places: dict[Any, tuple[int, int | None]] = {}  # symbol: an argument that is it, or one with a dimension that is
+    for one that they do not tell, as what is read out of a tensor."""
+    places: dict[
+        Any, tuple[int, int | None]
+    ] = {}  # expression: an argument that is it, or one with a dimension that is
     for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
         known = [(None, value(node))] if is_number(node) else enumerate(getattr(value(node), "shape", ()))
         for place, n in known:
-            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
+            if isinstance(n, torch.SymInt) and n.node.expr.free_symbols:
                 places.setdefault(n.node.expr, (index, place))
+    names = {e: e if e.is_Symbol else sympy.Dummy(integer=True) for e in sorted(places, key=sympy.count_ops)}
 
     def found(args: Sequence[Any], n: Any) -> int | None:
         if not isinstance(n, torch.SymInt):
             return int(n)
-        if not n.node.expr.free_symbols <= places.keys():
+        e = n.node.expr
+        e = names.get(e, e) if e.free_symbols <= names.keys() else e.xreplace(names)
+        if not e.free_symbols <= set(names.values()):
             return None
-        numbers = {s: args[i] if place is None else args[i].shape[place] for s, (i, place) in places.items()}
-        return int(evaluated(n.node.expr, numbers))
+        numbers = {names[at]: args[i] if d is None else args[i].shape[d] for at, (i, d) in places.items()}
+        return int(evaluated(e, numbers))
 
     return found
 

@@ -57,12 +57,13 @@ def apart(
     if results == below and not any(strides):
         return compiled(graph)
     made = compiled(_computing(graph, below)) if below else None
-    after = _viewing(graph, below, views)
+    numbers = _numbers(graph, below, views, read)
+    after = _viewing(graph, [*below, *numbers], views)
 
     def run(*args: Any) -> Any:
         values = made(*args) if made is not None else ()
         wanted = (own and tuple(known(args, n) for n in own) for own in strides)
-        return after(*args, *map(restrided, values, wanted))
+        return after(*args, *map(restrided, values, wanted), *(known(args, value(node)) for node in numbers))
 
     return run
 
@@ -104,6 +105,15 @@ def _computing(graph: torch.fx.GraphModule, results: Sequence[Any]) -> torch.fx.
     inner.output(tuple(copies[node] for node in results))
     inner.eliminate_dead_code()
     return torch.fx.GraphModule(graph, inner)
+
+
+def _numbers(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
+    """Lengths among what results and views read, of tensors that are not there: those of a call say them, too."""
+    there = {*below, *views, *(node for node in graph.graph.nodes if node.op == "placeholder")}
+    for node in graph.graph.nodes:
+        if _numeric(node) and there.issuperset(node.all_input_nodes):
+            there.add(node)
+    return [node for node in dict.fromkeys(read) if node not in there and isinstance(value(node), torch.SymInt)]
 
 
 def _viewing(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any]) -> Function:

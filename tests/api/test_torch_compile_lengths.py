@@ -145,6 +145,46 @@ def test_strides_of_a_length_are_those_of_the_call(open_: bool, compiles: list[A
     assert all(compiles) == open_
 
 
+class Segmenter(nn.Module):
+    """What its parts keep for the derivative are views by lengths of tensors that no caller sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.norm, self.out = nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        return F.interpolate(self.out(F.silu(self.norm(self.into(x)))), size=x.shape[2:], mode="bilinear")
+
+
+class Listener(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.norm = nn.Conv1d(1, 8, 10, 5), nn.GroupNorm(8, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(F.gelu(self.norm(self.into(x))).transpose(1, 2)).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [(Segmenter, lambda n: torch.randn(1, 3, n, n + 4)), (Listener, lambda n: torch.randn(2, 1, 5 * n))],
+)
+def test_parts_of_a_network_are_trained_at_every_length(module: Callable[[], Any], given: Callable[[int], Any]) -> None:
+    model = module()
+    compiled = torch.compile(model, backend="dplc", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LengthWarning)
+        for n in (16, 24, 17):
+            x = given(n)
+            wanted, got = model(x), compiled(x)
+            weights = torch.randn_like(wanted)
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+            each = [torch.autograd.grad((y * weights).sum(), list(model.parameters())) for y in (got, wanted)]
+            for found, eager in zip(*each, strict=True):
+                assert torch.allclose(found, eager, rtol=1e-3, atol=1e-3 * max(1.0, eager.abs().max().item()))
+
+
 def test_a_length_that_a_tensor_holds_is_left_to_torch() -> None:
     """A codec pads by buffers of one number: shapes behind it are known to nobody beforehand."""
     by = torch.tensor(3)
