@@ -246,7 +246,7 @@ class Symbols:
 
     def extent_of(self, e: Any) -> Expr:
         """The same of torch's own expression of lengths."""
-        return self._of(e.subs(self._known))
+        return self._of(e.subs(self._known, simultaneous=True))
 
     def _of(self, e: Any) -> Expr:
         if e in self._sizes:

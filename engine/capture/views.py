@@ -62,13 +62,13 @@ def apart(
 
     def run(*args: Any) -> Any:
         values = made(*args) if made is not None else ()
-        wanted = (own and tuple(known(args, n) for n in own) for own in strides)
+        wanted = (None if own is None else tuple(known(args, n) for n in own) for own in strides)
         return after(*args, *map(restrided, values, wanted), *(known(args, value(node)) for node in numbers))
 
     return run
 
 
-def restrided(tensor: Any, strides: Sequence[int | None] | None) -> Any:
+def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
     """The tensor with such strides, copied where it has others; as it is where they are not known."""
     if strides is None or None in strides or tensor.stride() == strides:
         return tensor

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sympy
 import torch
 
 import dplc
 from dplc.engine.capture.guards import guards_of, restated
-from dplc.ir.expr import Size, multiply
+from dplc.engine.capture.sizes import Symbols
+from dplc.ir.expr import Size, add, multiply
 from dplc.ir.narrower import Narrower, ranges_around_hints
 from dplc.ir.node import replace
 
@@ -126,3 +129,14 @@ def test_how_memory_lies_is_not_asked_of_lengths() -> None:
     for shape in ((11, 9), (1, 1), (1, 50), (97, 1), (6, 7)):
         x = torch.randn(shape)
         assert torch.equal(program(x), torch.cat([x, x]).T.reshape(-1))
+
+
+def test_our_names_may_be_those_of_torch() -> None:
+    """torch draws a name for each length, which another length of ours may have: `s1` is our `s2`, and the other way."""
+    symbols, names = Symbols(), ("s1", "s2", "s3")
+    torchs = [sympy.Symbol(name, integer=True, positive=True) for name in names]
+    sizes = [Size(name, 2, 64, 1, 8) for name in (*names[1:], names[0])]
+    for symbol, size in zip(torchs, sizes, strict=True):
+        symbols.learn(SimpleNamespace(node=SimpleNamespace(expr=symbol)), size)
+    assert [symbols.extent_of(symbol) for symbol in torchs] == sizes
+    assert symbols.extent_of(torchs[0] * 2 + torchs[2]) == add(sizes[2], multiply(sizes[0], 2))
