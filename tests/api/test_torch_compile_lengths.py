@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.associative_scan import associative_scan
 
 from dplc.engine.torch_backend import EagerWarning, LengthWarning
 
@@ -183,6 +184,27 @@ def test_parts_of_a_network_are_trained_at_every_length(module: Callable[[], Any
             each = [torch.autograd.grad((y * weights).sum(), list(model.parameters())) for y in (got, wanted)]
             for found, eager in zip(*each, strict=True):
                 assert torch.allclose(found, eager, rtol=1e-3, atol=1e-3 * max(1.0, eager.abs().max().item()))
+
+
+def test_what_torch_func_wraps_is_not_cut() -> None:
+    """An associative scan of an open length is a `vmap` of halves: pieces of that would be given its tensors."""
+
+    def function(a: Any, b: Any) -> Any:
+        def combine(x: Any, y: Any) -> Any:
+            return x[0] * y[0], x[1] * y[0] + y[1]
+
+        return associative_scan(combine, (a, b), 1, combine_mode="generic")[1] * 2
+
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in (7, 12):
+            a, b = torch.rand(2, n, 3), torch.randn(2, n, 3)
+            states, wanted = torch.zeros(2, 3), []
+            for step in range(n):
+                states = a[:, step] * states + b[:, step]
+                wanted.append(states)
+            torch.testing.assert_close(compiled(a, b), torch.stack(wanted, 1) * 2)
 
 
 def test_a_length_that_a_tensor_holds_is_left_to_torch() -> None:
