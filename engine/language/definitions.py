@@ -7,14 +7,14 @@ definition serves matchers, egglog's guards and Z3, and static checks see what i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
 from .facts import FACTS
 from .numbers import NAME, written_out
-from .positions import is_variable, names, names_in, rebuilt
+from .positions import is_variable, names, names_in, rebuilt, walk
 from .sorts import READABLE
 
 Facts = Mapping[str, s.FactOf]
@@ -25,8 +25,10 @@ def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str,
     """The facts of some files, each with numbers and earlier facts written out. Raises DplcError for one that means
     nothing. One may ask those above it."""
     found: dict[str, s.FactOf] = {}
-    for declared in (fact for file in files for fact in file):
+    every = [fact for file in files for fact in file]
+    for place, declared in enumerate(every):
         _check(declared, found)
+        _asks_above(declared, {fact.name for fact in every[place:]})
         value = expanded(written_out(declared.value, literals), found)
         names = {parameter.name for parameter in declared.parameters}
         _closed(declared, value, frozenset(names), {*found, *literals})
@@ -54,6 +56,16 @@ def _check(declared: s.FactOf, known: Facts) -> None:
         if sort.strip("[]") not in READABLE:
             notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
             raise DplcError(f"fact `{name}`: unknown sort `{sort}`", span, notes, did_you_mean(sort, READABLE))
+
+
+def _asks_above(declared: s.FactOf, below: Collection[str]) -> None:
+    """Raises DplcError where a fact asks itself, or one below it."""
+    for asked in walk(declared.value):
+        if isinstance(asked, s.Apply) and asked.fn in below:
+            itself = asked.fn == declared.name
+            what = f"fact `{declared.name}` asks {'itself' if itself else f'`{asked.fn}`, which stands below it'}"
+            hint = "it has to be an expression of what it is given" if itself else "put the one that is asked first"
+            raise DplcError(what, asked.span, (), hint)
 
 
 def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterable[str]) -> None:

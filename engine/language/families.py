@@ -67,7 +67,7 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
         member = dataclasses.replace(
             declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
             clauses=rename(declared.clauses, names), examples=_examples_of(declared.examples, names),
-            written=_renamed(declared.written, names),
+            written=_renamed(declared.written, names), covers=rename(declared.covers, names),
         )  # fmt: skip
         yield member, declared.name
 

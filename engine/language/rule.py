@@ -73,6 +73,7 @@ class Rule:
     family: str | None = None
     words: tuple[str, ...] = ()  # what may be names of numbers
     written: Sequence[s.Syntax] = ()  # the clauses as they stand in the file, where they were elaborated
+    covers: tuple[s.Cover, ...] = ()  # what its splits say of their parts
     wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
 
     @property
@@ -201,9 +202,9 @@ class RuleSet:
             note = f"it is declared at {self.numbers[name].location}"
             what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
             raise DplcError(what, rule.span, (note,), "choose another name for the variable")
-        parts = rule.parameters, rule.clauses, rule.rewrite
-        parameters, clauses, rewrite = (expanded(written_out(part, self._literals), self.facts) for part in parts)
-        return dataclasses.replace(rule, parameters=parameters, clauses=clauses, rewrite=rewrite)
+        names = ("parameters", "clauses", "rewrite", "covers")
+        made = {name: expanded(written_out(getattr(rule, name), self._literals), self.facts) for name in names}
+        return dataclasses.replace(rule, **made)
 
     def without(self, names: set[str]) -> RuleSet:
         """The set less some rules; itself if there are none."""
@@ -273,6 +274,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
         tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
         rewrites[0].body,
         declared.examples, declared.override, family, declared.words, declared.written,
+        declared.covers,
     )  # fmt: skip
 
 
@@ -382,6 +384,11 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
         if BUILT_IN.parent / known.source.name == path or any(rule.name in declared for rule in known.rules):
             return place
     return len(files)
+
+
+def is_built_in(rule: Rule) -> bool:
+    """Whether a rule stands in a file of `rules/` that nothing of the user took the place of."""
+    return any(file.source is rule.span.source for file in built_in_files())
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...ir.diagnostic import Diagnostics, DplcError, Source
 from ..language import core as s
-from ..language.check import check_rule, load_facts, unread_numbers
+from ..language.check import check_rule, kinds_of_facts, load_facts, unread_numbers
 from ..language.elaboration import elaborated
 from ..language.findings import NOTE, Finding
 from ..language.further import FURTHER
@@ -24,6 +24,7 @@ from ..language.rule_texts import further_of
 from .chunks import Chunk, chunks, error_moved, parsed
 
 _RULE = re.compile(r"^(?:override +)?rule ", re.MULTILINE)
+_NAMES = re.compile(r"^(?:override +)?(?:rule|number|fact|form|guards) +(\w+)", re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=8)
@@ -73,28 +74,34 @@ class Document:
         self.text = self.text if text is None else text.removeprefix("\ufeff")
         found: list[DplcError] = []
         kept: list[s.Syntax] = []
+        unread: set[str] = set()
         source = Source(self.name, self.text)
         for chunk in chunks(self.text.replace("\t", "    ")):
             read = parsed(source, chunk)
             if isinstance(read, DplcError):
                 found.append(read)
+                unread.update(_NAMES.findall(chunk.text))
             else:
                 kept += read
         self.declarations = tuple(kept)
-        return [*found, *self._judged(source)]
+        return [*found, *self._judged(source, unread)]
 
-    def _judged(self, source: Source) -> list[DplcError]:
-        """What checks say. A declaration that makes the file as a whole wrong is told, and left out for the others."""
+    def _judged(self, source: Source, unread: set[str]) -> list[DplcError]:
+        """What checks say. A declaration that makes the file as a whole wrong is told, and left out for the others.
+
+        unread: names of what is declared, but could not be read. Who misses one of them makes no mistake."""
         found: list[DplcError] = []
         while True:
             try:
-                return [*found, *self._checks(source)]
+                return [*found, *(error for error in self._checks(source) if not _misses(error, unread))]
             except DplcError as error:
                 told = error.errors if isinstance(error, Diagnostics) else [error]
-            found += [one for one in told if all((one.what, one.span) != (e.what, e.span) for e in found)]
+            new = [one for one in told if all((one.what, one.span) != (e.what, e.span) for e in found)]
+            found += [one for one in new if not _misses(one, unread)]
             right = tuple(one for one in self.declarations if not any(_stands_in(error, one) for error in told))
             if len(right) == len(self.declarations):
                 return found
+            unread |= {getattr(one, "name", "") for one in self.declarations if one not in right}
             self.declarations = right
 
     def _checks(self, source: Source) -> Iterable[DplcError]:
@@ -106,7 +113,10 @@ class Document:
         named = [place for place, known in enumerate(ours) if known.source.name == self.name]
         place = named[0] if named else place_of(file, ours, copies=True)
         self.rules = _others(place).extended(file)
-        found: list[DplcError] = [*unread_numbers(self.rules, {self.name})]
+        found: list[DplcError] = [
+            *unread_numbers(self.rules, {self.name}),
+            *kinds_of_facts(self.rules, {self.name}),
+        ]
         texts = chunks(self.text)
         beside = [chunk.text.splitlines() for chunk in texts if not _RULE.search(chunk.text)]
         context = "\n".join(line for lines in beside for line in lines if line.strip() and not line.startswith("#"))
@@ -152,6 +162,15 @@ class Document:
 def _stands_in(error: DplcError, declared: s.Syntax) -> bool:
     """Whether an error is of a declaration."""
     return error.span is not None and declared.span.line <= error.span.line <= declared.span.end_line
+
+
+def _misses(error: DplcError, names: set[str]) -> bool:
+    """Whether an error stands at one of these names."""
+    at = error.span
+    if at is None:
+        return False
+    word = re.match(r"\w*", at.source.line(at.line)[at.column :])
+    return word is not None and word[0] in names
 
 
 def _own(error: Finding, source: Source) -> bool:

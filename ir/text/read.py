@@ -43,8 +43,7 @@ def syntax_of(text: str, name: str) -> tuple[str | None, tuple[s.Syntax, ...]]:
     if level is not None and level not in LEVELS:
         raise DplcError(f"{name}: unknown level `{level}`", hint=did_you_mean(level, LEVELS))
     if header:  # keep the line numbers
-        text = " " * 0 + text[header.end() :]
-        source = Source(name, "\n" * source.text[: header.end()].count("\n") + text)
+        source = Source(name, "\n" * text[: header.end()].count("\n") + text[header.end() :])
     return level, parse(source)
 
 

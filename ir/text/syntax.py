@@ -219,10 +219,22 @@ class Example(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
+class Cover(Syntax):
+    """What a split says without a word: its parts are all values of what is split, and where they `divide` it, no more.
+
+    what: as messages call it. parts: how many values each part has."""
+
+    what: str
+    size: Syntax
+    parts: tuple[Syntax, ...]
+    divide: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Rule(Syntax):
     """rows: for a family, the values of the parameters, one tuple a member. words: the names in it that may be those of
     numbers (`NumberOf`), outside of its pattern and its examples. written: its clauses as they stand in the file, where
-    they were elaborated."""
+    they were elaborated. covers: what its splits say."""
 
     docs: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -235,6 +247,7 @@ class Rule(Syntax):
     examples: Sequence[Example] = ()
     words: tuple[str, ...] = ()
     written: Sequence[Syntax] = ()
+    covers: tuple[Cover, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dplc.codegen.target import target
+from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject
@@ -14,6 +15,7 @@ from dplc.ir.text.print import print_program
 from dplc.ir.text.print_statements import print_block
 from dplc.ir.text.read import read_program
 
+load_facts()
 TARGET = target("sm_80")
 NAMELESS = "rule x on tile\nmatch\n{}\nrewrite\n    pass\n"
 
@@ -27,7 +29,7 @@ def engine(*texts: str, **options: Any) -> Engine:
 def block(text: str) -> Any:
     """A program: kernels, or statements that get a kernel of their own."""
     if text.lstrip().startswith("kernel"):
-        return read_program(text)[1]
+        return read_program(text, sizes=None)[1]
     (rule,) = parse(Source("subject", NAMELESS.format(indent(text))))
     return read_subject(rule.clauses[0].body)  # type: ignore[attr-defined]
 

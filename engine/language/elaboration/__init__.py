@@ -49,12 +49,14 @@ def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
         clauses = tuple(forms.written_out(made) for clause in rule.clauses for made in groups.written_out(clause))
         words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if not isinstance(c, s.Match)))}))
         full = dataclasses.replace(rule, clauses=clauses)
-        return dataclasses.replace(rule, clauses=_clauses(full), written=clauses, words=words)
+        clauses_out, covers = _clauses(full)
+        return dataclasses.replace(rule, clauses=clauses_out, written=clauses, words=words, covers=covers)
     except DplcError as error:
         raise type(error)(f"rule `{rule.name}`: {error.what}", error.span, error.notes, error.hint) from None
 
 
-def _clauses(rule: s.Rule) -> tuple[s.Syntax, ...]:
+def _clauses(rule: s.Rule) -> tuple[tuple[s.Syntax, ...], tuple[s.Cover, ...]]:
+    """The clauses written out, and what the splits among them say of their parts."""
     for clause in rule.clauses:
         if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
             what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
@@ -81,4 +83,4 @@ def _clauses(rule: s.Rule) -> tuple[s.Syntax, ...]:
         else:
             written.append(template.clause(clause) if splits.all else clause)
     template.finish()
-    return tuple(written)
+    return tuple(written), tuple(splits.covers())

@@ -147,6 +147,17 @@ class Splits:
     def _what(clause: eq.SplitClause | eq.JoinClause) -> tuple[s.Syntax, ...]:
         return clause.what if isinstance(clause, eq.SplitClause) else clause.names
 
+    def covers(self) -> Iterator[s.Cover]:
+        """What the parts of each split have to be, where their sizes do not show it."""
+        for split in self.all:
+            if isinstance(split, RadixSplit) and split.size is not None:
+                parts = tuple(split.size_of(digit) for digit in split.digits)
+                outermost = Digit("", split.span, None, None)
+                rounded = dataclasses.replace(split, digits=[outermost, *split.digits[1:]]).size_of(outermost)
+                if not split.guarded or expression(parts[0]) != expression(rounded):
+                    named = ", ".join(expression(node) for node in split.what)
+                    yield s.Cover(split.span, named, split.size, parts, not split.guarded)
+
     # ---- splits
     def _split(self, clause: eq.SplitClause) -> None:
         named = [node for node in clause.what if isinstance(node, s.NameOf)]

@@ -91,7 +91,7 @@ def plans(rule: Rule, expressions: RuleExpressions) -> tuple[MatchPlan, MatchPla
     """(for the default pipeline, for a search, which does not ask what is preferred)"""
     steps = _steps(rule, expressions)
     legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
-    built = frozenset(_words(rule.rewrite))
+    built = frozenset(_words((rule.rewrite, rule.covers)))
     return _plan(steps, built), _plan(_free_first(legal), built)
 
 

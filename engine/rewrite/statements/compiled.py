@@ -14,10 +14,11 @@ from ....ir.program import Block, Kernel
 from ....ir.tile import Tile
 from ...language import core as s
 from ...language.questions import Closure, Environment
-from ...language.rule import Rule
+from ...language.rule import Rule, is_built_in
 from ..why_not import Evidence
 from .clauses import EVERY, PlanRunner, plans
 from .context import places, splice
+from .covers import AskedCover, asked_covers
 from .expressions import RuleExpressions
 from .hygiene import apart, families
 from .names import NAMES, Names
@@ -107,6 +108,16 @@ class CompiledRule:
         return Template(self.rule.level, known, self._local, runs).block(self.rule.rewrite)
 
     @functools.cached_property
+    def checked(self) -> bool:
+        """Whether every result is looked at: nobody else has tried this rule."""
+        return not is_built_in(self.rule)
+
+    @functools.cached_property
+    def covers(self) -> tuple[AskedCover, ...]:
+        """What its splits say of their parts."""
+        return asked_covers(self.rule, self.expressions)
+
+    @functools.cached_property
     def weighers(self) -> tuple[Weigher, ...]:
         return weighers(self.rule, self.expressions)
 
@@ -184,6 +195,8 @@ class CompiledRule:
         """The statements that the template makes of a match."""
         env = dict(match_env)
         self.decisions[True].finish(env)  # the lets that a search leaves out are a superset
+        for cover in self.covers:
+            cover.check(env)
         env.setdefault(NAMES, Names(env["@site"], env))
         declare(self.defines, env)
         return self.template(env)  # type: ignore[no-any-return]

@@ -57,7 +57,8 @@ class CompiledPass:
 class Engine:
     """Compiles the rules of a rule set, each when first needed, and runs them.
 
-    pins: rule -> parameter -> value, as `--set RULE.PARAM=VALUE` says. check: look at every result (`wellformed`).
+    pins: rule -> parameter -> value, as `--set RULE.PARAM=VALUE` says. check: look at every result (`wellformed`), not
+    only at those of a user's rules.
     """
 
     def __init__(self, rules: RuleSet, pins: Pins | None = None, check: bool = False):
@@ -177,7 +178,7 @@ class Engine:
         changed = range(first, first + matched + len(made) - len(program))
         for number in changed:
             made = self._normal_kernel(made, number, target, compiled.rule.level, log)
-        if self.check:
+        if self.check or compiled.checked:
             for number in changed:
                 self._check(compiled.rule, made[number])
         return made, tuple(log)
