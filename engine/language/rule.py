@@ -388,7 +388,8 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
 
 def is_built_in(rule: Rule) -> bool:
     """Whether a rule stands in a file of `rules/` that nothing of the user took the place of."""
-    return any(file.source is rule.span.source for file in built_in_files())
+    source = rule.span.source  # another thread may have read the same file
+    return any(file.source is source or file.source == source for file in built_in_files())
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from ...ir.program import Kernel, Param
 from ...ir.sizes import numbers
 from ...ir.substitute import with_sizes
 from ...ir.tile import Stage, Tile
+from ..language.questions import NotComputed
 from ..rewrite.statements.well_formed import wellformed
 from .extents import TooLarge
 from .meaning import Arrays, Meaning, baseline, compare
@@ -31,6 +32,7 @@ Fire = Callable[[Program, Any], Program]
 NAME = "sized"
 LONGEST = 3  # times the number that it was
 FIRINGS = 2  # looked at, of each program
+REFUSALS = (Undecided, NotComputed, TooLarge)
 ERRORS = (DplcError, Undecided, TooLarge, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 
 
@@ -89,6 +91,10 @@ class SizedCheck:
                 return None
             before, size = made
             found = [fire(before, match) for match in itertools.islice(matches(before), FIRINGS)]
+        except REFUSALS:
+            return None
+        except DplcError as error:
+            return f"it ends in an error: {error.what}", before, before
         except ERRORS:
             return None
         for after in found:

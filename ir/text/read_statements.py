@@ -13,8 +13,8 @@ from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Element
 from ..loop import LOOP_ROLES
 from ..monoid_texts import NAMES as MONOIDS
-from ..node import Field, Node, walk
-from ..program import Kernel, Param, Stmt
+from ..node import Field, Node
+from ..program import Param, Stmt
 from ..sort_words import sort_word, with_article
 from ..tile import AXIS_ROLES, VIAS
 from . import syntax as s
@@ -276,19 +276,3 @@ def _check_closed(sort: str, name: str, place: s.Syntax) -> None:
         raise DplcError(
             f"`{name}` is not {with_article(sort_word(sort))}", place.span, (), did_you_mean(name, CLOSED[sort])
         )
-
-
-def dangling(kernel: Kernel) -> tuple[str, ...]:
-    """Names of values that are used without being defined anywhere in the kernel (a quick check for hand-written
-    text).
-    """
-    bound = {x.var for x in walk(kernel) if isinstance(x, loop.For)} | {
-        a.name for x in walk(kernel) if isinstance(x, tile.Tile) for a in x.axes
-    }
-    bound |= {x.dst for x in walk(kernel) if hasattr(x, "dst")} | {
-        x.acc for x in walk(kernel) if isinstance(x, loop.Accumulate | tile.Mma)
-    }
-    bound |= {acc for x in walk(kernel) if isinstance(x, loop.Merge) for acc in x.accs}
-    used = {x.name for x in walk(kernel.body) if isinstance(x, e.Var)}
-    labels = {a.name for x in walk(kernel) if isinstance(x, tile.Stage | tile.Slab) for a in x.slab}
-    return tuple(sorted(used - bound - labels))
