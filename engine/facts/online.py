@@ -104,11 +104,9 @@ def _in_one_pass(target: Any, x: Term, v: Term, n: Axis) -> float:
     if any(axis.extent.__class__ is not int for axis in axes(v) if axis not in axes(x)):
         return math.inf  # no schedule has results along a size
     shape = _shape(x, v, n)
-    chunk = policy(target).online_chunk_columns
-    whole = shape._replace(results=chunk * -(-shape.results // chunk))  # what the last chunk lacks is computed, too
     ways = [_in_rows(shape, target)]
-    if whole.results in policy(target).head_sizes:
-        ways.append(_in_tiles(whole, target))
+    if _width(shape, target) in policy(target).head_sizes:
+        ways.append(_in_tiles(shape, target))
     atom = next((atom for atom in ATOMS.values() if not atom.late and _held(v) in set(HALVES) & set(atom.dtypes)), None)
     if atom is not None and target.sm >= atom.sm:
         ways.append(_in_fragments(shape, atom, target))
@@ -163,11 +161,14 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
 def _in_tiles(shape: OnlineShape, target: Any) -> float:
     """A tile of rows a block."""
     p = policy(target)
-    columns = max(p.online_least_columns, p.online_columns_of_results // shape.results)
-    fits = WORD * p.online_chunk_columns * shape.products <= target.smem // p.staged_share
+    columns = max(p.online_least_columns, p.online_columns_of_results // _width(shape, target))
+    fits = WORD * p.online_chunk_columns * shape.results <= target.smem // p.staged_share
     chunk = p.online_chunk_columns if fits and shape.columns > p.online_few_columns else p.online_few_columns
     lanes = chunk // columns
-    block, rows = _rows(shape, lanes, target)
+    block, rows = _rows(shape, lanes, chunk, target)
+    shape = shape._replace(
+        results=_padded(shape.results, lanes, rows, p.online_strips)
+    )  # what the last strips lack is computed, too
     warps = max(1, block // rows * lanes // LANES)
     each = block * chunk / LANES  # of a warp, for one step of all products of a chunk
     pair = p.lanes_served  # lanes along the columns read one row
@@ -189,11 +190,24 @@ def _in_tiles(shape: OnlineShape, target: Any) -> float:
     return fixed_seconds(target) + chunks * cycles / target.clock  # type: ignore[no-any-return]
 
 
-def _rows(shape: OnlineShape, lanes: int, target: Any) -> tuple[int, int]:
+def _width(shape: OnlineShape, target: Any) -> int:
+    """Results of a row in whole chunks, as `online_width` has them."""
+    chunk = policy(target).online_chunk_columns
+    return chunk * -(-shape.results // chunk)  # type: ignore[no-any-return]
+
+
+def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int:
+    """The results that lanes compute in whole strips, as `online_tile` chooses their width."""
+    strips = {n: -(-results // (lanes * n)) for n in widths}
+    width = min(strips, key=lambda n: strips[n] * (rows * n + 1))
+    return lanes * width * strips[width]
+
+
+def _rows(shape: OnlineShape, lanes: int, chunk: int, target: Any) -> tuple[int, int]:
     """Rows of a block and of each of its threads, as `online_rows_of` and `online_rows_each` have them."""
     p = policy(target)
-    most = p.online_head_rows * p.online_head // shape.results
-    most = max(min(p.online_rows), min(most, 1 << (shape.rows - 1).bit_length()))
+    most = p.online_head_rows * p.online_head * p.online_chunk_columns // (_width(shape, target) * chunk)
+    most = max(min(p.online_rows), min(most, max(p.online_rows), 1 << (shape.rows - 1).bit_length()))
     alone = [n for n in p.online_rows if n < most and shape.batch * -(-shape.rows // n) <= target.multiprocessors]
     block = min(alone, default=most)
     if shape.batch * -(-shape.rows // block) > target.multiprocessors:

@@ -3,15 +3,20 @@ checked mode and compared with float64."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
+from dplc.engine.cost.predict import resident_blocks
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATE, accepted, errors, run_reference
 from dplc.ir.facts.structure import summary
@@ -53,11 +58,17 @@ ALWAYS = {rule: {"SLOWER": 1000} for rule in FORMS}
 
 
 def check(text: str, device: str) -> None:
-    torch.set_num_threads(1)
-    captured = capture_text(text)
-    compilation = compile_captured(captured, CompileOptions(toolchain(None, ALWAYS), target(device)))
+    compilation = checked(text, device, {})
     assert len(compilation.cuda_kernels) == 1
     assert "Slab(" in compilation.ir("tile")
+
+
+def checked(text: str, device: str, tile: Mapping[str, int]) -> Compilation:
+    """The text compiled so, run whole in checked mode and compared."""
+    torch.set_num_threads(1)
+    captured = capture_text(text)
+    pins = {**ALWAYS, "online_tile": dict(tile)}
+    compilation = compile_captured(captured, CompileOptions(toolchain(None, pins), target(device)))
     checker = CheckingExecutor(("all",))
     compiled = Compiled(compilation, "emulator")
     compiled.executor = checker
@@ -67,6 +78,7 @@ def check(text: str, device: str) -> None:
     assert accepted(results, references, captured.reference)
     assert errors(results, references)[1] <= GATE
     assert not checker.findings
+    return compilation
 
 
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
@@ -81,9 +93,30 @@ def test_one_kernel_anywhere(text: str, device: str) -> None:
     check(text, device)
 
 
+@given(
+    st.tuples(st.integers(1, 128), st.integers(1, 70), st.integers(1, 140)), st.booleans(),
+    st.sampled_from([{}, {"V": 1}, {"V": 2}, {"V": 4}, {"BN": 32}, {"BN": 64, "FN": 8}, {"BN": 32, "BM": 128}]),
+    st.sampled_from(["a100", "h200", "rtx5090"]),
+)  # fmt: skip
+@settings(max_examples=12)
+def test_heads_of_any_size(sizes: tuple[int, int, int], causal: bool, tile: dict[str, int], device: str) -> None:
+    """Strips of each width, whole and ragged; copies in a ring, and in two phases with rows of keys in another order."""
+    size, rows, keys = sizes
+    checked(f"{SDPA}({qkv(1, 1, rows, keys, size)}, is_causal={causal})", device, tile)
+
+
+@pytest.mark.parametrize(("size", "device", "blocks"), [(80, "h200", 2), (80, "rtx5090", 2), (96, "rtx5090", 2)])
+def test_many_heads_share_multiprocessors(size: int, device: str, blocks: int) -> None:
+    """Queries that would take the second block's shared memory are read from memory; keys lie where lanes do not meet."""
+    kernel, counts = launched(64, 512, size, device)
+    assert resident_blocks(counts, target(device)) == blocks
+    keys = next(stage for stage in summary(kernel.body).stages if len(stage.slab) == 4)
+    assert [axis.extent for axis in keys.slab][-1] == size
+
+
 def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, InstructionCounts]:
     """Attention of heads in one pass, as Tile IR, and what its launch asks."""
-    text = f"{SDPA}(*[torch.randn({heads}, {rows}, {size})]*3)"
+    text = f"{SDPA}({qkv(heads, heads, rows, rows, size)})"
     made = compile_captured(capture_text(text), CompileOptions(toolchain(None, ALWAYS), target(device)))
     (kernel,), (launch,) = made.tile, made.launched
     return kernel, instruction_counts(made.kernels[launch])

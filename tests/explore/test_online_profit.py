@@ -14,6 +14,7 @@ from dplc.codegen.target import target
 from dplc.engine.facts import online
 from dplc.engine.kernels.commute import commute
 from dplc.engine.kernels.kernels import compile_graph
+from dplc.engine.language.policy import policy
 from dplc.engine.rewrite.terms.terms import rewrite_graph
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -38,7 +39,7 @@ GRAPH = """graph main(q: f32[{h}, {t}, {d}], k: f32[{h}, {t}, {d}], v: f32[{h}, 
 SCORES = {False: "add(dots, 0.0)", True: "where(Index(m <= j), dots, -inf)"}
 FORMS = ("online_attention", "online_attention_masked", "online_attention_weights")
 ONCE, USUALLY, NEVER = 1000, 1, 0
-GRID = list(itertools.product((128, 512, 1024, 4096), (64, 128), (8, 12, 32), (False, True)))
+GRID = list(itertools.product((128, 512, 1024, 4096), (64, 80, 96, 128), (8, 12, 32), (False, True)))
 LOSS = 1.05  # of the better plan's time
 
 
@@ -138,7 +139,17 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
 
 @pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
 @pytest.mark.parametrize(
-    ("rows", "size", "heads"), [(17, 64, 3), (32, 64, 12), (128, 64, 32), (197, 128, 28), (512, 64, 40)]
+    ("rows", "size", "heads"),
+    [
+        (17, 64, 3),
+        (32, 64, 12),
+        (128, 64, 32),
+        (197, 128, 28),
+        (512, 64, 40),
+        (300, 80, 20),
+        (512, 96, 12),
+        (197, 112, 16),
+    ],
 )
 def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
     """What `_rows` says of a block and of a thread is what the policy gives `online_tile`."""
@@ -150,7 +161,11 @@ def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: 
     (fired,) = [firing for firing in trace.firings if firing.rule == "online_tile"]
     chosen = fired.parameters
     shape = online.OnlineShape(heads, rows, rows, size, size, rows, False)
-    assert online._rows(shape, chosen["BN"] // chosen["FN"], machine) == (chosen["BM"], chosen["FM"])
+    lanes = chosen["BN"] // chosen["FN"]
+    assert online._rows(shape, lanes, chosen["BN"], machine) == (chosen["BM"], chosen["FM"])
+    strips = policy(machine).online_strips
+    padded = online._padded(size, lanes, chosen["FM"], strips)
+    assert padded == lanes * chosen["V"] * -(-size // (lanes * chosen["V"])) < 1.25 * size
 
 
 @pytest.mark.slow
