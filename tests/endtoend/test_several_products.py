@@ -76,3 +76,20 @@ def test_what_they_share_is_loaded_once() -> None:
     assert len({product.axes for product in nodes(kernel, Mma)}) == 1
     (counts,) = map(instruction_counts, made.compilation.kernels)
     assert predict(counts, target("h200")).seconds < 450e-6  # 2,373 us where threads multiplied
+
+
+def test_two_products_of_a_tile_have_four_warps_where_shared_memory_is_small() -> None:
+    """What two teams of a warp combine leaves room for no second block there: threads have half as many columns."""
+    given = inputs(torch.float32, (512, 768), (3072, 768), (3072, 768))
+    made = dplc.compile(gate, given, target="rtx5090", device="emulator", db=False)
+    (kernel,) = made.compilation.kernels
+    assert instruction_counts(kernel).threads == 128
+
+
+@pytest.mark.parametrize("shapes", [((65, 77), (130, 77), (130, 77)), ((32, 256), (64, 256), (64, 256))])
+def test_they_are_right(shapes: tuple[tuple[int, ...], ...]) -> None:
+    given = inputs(torch.float32, *shapes)
+    pins = {"blockify_launch": {"BM": 32, "BN": 64}}
+    made = dplc.compile(gate, given, target="rtx5090", device="emulator", db=False, settings=pins)
+    wanted = gate(*(tensor.double() for tensor in given))
+    torch.testing.assert_close(made(*given).double(), wanted, rtol=1e-5, atol=1e-5)
