@@ -97,7 +97,8 @@ def test_rows_that_see_more_and_more_columns_make_smaller_blocks(rows: int) -> N
     (
         (2, 256, False, "thor", 32),  # each on a multiprocessor of its own
         (2, 128, True, "thor", 16),
-        (12, 256, True, "thor", 128),  # not all at work at once: the multiprocessors even it out
+        (12, 256, True, "thor", 64),  # three of 64 on the busiest multiprocessor, not two of 128
+        (20, 256, True, "thor", 128),  # as many rows on each, however they are cut
         (8, 256, True, "thor", 64),  # two on each
         (20, 256, True, "gb10", 128),  # whose shared memory holds one
     ),
