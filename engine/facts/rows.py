@@ -50,10 +50,12 @@ def defined_once(site: Any, body: Block) -> bool:
 def strided_extent(site: Any, body: Block, t: Var) -> int:
     """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
 
-    The loops stand at the top and mention t nowhere else: which thread has which column must not matter.
+    The loops stand at the top, mention t nowhere else and have no barrier: which thread has which column must not matter.
     """
     found = tuple(stmt for stmt in body if isinstance(stmt, For))
-    if len(found) != len(summary(body).loops) or any(t.name in uses(loop.body) for loop in found):
+    if len(found) != len(summary(body).loops):
+        return 0
+    if any(t.name in uses(loop.body) or summary(loop.body).barriers for loop in found):
         return 0
     bounds = {(loop.start, loop.stop, loop.step) for loop in found}
     if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):

@@ -23,8 +23,8 @@ from .reals import COUNT
 Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest late atoms
-LARGEST_WORK = 1 << 21  # elements of a tile times turns of its loops
-LARGEST_TURNS = 3000  # of all loops, for one thread
+LARGEST_WORK = 1 << 22  # elements of a tile times turns of its loops
+LARGEST_TURNS = 4000  # of all loops, for one thread
 
 
 def inputs_of(program: Program, seed: int) -> Arrays:

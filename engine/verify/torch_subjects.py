@@ -70,6 +70,8 @@ def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     body: list[TorchOp] = []
     try:
         for statement in graph.body:
+            if _other_batch(statement, values):
+                raise NoSubject("a gradient of another batch than its input's")
             with torch.no_grad():
                 made = values[statement.dst] = applied(statement, values)
             types = tuple(map(_type, made if isinstance(made, tuple | list) else (made,)))
@@ -79,6 +81,14 @@ def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     outs = tuple(_out(param, values) for param in graph.outs)
     used = {name for statement in body for name in _names(statement.args)} | {out.name for out in outs}
     return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, tuple(body))
+
+
+def _other_batch(statement: TorchOp, values: dict[str, Any]) -> bool:
+    """Whether a gradient and its input differ in their first extent: PyTorch's pools write out of bounds then."""
+    given = dict(statement.args)
+    names = [value.name for value in (given.get("grad_output"), given.get("self")) if isinstance(value, Var)]
+    first = {tuple(values[name].shape[:1]) for name in names}
+    return len(names) == 2 and len(first) == 2
 
 
 def _type(tensor: Any) -> TensorType:
