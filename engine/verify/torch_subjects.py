@@ -87,8 +87,7 @@ def _other_batch(statement: TorchOp, values: dict[str, Any]) -> bool:
     """Whether a gradient and its input differ in their first extent: PyTorch's pools write out of bounds then."""
     given = dict(statement.args)
     names = [value.name for value in (given.get("grad_output"), given.get("self")) if isinstance(value, Var)]
-    first = {tuple(values[name].shape[:1]) for name in names}
-    return len(names) == 2 and len(first) == 2
+    return len(names) == 2 and len({tuple(values[name].shape[:1]) for name in names}) == 2
 
 
 def _type(tensor: Any) -> TensorType:

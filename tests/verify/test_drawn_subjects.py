@@ -130,6 +130,16 @@ graph f(g: f32[4, 2, 3, 5], x: f32[3, 2, 5, 8]) -> y: f32[3, 2, 5, 8]:
     assert retyped(graph) == graph  # type: ignore[arg-type]
 
 
+def test_an_op_of_several_results_is_run() -> None:
+    text = """## level: torch
+graph f(x: f32[4]) -> y: i64[4]:
+    c: (f32[4], i64[4]) = Sort(x)
+    y: i64[4] = Getitem(c, index=1)
+"""
+    (graph,) = read_program(text)[1]
+    assert retyped(graph) == graph  # type: ignore[arg-type]
+
+
 def test_a_list_of_tensors_is_no_list_of_numbers() -> None:
     (graph,) = read_program(CAT)[1]
     made: Any = [scaled(graph, PlainDice(seed)) for seed in range(8)]  # type: ignore[arg-type]
