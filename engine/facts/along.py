@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -63,10 +64,18 @@ def _found_steps(kernel: Kernel, body: Block) -> Steps:
         if place is not None:
             flat = address(kernel, stmt.buf, stmt.idx)
             step = Step(stmt, flat, _vector_item(place, inputs), stmt in repeated)
-            for atom, factor in linear(flat)[0].items():
-                if factor == 1 and atom.__class__ is Var:
-                    found.setdefault(atom.name, []).append(step)
+            for name in _stepping(flat):
+                found.setdefault(name, []).append(step)
     return found
+
+
+def _stepping(flat: Any) -> Iterator[str]:
+    """What an address goes to the next element with, if only up to the end of a row."""
+    for atom, factor in linear(flat)[0].items():
+        if factor == 1 and atom.__class__ is Var:
+            yield atom.name
+        elif factor == 1 and atom.__class__ is Binary and atom.op == "%":
+            yield from _stepping(atom.a)
 
 
 def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:

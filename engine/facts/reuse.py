@@ -10,7 +10,7 @@ from typing import Any
 from ...ir.expr import Axis, Binary, Var, add, binary, free_names, multiply
 from ...ir.facts.structure import dependencies, matmul_loops, summary
 from ...ir.program import Block
-from ...ir.ranges import interval
+from ...ir.ranges import interval, simplify
 from ...ir.sizes import at_hint
 from ..language.facts import fact
 from ..language.policy import policy
@@ -90,7 +90,8 @@ def joined_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
     """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     for dim in range(len(shape) - 1) if places else ():
-        if all(_joined(idx[dim], idx[dim + 1], shape[dim + 1]) is not None for idx in places):
+        joined = [_joined(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places]
+        if None not in joined and any(place.__class__ is not int for place in joined):
             return dim
     return -1
 
@@ -110,8 +111,9 @@ def join_dims(site: Any, dims: Any, dim: int) -> tuple[Any, ...]:
 
 @fact("join_places([expr], int, int) -> [expr]", TILE)
 def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
-    """An index of a buffer whose dimension `dim`, and the next of some extent, were made one."""
-    return (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
+    """An index of a buffer whose dimension `dim`, and the next of some extent, were made one; others divide once."""
+    places = (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
+    return tuple(simplify(place, {}) for place in places)
 
 
 @fact("walked_dim(name, [any], run) -> int", TILE)
@@ -137,7 +139,9 @@ def walked_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]
 
 
 def _joined(outer: Any, inner: Any, extent: int) -> Any:
-    """`outer*extent + inner` as the quotient and the remainder of one number, or of a remainder of it; else None."""
+    """`outer*extent + inner` of two numbers, of quotient and remainder of one number, or of a remainder; else None."""
+    if outer.__class__ is int and inner.__class__ is int:
+        return outer * extent + inner
     if inner.__class__ is not Binary or inner.op != "%" or inner.b != extent:
         return None
     whole = inner.a

@@ -7,9 +7,10 @@ from typing import Any
 
 from ...ir.expr import Var, add, multiply, only_sizes
 from ...ir.facts.structure import dependencies, summary, team_loops, uses
-from ...ir.loop import For
+from ...ir.loop import Accumulate, For, Merge
 from ...ir.program import Block
 from ...ir.substitute import substitute
+from ...ir.tile import Combine, CombineTuple
 from ..language.facts import fact
 from .structure import TILE
 
@@ -50,7 +51,7 @@ def defined_once(site: Any, body: Block) -> bool:
 def strided_extent(site: Any, body: Block, t: Var) -> int:
     """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
 
-    The loops stand at the top, mention t nowhere else and have no barrier: which thread has which column must not matter.
+    The loops stand at the top, mention t nowhere else, have no barrier: which thread has which column must not matter.
     """
     found = tuple(stmt for stmt in body if isinstance(stmt, For))
     if len(found) != len(summary(body).loops):
@@ -93,8 +94,22 @@ def rows_held(site: Any, body: Block) -> int:
 def all_combined(site: Any, body: Block, t: Var) -> bool:
     """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
     found = summary(body)
-    folded = [stmt for loop in found.loops if loop.role == "reduce" for stmt in summary(loop.body).sums]
-    free = [stmt for loop in found.loops if loop.role == "free" for stmt in summary(loop.body).sums]
-    combined = {(acc, stmt.fn) for stmt in found.combines if t in stmt.over for acc in stmt.accs}
-    alike = {(stmt.acc, stmt.fn) for stmt in folded} == combined
-    return alike and not found.merges and len(found.sums) == len(folded) + len(free)
+    folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
+    free = [fold for loop in found.loops if loop.role == "free" for fold in _folds(loop.body)]
+    combined = {fold for stmt in found.combines if t in stmt.over for fold in _parts(stmt)}
+    return set(folded) == combined and len(_folds(body)) == len(folded) + len(free)
+
+
+def _folds(body: Block) -> tuple[Accumulate | Merge, ...]:
+    found = summary(body)
+    return (*found.sums, *found.merges)
+
+
+def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
+    """(its accumulators, how they are folded)"""
+    return (stmt.accs if isinstance(stmt, Merge) else (stmt.acc,)), stmt.fn
+
+
+def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
+    """The same of what is combined: a tuple at once, others one by one."""
+    return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]

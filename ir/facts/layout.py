@@ -227,13 +227,22 @@ def _rejoin(e: Expr) -> Expr:
 
 
 def is_vector(flat: Expr, name: str, width: int) -> bool:
-    """Whether an address runs over `width` aligned neighbours as `name` runs over 0..width."""
+    """Whether an address runs over `width` aligned neighbours as `name` does from any multiple of it."""
     terms, constant = linear(flat)
     axis = Var(name)
+    if axis not in terms and name in free_names(flat):
+        terms, constant = linear(_from_a_multiple(flat, axis, width))
     if terms.get(axis) != 1 or constant % width:
         return False
     others = ((atom, factor) for atom, factor in terms.items() if atom is not axis)
     return all(n * multiple_of(atom) % width == 0 and name not in free_names(atom) for atom, n in others)
+
+
+def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
+    """The address with whole vectors and an element of one for an axis: what is the same in all of one comes out."""
+    whole = Var(f"{axis.name}_whole")
+    ranges: dict[str, Interval] = {axis.name: (0, width - 1)}
+    return by_steps(simplify(substitute(flat, {axis.name: add(multiply(whole, width), axis)}), ranges), ranges)
 
 
 class SlabLayout(NamedTuple):

@@ -35,13 +35,15 @@ TURNED = (
 LARGE = ("torch.randn(4096, 4096).t().contiguous()", "torch.randn(4, 256, 56, 56).permute(0, 2, 3, 1).contiguous()")
 
 
-def compiled(text: str, settings: Settings | None = None) -> Compilation:
-    return compile_captured(capture_text(text), CompileOptions(toolchain(settings=settings), target("h200")))
+def compiled(text: str, settings: Settings | None = None, dtype: str | None = None) -> Compilation:
+    return compile_captured(
+        capture_text(text, dtype=dtype), CompileOptions(toolchain(settings=settings), target("h200"))
+    )
 
 
-def is_right(text: str, settings: Settings | None = None) -> None:
+def is_right(text: str, settings: Settings | None = None, dtype: str | None = None) -> None:
     """Raises AssertionError for a finding of checked mode, or a result that is off float64."""
-    compilation = compiled(text, settings)
+    compilation = compiled(text, settings, dtype)
     checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
     run.executor = checker
     results = run.run({})

@@ -10,6 +10,7 @@ import pytest
 from dplc.ir.expr import Var, add, binary, floordiv, modulo, multiply
 from dplc.ir.facts import boxes, layout, staging
 from dplc.ir.node import replace
+from dplc.ir.substitute import substitute
 from dplc.ir.text.print_statements import print_expr
 from dplc.ir.text.read import read_program
 
@@ -70,6 +71,20 @@ def test_vectors() -> None:
     assert not layout.is_vector(layout.address(k, "x", (i, add(multiply(j, 3), r))), "r", 4)
     assert not layout.is_vector(layout.address(k, "x", (r, i)), "r", 4)
     assert not layout.is_vector(add(along, 2), "r", 4)
+
+
+@pytest.mark.parametrize(
+    ("plane", "moved", "width", "one"),
+    [(12, 0, 4, True), (12, 0, 8, False), (12, 8, 4, True), (12, 2, 4, False), (10, 0, 2, True), (9, 0, 2, False)],
+)
+def test_vectors_within_planes(plane: int, moved: int, width: int, one: bool) -> None:
+    """From any multiple of the width on: the address of each of so many places is the next one's neighbour, and aligned."""
+    i = Var("i")
+    place = add(i, moved)
+    address = add(multiply(binary("//", place, plane), 240), binary("%", place, plane))
+    assert layout.is_vector(address, "i", width) is one
+    places = np.array([substitute(address, {"i": n}) for n in range(5 * plane * width)]).reshape(-1, width)
+    assert bool((places == places[:, :1] // width * width + np.arange(width)).all()) is one
 
 
 def test_wavefronts() -> None:

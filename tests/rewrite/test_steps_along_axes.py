@@ -55,7 +55,13 @@ def test_a_load_that_no_loop_repeats_does_not_count():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "column", "most"), [("f32", "j*8 + r", 4), ("bf16", "j*8 + r", 8), ("bf16", "(j*8 + r + 4) % 64", 8)]
+    ("dtype", "column", "most"),
+    [
+        ("f32", "j*8 + r", 4),
+        ("bf16", "j*8 + r", 8),
+        ("bf16", "(j*8 + r + 4) % 64", 4),
+        ("bf16", "(j*8 + r + 8) % 64", 8),
+    ],
 )
 def test_the_widest_vector_is_that_of_the_elements(dtype, column, most):
     site, body = at(ROWS, dtype=dtype, column=column)
