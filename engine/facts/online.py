@@ -161,11 +161,10 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
 def _in_tiles(shape: OnlineShape, target: Any) -> float:
     """A tile of rows a block."""
     p = policy(target)
-    columns = max(p.online_least_columns, p.online_columns_of_results // _width(shape, target))
     fits = WORD * p.online_chunk_columns * shape.results <= target.smem // p.staged_share
     chunk = p.online_chunk_columns if fits and shape.columns > p.online_few_columns else p.online_few_columns
+    block, rows, columns = _rows(shape, chunk, target)
     lanes = chunk // columns
-    block, rows = _rows(shape, lanes, chunk, target)
     shape = shape._replace(
         results=_padded(shape.results, lanes, rows, p.online_strips)
     )  # what the last strips lack is computed, too
@@ -203,17 +202,33 @@ def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int
     return lanes * width * strips[width]
 
 
-def _rows(shape: OnlineShape, lanes: int, chunk: int, target: Any) -> tuple[int, int]:
-    """Rows of a block and of each of its threads, as `online_rows_of` and `online_rows_each` have them."""
+def _rows(shape: OnlineShape, chunk: int, target: Any) -> tuple[int, int, int]:
+    """Rows of a block, and rows and columns of each of its threads, as `online_rows_alike`, `online_rows_each` and
+    `online_columns_at` have them."""
     p = policy(target)
+    columns = max(p.online_least_columns, p.online_columns_of_results // _width(shape, target))
     most = p.online_head_rows * p.online_head * p.online_chunk_columns // (_width(shape, target) * chunk)
     most = max(min(p.online_rows), min(most, max(p.online_rows), 1 << (shape.rows - 1).bit_length()))
     alone = [n for n in p.online_rows if n < most and shape.batch * -(-shape.rows // n) <= target.multiprocessors]
     block = min(alone, default=most)
     if shape.batch * -(-shape.rows // block) > target.multiprocessors:
-        return block, p.online_rows_of_thread
-    wanted = min(p.online_rows_of_thread, block * lanes // p.online_alone_threads)
-    return block, max(wanted, min(p.online_alone_rows, block * lanes // p.online_least_threads), 1)
+        if not shape.hides and _halves(shape, block, chunk, target):
+            return block // 2, p.online_rows_of_thread, p.online_least_columns
+        return block, p.online_rows_of_thread, columns
+    places = block * chunk // columns
+    wanted = min(p.online_rows_of_thread, places // p.online_alone_threads)
+    return block, max(wanted, min(p.online_alone_rows, places // p.online_least_threads), 1), columns
+
+
+def _halves(shape: OnlineShape, block: int, chunk: int, target: Any) -> bool:
+    """Whether blocks of half as many rows leave fewer to the busiest multiprocessor, as `online_halves` has it."""
+    p = policy(target)
+    whole, half = (n * -(-shape.batch * -(-shape.rows // n) // target.multiprocessors) for n in (block, block // 2))
+    kept = block // 2 * shape.results * WORD
+    held = WORD * (block // 2 * chunk + 2 * chunk * shape.results) + kept * (kept <= target.smem // p.kept_share)
+    warps = p.online_alone_threads * p.online_rows_of_thread * p.online_least_columns <= block // 2 * chunk
+    fewer = p.online_worth_of_half * half < (p.online_worth_of_half - 1) * whole
+    return fewer and chunk == p.online_chunk_columns and held <= target.smem and warps
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")

@@ -99,12 +99,25 @@ def test_rows_that_see_more_and_more_columns_make_smaller_blocks(rows: int) -> N
         (2, 128, True, "thor", 16),
         (12, 256, True, "thor", 64),  # three of 64 on the busiest multiprocessor, not two of 128
         (20, 256, True, "thor", 128),  # as many rows on each, however they are cut
+        (12, 256, False, "thor", 64),  # three of 64 on the busiest multiprocessor
+        (34, 256, False, "thor", 128),  # seven of 64, not four of 128: an eighth less does not pay
         (8, 256, True, "thor", 64),  # two on each
         (20, 256, True, "gb10", 128),  # whose shared memory holds one
     ),
 )
 def test_blocks_of_rows(heads: int, rows: int, causal: bool, device: str, expected: int) -> None:
     assert rows_of_block(compiled(attention(heads, rows, causal), device)) == expected
+
+
+@pytest.mark.parametrize(("device", "causal"), (("thor", False), ("gb10", True), ("gb10", False)))
+def test_blocks_of_half_the_rows_are_right(device: str, causal: bool) -> None:
+    """Four warps: a thread has half as many columns where no second block shares the multiprocessor."""
+    heads = {"thor": 12, "gb10": 29}[device]
+    compilation = compiled(attention(heads, 201, causal), device)
+    (tile,) = (stmt for stmt in compilation.tile[0].body if isinstance(stmt, Tile))
+    assert rows_of_block(compilation) == 64
+    assert math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD") == 128
+    assert right(compilation)
 
 
 def gate(rows: int, columns: int) -> str:

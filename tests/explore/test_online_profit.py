@@ -152,7 +152,7 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
     ],
 )
 def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
-    """What `_rows` says of a block and of a thread is what the policy gives `online_tile`."""
+    """What `_rows` says of a block and of a thread, its columns too, is what the policy gives `online_tile`."""
     tools, machine = rules(ONCE), target(device)
     graph = rewrite_graph(attention(rows, size, heads, False), tools.algebra, machine)
     kernels = compile_graph(commute(graph, tools.commuting, machine, None, {}), tools.fusion, machine).kernels
@@ -162,7 +162,7 @@ def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: 
     chosen = fired.parameters
     shape = online.OnlineShape(heads, rows, rows, size, size, rows, False)
     lanes = chosen["BN"] // chosen["FN"]
-    assert online._rows(shape, lanes, chosen["BN"], machine) == (chosen["BM"], chosen["FM"])
+    assert online._rows(shape, chosen["BN"], machine) == (chosen["BM"], chosen["FM"], chosen["FN"])
     strips = policy(machine).online_strips
     padded = online._padded(size, lanes, chosen["FM"], strips)
     assert padded == lanes * chosen["V"] * -(-size // (lanes * chosen["V"])) < 1.25 * size

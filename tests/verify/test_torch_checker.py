@@ -139,3 +139,10 @@ def test_members_of_a_family_are_reached_by_its_examples(name: str) -> None:
     checker = TorchChecker(built_in())
     subjects = list(checker.examples([built_in().rules[name]]))
     assert sum(checker.check(built_in().rules[name], subject).firings for subject in subjects) > 0, len(subjects)
+
+
+def test_what_pytorch_resizes_wrongly_is_not_judged() -> None:
+    text = "## level: torch\ngraph f(x: f32[1, 2, 3, 2]) -> y: f32[1, 2, 2, {n}]:\n"
+    text += "    y: f32[1, 2, 2, {n}] = UpsampleBilinear2dAa(x, output_size=(2, {n}), align_corners=false)\n"
+    checker = TorchChecker(built_in())
+    assert [checker.wanted(checker.read(text.format(n=n), "a test")) is None for n in (1, 2)] == [True, False]
