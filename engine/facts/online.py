@@ -228,7 +228,7 @@ def _halves(shape: OnlineShape, block: int, chunk: int, target: Any) -> bool:
     held = WORD * (block // 2 * chunk + 2 * chunk * shape.results) + kept * (kept <= target.smem // p.kept_share)
     warps = p.online_alone_threads * p.online_rows_of_thread * p.online_least_columns <= block // 2 * chunk
     fewer = p.online_worth_of_half * half < (p.online_worth_of_half - 1) * whole
-    return fewer and chunk == p.online_chunk_columns and held <= target.smem and warps
+    return fewer and chunk == p.online_chunk_columns and held <= target.smem and warps  # type: ignore[no-any-return]
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")
