@@ -22,6 +22,6 @@ def test_products_of_parts_are_right(text: str) -> None:
     is_right(text)
 
 
-def test_both_parts_go_through_shared_memory() -> None:
-    scores = compiled(PACKED.format(2048, 12 * 192, 12, "")).tile[0]
-    assert len({stage.dst for stage in summary(scores.body).stages}) == 2
+def test_all_parts_go_through_shared_memory() -> None:
+    (attention,) = compiled(PACKED.format(2048, 12 * 192, 12, "")).tile
+    assert len({stage.dst for stage in summary(attention.body).stages}) == 3
