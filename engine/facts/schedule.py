@@ -232,24 +232,33 @@ class BlockShape(NamedTuple):
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
     """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
     nor `tile_side` where the area is no larger than its square."""
-    return _squarest(area, hinted(rows), hinted(columns), policy(site.target).tile_side)
+    side, odd = policy(site.target).tile_side, policy(site.target).odd_square
+    return _squarest(area, hinted(rows), hinted(columns), side, odd)
+
+
+def _power(least: int) -> int:
+    """The least power of two that is at least a number."""
+    return 1 << (max(least, 1) - 1).bit_length()
 
 
 @functools.lru_cache
-def _squarest(area: int, rows: int, columns: int, least_side: int) -> BlockShape:
-    side = max(least_side, area // least_side)
-    height = 1 << (area.bit_length() - 1) // 2
+def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> BlockShape:
+    unit = odd if area % odd**2 == 0 else 1
+    side = max(least_side, area // least_side) if unit == 1 else unit * _power(least_side // unit)
+    height = unit << ((area // unit**2).bit_length() - 1) // 2
     height *= 2 if area // height > 2 * height else 1  # 64 x 48, not 32 x 96
-    height = min(side, 1 << (max(rows, 1) - 1).bit_length(), height)
-    width = min(side, area // height, 1 << (max(columns, 1) - 1).bit_length())
+    height = min(side, unit * _power(-(-rows // unit)), height)
+    width = min(side, area // height, unit * _power(-(-columns // unit)))
     return BlockShape(height, width, height * width)
 
 
-@fact("useful(int, int, int, int) -> int", TILE)
-def useful(site: Any, area: int, rows: int, columns: int, batch: int) -> int:
-    """How busy the device is with outputs, in thousandths, if each multiprocessor takes a tile of an area at a time."""
+@fact("useful(int, int, int, int, int) -> int", TILE)
+def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
+    """How busy the device is with outputs, in thousandths, if each multiprocessor takes so many tiles of an area at a
+    time, side by side."""
     rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
-    turns = -(-tiles // site.target.multiprocessors) * site.target.multiprocessors
+    at_once = beside * site.target.multiprocessors
+    turns = -(-tiles // at_once) * at_once
     return THOUSANDTHS * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """Tiles of 48, 96 and 192 columns or rows: 8 x 6 outputs of a thread, in strips that no two lanes read from one bank.
 
-Those of 80, 112, 160 and 208 are for searches.
+Those of 80, 112 and 160 give a thread 8 x 10, 10 x 10 or 8 x 14 outputs; 208 is for searches.
 """
 
 from __future__ import annotations
@@ -34,6 +34,37 @@ def test_every_order_of_operands_is_right(layout: str, rows: int, columns: int) 
 def test_sides_to_search_are_right(layout: str, rows: int, columns: int) -> None:
     sides = {"blockify_launch": {"BM": rows, "BN": columns}}
     is_right(text(layout, 101, 67, 227), sides)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("rows", "columns"), [(80, 160), (80, 80), (128, 80), (64, 112)])
+def test_threads_with_ten_or_fourteen_outputs_along_a_side_are_right(layout: str, rows: int, columns: int) -> None:
+    is_right(text(layout, 167, 37, 227), {"blockify_launch": {"BM": rows, "BN": columns}})
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(80, 80), (64, 80), (128, 80), (64, 112)])
+def test_two_products_of_odd_tiles_are_right(rows: int, columns: int) -> None:
+    program = "x = torch.randn(101, 67); F.silu(F.linear(x, torch.randn(131, 67))) * F.linear(x, torch.randn(131, 67))"
+    is_right(program, {"blockify_launch": {"BM": rows, "BN": columns}})
+
+
+@pytest.mark.parametrize(
+    ("expression", "blocks", "threads"),
+    [
+        (text("linear", 2048, 2048, 2048), 26 * 13, 128),  # 80 x 160, where 256 tiles of 128 x 128 are two turns
+        (text("linear", 512, 768, 3072), 4 * 39, 128),  # 128 x 80
+        (
+            "x = torch.randn(256, 256); F.silu(F.linear(x, torch.randn(3072, 256))) * F.linear(x, torch.randn(3072, 256))",
+            4 * 39,
+            128,
+        ),  # 64 x 80 of two products
+    ],
+)
+def test_170_multiprocessors_have_tiles_side_by_side(expression: str, blocks: int, threads: int) -> None:
+    (kernel,) = compiled(expression, device="rtx5090").kernels
+    counts = instruction_counts(kernel)
+    assert (counts.blocks, counts.threads) == (blocks, threads)
+    assert counts.wavefronts <= 1.05 * counts.ideal_wavefronts
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -35,9 +35,11 @@ TURNED = (
 LARGE = ("torch.randn(4096, 4096).t().contiguous()", "torch.randn(4, 256, 56, 56).permute(0, 2, 3, 1).contiguous()")
 
 
-def compiled(text: str, settings: Settings | None = None, dtype: str | None = None) -> Compilation:
+def compiled(
+    text: str, settings: Settings | None = None, dtype: str | None = None, device: str = "h200"
+) -> Compilation:
     return compile_captured(
-        capture_text(text, dtype=dtype), CompileOptions(toolchain(settings=settings), target("h200"))
+        capture_text(text, dtype=dtype), CompileOptions(toolchain(settings=settings), target(device))
     )
 
 

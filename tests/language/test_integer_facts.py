@@ -60,6 +60,15 @@ def test_subsets_come_largest_first_and_are_bounded() -> None:
     assert len(facts.subsets(None, tuple(range(40)))) == facts.SUBSETS
 
 
+@pytest.mark.parametrize(
+    ("area", "sides"), [(12800, (80, 160)), (6400, (80, 80)), (10240, (128, 80)), (5120, (64, 80)), (7168, (64, 112))]
+)
+def test_the_squarest_odd_tile(area: int, sides: tuple[int, int]) -> None:
+    site = SimpleNamespace(target=target("h200"))
+    assert squarest(site, area, 2048, 2048) == (*sides, area)
+    assert squarest(site, 6400, 50, 30) == (80, 40, 3200)
+
+
 @pytest.mark.parametrize("area", [256, 1024, 4096, 8192])
 def test_the_squarest_tile_is_within_the_area_and_what_there_is(area: int) -> None:
     site = SimpleNamespace(target=target("h200"))
