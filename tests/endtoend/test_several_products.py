@@ -81,7 +81,8 @@ def test_what_they_share_is_loaded_once() -> None:
 def test_two_products_of_a_tile_have_four_warps_where_shared_memory_is_small() -> None:
     """What two teams of a warp combine leaves room for no second block there: threads have half as many columns."""
     given = inputs(torch.float32, (512, 768), (3072, 768), (3072, 768))
-    made = dplc.compile(gate, given, target="rtx5090", device="emulator", db=False)
+    pins = {"blockify_launch": {"BM": 32, "BN": 64}}
+    made = dplc.compile(gate, given, target="rtx5090", device="emulator", db=False, settings=pins)
     (kernel,) = made.compilation.kernels
     assert instruction_counts(kernel).threads == 128
 
