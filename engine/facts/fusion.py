@@ -241,8 +241,8 @@ def same_place(site: Any, v: Any, w: Any) -> bool:
 
 @fact("folded(term) -> int", levels="tensor")
 def folded(site: Any, v: Any) -> int:
-    """How many elements the reductions of a kernel fold into one."""
-    return math.prod(at_hint(axis.extent) for axis in site.reduction(v).over)
+    """How many elements the reductions of a kernel fold into one, at most; 1 where it folds nothing."""
+    return max((math.prod(at_hint(axis.extent) for axis in term.over) for term in site.folds(v)), default=1)
 
 
 @fact("distance(term, term) -> int", levels="tensor")

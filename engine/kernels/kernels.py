@@ -86,7 +86,7 @@ class Kernels:
         self.stores: tuple[tuple[Any, ...], ...] = ()
         self.refusals: list[GuardRefusal] = []  # of rules that would have put two values together
         self.joined: list[Fused] = []
-        self._facts: dict[Any, tuple[Any, frozenset[Any]]] = {}
+        self._facts: dict[Any, tuple[list[Any], frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
         return [lift() for _, lift in self.summarised()]
@@ -167,7 +167,7 @@ class Kernels:
                 taken.add(other)
                 group.append(self.entries[other])
             groups.append(group)
-        return groups
+        return self._in_order(groups) if taken else groups
 
     def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[StoredValue]]:
         """The groups that were decided, as far as their loops agree, in an order in which each finds what it reads."""
@@ -177,15 +177,18 @@ class Kernels:
             alike = [e for e in members if self.extents(e.value) is not None]
             if len(alike) < len(members) or self._parts(alike) is None:
                 alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
-            if not any(self._views(entry, alike) for entry in alike):
+            if not any(self._elsewhere(entry, alike) for entry in alike):
                 of.update((entry.value, alike) for entry in alike)
         every = ([entry] if entry.copy else of.get(entry.value, [entry]) for entry in self.entries)
-        waiting = list({id(group[0]): group for group in every}.values())
+        return self._in_order(list({id(group[0]): group for group in every}.values()))
+
+    def _in_order(self, waiting: list[list[StoredValue]]) -> list[list[StoredValue]]:
+        """Kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
         ordered: list[list[StoredValue]] = []
         written: set[Any] = set()
         while waiting:
             ready = next((group for group in waiting if self._needs(group) <= written), None)
-            if ready is None:  # together they would wait for each other
+            if ready is None:
                 broken = next(group for group in waiting if len(group) > 1)
                 waiting[waiting.index(broken) : waiting.index(broken) + 1] = [[entry] for entry in broken]
                 continue
@@ -202,13 +205,25 @@ class Kernels:
             return None
         return parts_of([e.value for e in group], [e.buffer.loops for e in group], self.decisions.stored)
 
-    def _views(self, entry: StoredValue, group: list[StoredValue]) -> bool:
-        """Whether a value reads another one of its kernel at other places than its own."""
-        mine = {other.value for other in group if other is not entry}
-        order = topological([entry.root], self._below(entry.root))
-        return any(term.__class__ is Remap and not mine.isdisjoint(operands(term)) for term in order) or any(
-            other.buffer.loops != entry.buffer.loops for other in group if other.value in self.leaves(entry.value)
-        )
+    def _elsewhere(self, entry: StoredValue, group: list[StoredValue]) -> bool:
+        """Whether a value reads another one of its kernel where that is not at hand: at other places than its own.
+
+        One place of a row (its first element) is computed again, where nothing is folded for it.
+        """
+        beside = {other.value: other.buffer.loops for other in group if other is not entry}
+        mine = entry.buffer.loops
+        for term in topological([entry.root], self._below(entry.root)):
+            for operand in operands(term):
+                if operand not in beside:
+                    continue
+                if term.__class__ is Remap and term.x is not operand:
+                    return True  # it says at which place
+                places = dict(term.map) if term.__class__ is Remap else {}
+                for axis, own in zip(beside[operand], mine, strict=True):
+                    place = places.get(axis, axis)
+                    if place is not own and (place.__class__ is not int or self.folds(operand)):
+                        return True
+        return False
 
     def _needs(self, group: list[StoredValue]) -> set[Any]:
         """The stored values that a kernel reads."""
@@ -221,12 +236,10 @@ class Kernels:
     def _sibling(self, place: int, taken: set[int]) -> int | None:
         """The next kernel that a rule lets join this one."""
         first = self.entries[place]
-        if self.reduction(first.value) is None:
-            return None
         near = range(place + 1, min(place + 1 + policy(self.target).launches_looked_at, len(self.entries)))
         for other in near:
             second = self.entries[other]
-            if other in taken or second.copy or self.reduction(second.value) is None:
+            if other in taken or second.copy:
                 continue
             for rule in self.rules.siblings:
                 refused = rule.refused(first.value, second.value, self)
@@ -245,24 +258,25 @@ class Kernels:
 
         return below
 
-    def _facts_of(self, value: Any) -> tuple[Any, frozenset[Any]]:
-        """A reduction of the kernel that stores a value, and what it reads. No reduction where they differ in axes."""
+    def _facts_of(self, value: Any) -> tuple[list[Any], frozenset[Any]]:
+        """The reductions of the kernel that stores a value, and what it reads."""
         known = self._facts.get(value)
         if known is None:
             root = self.entries[self._place[value]].root
             order = topological([root], self._below(root))
-            folded = [
-                term
-                for term in order
-                if term.__class__ in (Reduce, Fold) and (term is root or term not in self.buffers)
-            ]
+            mine = (term for term in order if term is root or term not in self.buffers)
+            folds = [term for term in mine if term.__class__ in (Reduce, Fold)]
             leaves = frozenset(term for term in order if term is not root and term in self.buffers)
-            one_row = len({term.over for term in folded}) == 1
-            known = self._facts[value] = (folded[0] if one_row else None, leaves)
+            known = self._facts[value] = folds, leaves
         return known
 
-    def reduction(self, value: Any) -> Any:
+    def folds(self, value: Any) -> list[Any]:
         return self._facts_of(value)[0]
+
+    def reduction(self, value: Any) -> Any:
+        """A reduction of the kernel that stores a value; none where they differ in axes."""
+        folds = self.folds(value)
+        return folds[0] if len({term.over for term in folds}) == 1 else None
 
     def leaves(self, value: Any) -> frozenset[Any]:
         return self._facts_of(value)[1]
@@ -285,7 +299,7 @@ class Kernels:
         """Whether a kernel reads what another one stores, at its own places, and nothing between that waits for it."""
         one, other = (self.entries[self.place(value)] for value in (first, second))
         needed = self.leaves(second)
-        if first not in needed or self._views(other, [one, other]):
+        if first not in needed or self._elsewhere(other, [one, other]):
             return False
         waiting = {first}
         for entry in self.entries[self.place(first) + 1 : self.place(second)]:

@@ -133,7 +133,8 @@ class Lift:
         for axis in (*grid, *(axis for axis in loops if axis in folded)):
             stack.append(Block(axis, self.fresh(axis.name)))
         self._in_common(reductions, stack)
-        for write in self.writes:
+        # what only follows a fold waits for it: its operands would be held in registers while the fold runs
+        for write in sorted(self.writes, key=lambda write: self.rank.get(write.value, 0) == 0):
             value = self.value(write.value, stack, write.guard)
             if not isinstance(value, Node):
                 value = self._let(None, value, "value", stack[-1])

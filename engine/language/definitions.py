@@ -7,14 +7,15 @@ definition serves matchers, egglog's guards and Z3, and static checks see what i
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
 from .facts import FACTS
-from .numbers import NAME, written_out
-from .positions import is_variable, names, names_in, rebuilt, walk
+from .numbers import NAME
+from .positions import is_variable, names, names_in, parts, rebuilt, walk
 from .sorts import READABLE
 
 Facts = Mapping[str, s.FactOf]
@@ -29,7 +30,7 @@ def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str,
     for place, declared in enumerate(every):
         _check(declared, found)
         _asks_above(declared, {fact.name for fact in every[place:]})
-        value = expanded(written_out(declared.value, literals), found)
+        value = expanded(declared.value, found, literals)
         names = {parameter.name for parameter in declared.parameters}
         _closed(declared, value, frozenset(names), {*found, *literals})
         found[declared.name] = dataclasses.replace(declared, value=value)
@@ -76,10 +77,30 @@ def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterab
             raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
 
 
-def expanded(value: Any, facts: Facts) -> Any:
-    """Some syntax with facts written out where they are asked; itself where it asks none."""
-    made = rebuilt(value, lambda part: expanded(part, facts))
-    return _answer(made, facts[made.fn]) if isinstance(made, s.Apply) and made.fn in facts else made
+def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
+    """Some syntax with values in the place of the names of numbers, and facts written out where they are asked; itself
+    where it names none.
+
+    Each is one function with what it calls, and no lambda: an editor asks it of all rules whenever a number is typed.
+    """
+    kind = value.__class__
+    if kind is s.NameOf:
+        literal = literals.get(value.text)
+        return value if literal is None else dataclasses.replace(literal, span=value.span)
+    if kind is tuple:
+        items = tuple([expanded(item, facts, literals) for item in value])
+        return items if any(map(operator.is_not, items, value)) else value
+    if kind is s.Number or not isinstance(value, s.Syntax):
+        return value
+    changes = {}
+    for part in parts(kind):
+        before = getattr(value, part)
+        if before.__class__ is not str:
+            after = expanded(before, facts, literals)
+            if after is not before:
+                changes[part] = after
+    made = dataclasses.replace(value, **changes) if changes else value
+    return _answer(made, facts[made.fn]) if kind is s.Apply and made.fn in facts else made
 
 
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:

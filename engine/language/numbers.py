@@ -19,7 +19,6 @@ from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.words import words_in
 from .evaluate import CONSTANTS, RESERVED, Expressions
-from .positions import rebuilt
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -135,14 +134,3 @@ def _literal(value: Value, written: s.Syntax) -> s.Syntax:
 def format_value(value: Value) -> str:
     """A number, or a list of them, as text."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
-
-
-# ---- in rules
-
-
-def written_out(value: Any, numbers: Mapping[str, s.Syntax]) -> Any:
-    """Some syntax with values in the place of the names of numbers; itself where it names none."""
-    if value.__class__ is not s.NameOf:
-        return rebuilt(value, lambda part: written_out(part, numbers))
-    literal = numbers.get(value.text)
-    return value if literal is None else dataclasses.replace(literal, span=value.span)

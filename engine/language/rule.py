@@ -28,7 +28,7 @@ from .elaboration import elaborated
 from .families import members
 from .further import FURTHER, FurtherExamples
 from .limits import within_limits
-from .numbers import numbers_of, written_out
+from .numbers import numbers_of
 from .rule_texts import further_of, rule_paths, rule_source
 
 LEVELS = {
@@ -203,7 +203,7 @@ class RuleSet:
             what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
             raise DplcError(what, rule.span, (note,), "choose another name for the variable")
         names = ("parameters", "clauses", "rewrite", "covers")
-        made = {name: expanded(written_out(getattr(rule, name), self._literals), self.facts) for name in names}
+        made = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
         return dataclasses.replace(rule, **made)
 
     def without(self, names: set[str]) -> RuleSet:

@@ -68,6 +68,27 @@ def test_170_multiprocessors_have_tiles_side_by_side(expression: str, blocks: in
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tile_that_is_alone_has_four_warps(layout: str) -> None:
+    """112 x 64 by threads with 7 x 8 outputs: with 14 x 8 they would be two warps."""
+    (kernel,) = compiled(text(layout, 512, 2048, 2048), device="rtx5090").kernels
+    counts = instruction_counts(kernel)
+    assert (counts.blocks, counts.threads) == (5 * 32, 128)
+    assert counts.wavefronts <= 1.1 * counts.ideal_wavefronts
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("sides", "each"), [((64, 112), (8, 7)), ((112, 64), (7, 8)), ((80, 80), (10, 5)), ((64, 80), (8, 5))]
+)
+def test_halved_threads_of_odd_tiles_are_right(layout: str, sides: tuple[int, int], each: tuple[int, int]) -> None:
+    pins = {
+        "blockify_launch": {"BM": sides[0], "BN": sides[1]},
+        "register_tile": {"FM": each[0], "FN": each[1]},
+    }
+    is_right(text(layout, 167, 37, 227), pins)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_columns_of_768_are_whole_tiles_of_48(layout: str) -> None:
     """512 x 768 results: 128 tiles, one for almost every of 132 multiprocessors; 64 x 64 would be 96."""
     (kernel,) = compiled(text(layout, 512, 768, 768)).kernels

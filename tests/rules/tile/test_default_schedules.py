@@ -93,11 +93,11 @@ def test_live_rules() -> None:
 
 
 def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_block() -> None:
-    """128 chunks for five blocks: 26 each. Whether a chunk is there is the same for all threads that copy it."""
+    """256 chunks for five blocks: 52 each. Whether a chunk is there is the same for all threads that copy it."""
     made = compile_captured(
-        capture_text("torch.randn(512, 2048) @ torch.randn(2048, 2048)", values=False),
+        capture_text("torch.randn(512, 4096) @ torch.randn(4096, 2048)", values=False),
         CompileOptions(toolchain(), target("a100")),
     )
     copies = [line for line in made.cuda_kernels[0].text.splitlines() if "zfill" in line]
     assert "s:5=BLOCK" in print_unit(made.tile[0])
-    assert len(copies) == 2 and all("s * 26 + k_o + 3 < 128" in line for line in copies)
+    assert len(copies) == 2 and all("s * 52 + k_o + 3 < 256" in line for line in copies)
