@@ -24,6 +24,7 @@ from .buffers import BufferLayout, Write, input_buffer, result_buffer
 from .decide import Fusion
 from .decisions import Fused, FusionDecisions, Stored, called_in, refusal
 from .fusion_summary import FusionSummary, fusion_summary
+from .launch_order import StoredValue, in_order
 from .lift import Lift
 from .names import Names
 from .parts import Parts, parts_of
@@ -50,16 +51,6 @@ class Plan:
     decisions: FusionDecisions | None = field(default=None, compare=False, repr=False)
     # for each kernel, the value of the program that each of its names holds
     values: tuple[Mapping[str, Term], ...] = field(default=(), compare=False, repr=False)
-
-
-@dataclass
-class StoredValue:
-    """A value that is stored: what computes it, over stored values, and where it goes."""
-
-    value: Any
-    root: Any
-    buffer: BufferLayout
-    copy: bool = False
 
 
 class Kernels:
@@ -167,7 +158,7 @@ class Kernels:
                 taken.add(other)
                 group.append(self.entries[other])
             groups.append(group)
-        return self._in_order(groups) if taken else groups
+        return in_order(groups, self._needs) if taken else groups
 
     def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[StoredValue]]:
         """The groups that were decided, as far as their loops agree, in an order in which each finds what it reads."""
@@ -180,22 +171,7 @@ class Kernels:
             if not any(self._elsewhere(entry, alike) for entry in alike):
                 of.update((entry.value, alike) for entry in alike)
         every = ([entry] if entry.copy else of.get(entry.value, [entry]) for entry in self.entries)
-        return self._in_order(list({id(group[0]): group for group in every}.values()))
-
-    def _in_order(self, waiting: list[list[StoredValue]]) -> list[list[StoredValue]]:
-        """Kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
-        ordered: list[list[StoredValue]] = []
-        written: set[Any] = set()
-        while waiting:
-            ready = next((group for group in waiting if self._needs(group) <= written), None)
-            if ready is None:
-                broken = next(group for group in waiting if len(group) > 1)
-                waiting[waiting.index(broken) : waiting.index(broken) + 1] = [[entry] for entry in broken]
-                continue
-            waiting.remove(ready)
-            ordered.append(ready)
-            written.update(entry.value for entry in ready if not entry.copy)
-        return ordered
+        return in_order(list({id(group[0]): group for group in every}.values()), self._needs)
 
     def _parts(self, group: Sequence[StoredValue]) -> Parts | None:
         """How values of different extents stand side by side in one kernel; None where they do not."""
