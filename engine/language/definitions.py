@@ -81,7 +81,7 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
     """Some syntax with values in the place of the names of numbers, and facts written out where they are asked; itself
     where it names none.
 
-    Each is one function with what it calls, and no lambda: an editor asks it of all rules whenever a number is typed.
+    One walk, without a lambda for each part: an editor asks it of all rules whenever a number is typed.
     """
     kind = value.__class__
     if kind is s.NameOf:
@@ -100,7 +100,7 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
             if after is not before:
                 changes[part] = after
     made = dataclasses.replace(value, **changes) if changes else value
-    return _answer(made, facts[made.fn]) if kind is s.Apply and made.fn in facts else made
+    return _answer(made, facts[made.fn]) if isinstance(made, s.Apply) and made.fn in facts else made
 
 
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
