@@ -192,7 +192,7 @@ class Kernels:
             for operand in operands(term):
                 if operand not in beside:
                     continue
-                if len(beside[operand]) != len(mine) or term.__class__ is Remap and term.x is not operand:
+                if len(beside[operand]) != len(mine) or (term.__class__ is Remap and term.x is not operand):
                     return True  # or it says itself at which place something is read
                 places = dict(term.map) if term.__class__ is Remap else {}
                 for axis, own in zip(beside[operand], mine, strict=True):

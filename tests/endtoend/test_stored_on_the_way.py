@@ -4,6 +4,8 @@ Ragged and prime extents; each is run whole, checked, and compared with float64.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -77,3 +79,24 @@ def test_each_kernel_finds_what_it_reads(function: object, shapes: tuple[tuple[i
     got = dplc.compile(function, args)(*args)
     for mine, wanted in zip(got, function(*(x.double() for x in args)), strict=True):
         assert float((mine - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+PLACE_FIRST = """rule place_before_loops on tensor
+match
+    a = mat(v)
+    b = mat(w)
+where same_place(a, b)                           because "read elsewhere"
+where same_loops(a, b)                           because "the loops differ"
+rewrite
+    (a, b) = mat(v, w)
+"""
+
+
+def test_a_rule_may_ask_for_the_place_before_the_loops(tmp_path: Path) -> None:
+    """A value of fewer axes is read at another place than its own: an answer, not an error."""
+    rules = tmp_path / "place.rw"
+    rules.write_text(PLACE_FIRST)
+    x = torch.randn(5, 7)
+    total, scaled = dplc.compile(lambda x: (x.sum(1), x * x.sum(1, keepdim=True)), (x,), rules=[rules])(x)
+    assert torch.allclose(scaled.double(), x.double() * x.double().sum(1, keepdim=True), rtol=1e-5, atol=1e-5)
+    assert torch.allclose(total.double(), x.double().sum(1), rtol=1e-5, atol=1e-5)
