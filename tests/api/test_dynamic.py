@@ -145,7 +145,7 @@ def test_verifiers_find_nothing_for_any_length(name: str) -> None:
 
 def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
     """Nothing falls back to serial code: a product of symbolic rows has the tiles, rings and vectors of a static one."""
-    layer = nn.Linear(2048, 1024)  # 512 rows are whole tiles
+    layer = nn.Linear(2048, 1536)  # 512 rows are whole tiles
     static = dplc.compile(layer, (torch.randn(512, 2048),))
     dynamic = compiled(layer, torch.randn(512, 2048))
     kernels = [made.compilation.cuda_kernels for made in (static, dynamic)]
