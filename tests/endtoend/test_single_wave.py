@@ -17,11 +17,13 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.rewrite.pinned import Settings
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.tile import Tile
 
+WHOLE = {"blockify_launch": {"BM": 64, "BN": 128}}  # by default 64 x 112, which leaves no multiprocessor idle
 ALWAYS = {rule: {"SLOWER": 1000} for rule in ("online_attention", "online_attention_masked")}
 
 
@@ -29,9 +31,10 @@ def linear(rows: int, columns: int, terms: int) -> str:
     return f"nn.Linear({terms}, {columns})(torch.randn({rows}, {terms}))"
 
 
-def compiled(text: str, device: str) -> Compilation:
+def compiled(text: str, device: str, pins: Settings | None = None) -> Compilation:
     """Attention in one pass, also where three are faster."""
-    return compile_captured(capture_text(text), CompileOptions(toolchain(None, ALWAYS), target(device)))
+    settings = {**ALWAYS, **(pins or {})}
+    return compile_captured(capture_text(text), CompileOptions(toolchain(None, settings), target(device)))
 
 
 def shape(compilation: Compilation) -> tuple[int, int]:
@@ -45,8 +48,14 @@ def shape(compilation: Compilation) -> tuple[int, int]:
 
 @pytest.mark.parametrize("rows, columns", ((256, 512), (250, 508), (253, 489)))
 def test_one_tile_each_is_right(rows: int, columns: int) -> None:
-    compilation = compiled(linear(rows, columns, 256), "thor")
+    compilation = compiled(linear(rows, columns, 256), "thor", WHOLE)
     assert shape(compilation) == (128, 32)
+    assert right(compilation)
+
+
+def test_the_tile_of_one_wave_leaves_no_multiprocessor_idle() -> None:
+    compilation = compiled(linear(256, 512, 256), "thor")
+    assert math.prod(compilation.kernels[0].body[0].grid) == target("thor").multiprocessors
     assert right(compilation)
 
 
