@@ -42,7 +42,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
     "attention": (
         "x = torch.randn(2, 16, 197, 64)\nk = torch.randn(2, 16, 197, 64)\nv = torch.randn(2, 16, 197, 64)\n"
         "a = F.scaled_dot_product_attention(x, k, v)\ntorch.tanh(a)",
-        {"max_nan": {4}, "exp2_approx": {4}, "rcp_approx": {4}, "tanhf": {4, 5}, "cp_async16": {4}},
+        {"max_nan": {4}, "exp2_approx": {4}, "rcp_approx": {4, 5}, "tanhf": {4, 5}, "cp_async16_zfill": {4}},
     ),
     "gate": (
         "x = torch.randn(64, 64)\ny = torch.sigmoid(x)\nz = torch.atan(y)\nz * x",
