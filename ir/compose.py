@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from .dtypes import FLOATS, SMALL_FLOATS
-from .expr import Axis, Call
+from .expr import Axis, Call, Var
 from .facts.index import interval, operate, substitute
 from .folds import tell
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
+from .monoids import of_part
 from .node import Expr, Node, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
 
@@ -269,10 +270,24 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
 
 
 def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
-    """A part of a reduction over a tuple monoid; numbers take the dtype of the other operands."""
-    given = tuple(args)
+    """A part of a reduction over a tuple monoid; numbers take the dtype of the other operands. Of one element, over no
+    axes, it is what that is lifted to."""
+    given, wanted = tuple(args), tuple(dict.fromkeys(over))
     name = common_dtype(given) or "f32"
-    return Fold(part, tuple(dict.fromkeys(over)), tuple(cast(x, name) for x in given))
+    if wanted:
+        return Fold(part, wanted, tuple(cast(x, name) for x in given))
+    monoid, own = of_part(part)
+    known: dict[str, Operand] = dict(zip(monoid.operands, given, strict=True))
+    for stmt in monoid.lift:
+        known[stmt.dst] = _of_values(stmt.val, known)  # type: ignore[attr-defined]
+    return cast(known[own], name)
+
+
+def _of_values(e: Any, values: Mapping[str, Operand]) -> Operand:
+    """A definition's value over terms."""
+    if e.__class__ is Call:
+        return elementwise(e.fn, *(_of_values(x, values) for x in e.args))
+    return values[e.name] if e.__class__ is Var else e
 
 
 def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:

@@ -5,6 +5,8 @@ Names alone are asked for at many places; `ir/monoids.py` reads the definitions.
 
 from __future__ import annotations
 
+INFINITY = float("inf")
+
 # The clamp keeps a row of -inf from giving nan: exp(-inf - -inf). It is the identity of `m` for the same reason.
 TEXTS = {
     "online": (
@@ -52,6 +54,22 @@ TEXTS = {
         "w = divide(n2, maximum(n, 1.0))\n"
         "mean = add(mean1, multiply(d, w))\n"
         "q = add(add(q1, q2), multiply(multiply(d, multiply(n1, w)), d))",
+    ),
+    "log_sum": (  # of any numbers: what is as large as the maximum counts as it is, so that infinities and the least float stay
+        ("x", "v"), {"m": -INFINITY, "s": 0.0},
+        "m = x\n"
+        "s = v",
+        "m = maximum(m1, m2)\n"
+        "a = where(equal(m1, m), 0.0, subtract(m1, m))\n"
+        "b = where(equal(m2, m), 0.0, subtract(m2, m))\n"
+        "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
+    ),
+    "last_largest": (  # the last of the largest, or of what is no number
+        ("x", "at"), {"m": -INFINITY, "p": 0.0},
+        "m = x\n"
+        "p = at",
+        "m = maximum(m1, m2)\n"
+        "p = maximum(where(logical_or(equal(m1, m), not_equal(m1, m1)), p1, 0.0), where(logical_or(equal(m2, m), not_equal(m2, m2)), p2, 0.0))",
     ),
     "affine": (  # steps h = f*h + b one after the other: the order of two matters
         ("a", "b"), {"f": 1.0, "h": 0.0},

@@ -77,20 +77,28 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     """A store to a buffer or a slab, converted to what its dtype is computed in; the last rounding is the store's."""
-    stage, dtype = low.stages.get(stmt.buf), dtype_of_buffer(low, stmt.buf)
+    dtype = dtype_of_buffer(low, stmt.buf)
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
-    idx, element = stmt.idx, element_of(low, stmt)
-    vector = vector_axis(low, stmt.buf, element, axes_of(low, stmt.idx, at.bound))
-    if vector is None:
-        values: tuple[Expr, ...] = (in_registers(low, val),)
-    else:
-        idx, element = substitute(idx, {vector: 0}), tidied(low, substitute(element, {vector: 0}))
-        values = tuple(in_registers(low, val, {vector: lane}) for lane in range(low.vectors[vector]))
-    address = slab_address(low, stage, idx, f"{stmt.buf}_wr") if stage else global_address(low, stmt.buf, element)
-    store = StoreTo(dtype, address, values)
+    vector = vector_axis(low, stmt.buf, element_of(low, stmt), axes_of(low, stmt.idx, at.bound), several=True)
+    width = 1 if vector is None else low.vectors[vector]
+    at_once = min(width, VECTOR_BYTES[-1] // DTYPE_BYTES[dtype_of_buffer(low, stmt.buf)])
+    stores = []
+    for first in range(0, width, at_once):
+        idx = stmt.idx if vector is None else substitute(stmt.idx, {vector: first})
+        lanes = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
+        values = tuple(in_registers(low, val, lane) for lane in lanes)
+        stores.append(StoreTo(dtype, _address_of_store(low, stmt, idx), values))
     axes = axes_of(low, (stmt.idx, val), at.bound)
-    return nest(low, tuple(axis for axis in axes if axis != vector), (store,))
+    return nest(low, tuple(axis for axis in axes if axis != vector), tuple(stores))
+
+
+def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr:
+    """Where a store, or one of several vectors of it, goes."""
+    stage = low.stages.get(stmt.buf)
+    if stage:
+        return slab_address(low, stage, idx, f"{stmt.buf}_wr")
+    return global_address(low, stmt.buf, tidied(low, flat(low, stmt.buf, idx)))
 
 
 def element_of(low: Lowering, stmt: Load | Store) -> Expr:
@@ -105,12 +113,13 @@ def dtype_of_buffer(low: Lowering, buf: str) -> str:
     return slab_dtype(low, stage) if stage else low.params[buf].dtype
 
 
-def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str]) -> str | None:
-    """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one."""
-    size = DTYPE_BYTES[dtype_of_buffer(low, buf)]
+def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], several: bool = False) -> str | None:
+    """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one; or, if
+    asked for, several of the largest."""
+    size, most = DTYPE_BYTES[dtype_of_buffer(low, buf)], VECTOR_BYTES[-1]
     for axis in reversed(axes):
         width = low.vectors.get(axis)
-        if width is None or width * size not in VECTOR_BYTES:
+        if width is None or not (width * size in VECTOR_BYTES or (several and width * size % most == 0)):
             continue
         if is_vector(element, axis, width) and not varies(low, element, axis):
             return axis

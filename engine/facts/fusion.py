@@ -191,7 +191,7 @@ def holds_reduction(site: Any, v: Any) -> bool:
 @fact("runs(term, int) -> bool", levels="tensor")
 def runs(site: Any, v: Any, places: int) -> bool:
     """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
-    folds = (one for one in (v, *site.fusion.open[v]) if places_of_fold(one) is not None)
+    folds = (one for one in (v, *site.fusion.open.get(v, ())) if places_of_fold(one) is not None)
     return any(at_hint(one.over[0].extent) >= places for one in folds)
 
 

@@ -120,6 +120,12 @@ def starts_inside(site: Any, body: Block) -> bool:
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
+@fact("mentions(name) -> int", TILE)
+def mentions(site: Any, name: Var) -> int:
+    """How many statements of the kernel mention a value."""
+    return _mentions(site.kernel.body, name.name)
+
+
 def _mentions(block: Block, name: str) -> int:
     """How many statements, those inside of others by themselves, mention a name."""
     return sum(

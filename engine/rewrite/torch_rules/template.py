@@ -147,8 +147,10 @@ class TupleReduction(Part):
             firing.slots[leaf].bound = True
 
     def build(self, firing: TorchSite) -> Any:
-        over = tuple(firing.resolve(leaf) for leaf in self.over.axes(firing))
-        return compose.fold(self.part, over, [operand.build(firing) for operand in self.operands])
+        over = (firing.resolve(leaf) for leaf in self.over.axes(firing))
+        return compose.fold(
+            self.part, (a for a in over if a.__class__ is Axis), [operand.build(firing) for operand in self.operands]
+        )
 
 
 class StackedRead(Part):
