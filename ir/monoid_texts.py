@@ -55,7 +55,7 @@ TEXTS = {
         "mean = add(mean1, multiply(d, w))\n"
         "q = add(add(q1, q2), multiply(multiply(d, multiply(n1, w)), d))",
     ),
-    "log_sum": (  # of any numbers: what is as large as the maximum counts as it is, so that infinities and the least float stay
+    "log_sum": (  # of any numbers: nothing is subtracted from the maximum itself, be it infinite or the least float
         ("x", "v"), {"m": -INFINITY, "s": 0.0},
         "m = x\n"
         "s = v",
@@ -64,12 +64,13 @@ TEXTS = {
         "b = where(equal(m2, m), 0.0, subtract(m2, m))\n"
         "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
     ),
-    "last_largest": (  # the last of the largest, or of what is no number
-        ("x", "at"), {"m": -INFINITY, "p": 0.0},
+    "last_largest": (  # what is no number counts as the largest
+        ("x", "at"), {"m": -INFINITY, "p": -INFINITY},
         "m = x\n"
         "p = at",
         "m = maximum(m1, m2)\n"
-        "p = maximum(where(logical_or(equal(m1, m), not_equal(m1, m1)), p1, 0.0), where(logical_or(equal(m2, m), not_equal(m2, m2)), p2, 0.0))",
+        "p = maximum(where(logical_or(equal(m1, m), not_equal(m1, m1)), p1, -inf), "
+        "where(logical_or(equal(m2, m), not_equal(m2, m2)), p2, -inf))",
     ),
     "affine": (  # steps h = f*h + b one after the other: the order of two matters
         ("a", "b"), {"f": 1.0, "h": 0.0},

@@ -8,7 +8,7 @@ runs of Loop IR's own definitions, so every level reads, prints, computes and lo
              (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018)
     online_pair  two such sums, s and l, that one maximum serves: what a softmax weighs, and its own sum
     log_sum  the same of any numbers, infinities and the least float among them: what log(s) + m is made of
-    last_largest  the largest, and the last place of it: `p` counts from 0 and is a float
+    last_largest  the largest, and the last place of it, a float
     affine   steps of a recurrence, h = a*h + b: the product of the factors, and what they make of nothing before them
              (Blelloch, "Prefix Sums and Their Applications", 1990, section 1.4). The order of the elements matters.
     welford  count, mean and sum of squared distances from the mean (Chan, Golub and LeVeque, 1979);
