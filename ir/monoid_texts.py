@@ -55,14 +55,14 @@ TEXTS = {
         "mean = add(mean1, multiply(d, w))\n"
         "q = add(add(q1, q2), multiply(multiply(d, multiply(n1, w)), d))",
     ),
-    "log_sum": (  # of any numbers: nothing is subtracted from the maximum itself, be it infinite or the least float
+    "log_sum": (  # of any numbers: what is as large as the maximum stays as it is, be it infinite or the least float
         ("x", "v"), {"m": -INFINITY, "s": 0.0},
         "m = x\n"
         "s = v",
         "m = maximum(m1, m2)\n"
-        "a = where(equal(m1, m), 0.0, subtract(m1, m))\n"
-        "b = where(equal(m2, m), 0.0, subtract(m2, m))\n"
-        "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
+        "d = where(equal(m1, m2), 0.0, subtract(minimum(m1, m2), m))\n"
+        "e = exp(d)\n"
+        "s = where(less(m1, m2), add(multiply(s1, e), s2), add(s1, multiply(s2, e)))",
     ),
     "last_largest": (  # what is no number counts as the largest
         ("x", "at"), {"m": -INFINITY, "p": -INFINITY},
