@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from test_turned import compiled, is_right
 
 from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.ir.text.print import print_program
 
 X = "x = torch.randn({b}, {n}, {m}{t}); "
 COLUMNS = {
@@ -30,6 +31,13 @@ COLUMNS = {
 @pytest.mark.parametrize("b, n, m", [(2, 67, 131), (1, 1031, 9), (3, 64, 32)])
 def test_a_column_of_results_is_right(name: str, dtype: str, b: int, n: int, m: int) -> None:
     is_right(COLUMNS[name].format(b=b, n=n, m=m, t=dtype))
+
+
+def test_a_column_that_no_registers_hold_is_right() -> None:
+    text = "F.softmax(torch.randn(5003, 300), 0)"
+    (kernel,) = compiled(text).tile
+    assert "for " in print_program((kernel,))
+    is_right(text)
 
 
 @settings(max_examples=12, deadline=None)
