@@ -67,3 +67,17 @@ def test_what_stands_before_is_never_looked_at_again(text: str, launches: int) -
     tiles = [print_program((kernel,)) for kernel in made.tile]
     assert len(tiles) == launches
     assert any("Scan" in tile for tile in tiles) and not any("chosen" in tile for tile in tiles), tiles
+
+
+def test_values_alone_are_a_maximum() -> None:
+    """What their places are made of is not computed where nobody asks for it."""
+    (kernel,) = compiled("torch.cummax(torch.randn(5, 2049), 1).values").tile
+    text = print_program((kernel,))
+    assert "Scan(" in text and "last_largest" not in text
+
+
+def test_places_are_stored_by_vectors() -> None:
+    """Four i64 of a thread are two vectors of 16 bytes."""
+    compilation = compiled("torch.cummax(torch.randn(5, 4096), 1)")
+    cuda = compilation.ir("cuda")
+    assert cuda.count("stg128(getitem_1_at") == 2 and "stg(getitem_1_at" not in cuda
