@@ -56,10 +56,12 @@ def _bucketize(args: Mapping[str, Any]) -> Any:
 
 
 def _counted(row: Any, x: Any, after: bool, args: Mapping[str, Any]) -> Any:
-    """How many elements of a row stand before each of x."""
+    """How many elements of a row stand before each of x. Raises ValueError where PyTorch does: rows of other x."""
     import torch
 
     x = torch.as_tensor(x)
+    if row.dim() > 1 and row.shape[:-1] != x.shape[:-1]:
+        raise ValueError(f"rows of {list(row.shape)} are not those of {list(x.shape)}")
     rows = row.unsqueeze(-2) if x.dim() and row.dim() > 1 else row
     values = x.unsqueeze(-1)
     before = rows > values if after else rows >= values

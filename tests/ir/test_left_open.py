@@ -42,3 +42,17 @@ def test_a_whole_row(row: str) -> None:
         assert torch.equal(found, wanted)
     for found, wanted in zip(SETTLED["Topk"]({"self": x, "k": 1}), torch.topk(x, 1), strict=True):
         assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("rows", [(5,), (2, 5), (3, 1, 5), (1, 5)])
+@pytest.mark.parametrize("places", [(), (2,), (2, 3), (3, 1, 4), (2, 1, 1), (1, 7)])
+def test_sorted_rows_are_those_of_what_is_looked_for(rows: tuple[int, ...], places: tuple[int, ...]) -> None:
+    row, x = torch.rand(rows).sort().values, torch.rand(places)
+    given = {"sorted_sequence": row, "self": x}
+    try:
+        wanted = torch.searchsorted(row, x)
+    except RuntimeError:
+        with pytest.raises(ValueError, match="are not those of"):
+            SETTLED["Searchsorted"](given)
+    else:
+        assert torch.equal(SETTLED["Searchsorted"](given), wanted)
