@@ -144,7 +144,8 @@ class _Meaning:
             return None
         number = {a: n for n, a in enumerate(axes(x))}
         pairs = [part for y, v in zip(x.args, values, strict=True) for part in (v.data, [number[a] for a in axes(y)])]
-        return TermValue(np.einsum(*pairs, [number[a] for a in axes(term)], optimize=True))
+        total = np.einsum(*pairs, [number[a] for a in axes(term)], optimize=True)
+        return TermValue(total + 0.0)  # a sum starts at 0.0 and is never -0.0, whichever factor einsum takes out of it
 
     def _reduce(self, term: Reduce) -> TermValue:
         kept = axes(term)

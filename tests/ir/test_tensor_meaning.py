@@ -46,6 +46,16 @@ def test_sums_of_products_are_contractions() -> None:
     np.testing.assert_allclose(value(text, x=x, w=w), x @ w, rtol=1e-14)
 
 
+def test_a_sum_of_products_that_is_zero_has_no_sign() -> None:
+    """A factor in front of a sum that is zero would give -0.0, and what is divided by it the other infinity."""
+    text = (
+        "graph f(x: f32[4], w: f32[8, 3]) -> y: f32[4, 3]:\n"
+        "    p[i:4, j:8, k:3] = multiply(x[i], w[j, k])\n    y[i, k] = Reduce(add, j, p)\n"
+    )
+    w = np.tile([[1.0], [-1.0]], (4, 3))
+    assert not np.signbit(value(text, x=np.full(4, -3.0), w=w)).any()
+
+
 def test_a_case_reads_only_the_side_it_takes() -> None:
     text = "graph f(a: f32[j:4], b: f32[k:3]) -> y: f32[7]:\n    y[i:7] = Case(i < 4, a[i], b[i - 4])\n"
     a, b = np.arange(4.0), np.arange(3.0)
