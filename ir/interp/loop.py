@@ -121,6 +121,8 @@ class _Nest:
         values = np.arange(start, stop, step)
         if stmt.role == "free" and stmt.var in self.only:
             values = values[np.isin(values, self.only[stmt.var])]
+        if not len(values):
+            return
         small = math.prod(self.shape) * len(values) <= LARGEST
         if stmt.role == "free" or (stmt.role == "reduce" and small):
             outer = self.shape

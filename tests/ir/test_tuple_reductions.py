@@ -42,6 +42,21 @@ def close(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return all(np.allclose(x, y, rtol=1e-9, atol=1e-9) for x, y in zip(a, b, strict=True))
 
 
+def test_a_loop_without_turns_folds_nothing() -> None:
+    text = """
+kernel f(x: f32[3, 1]) -> y: f32[3], z: f32[3]:
+    for i in 0..3 free:
+        for l in 0..0 reduce:
+            a = load x[i, l]
+            (n, mean, q) <- welford((n, mean, q), (a))
+            top <- maximum(top, a)
+        y[i] = n
+        z[i] = top
+"""
+    memory = loop.run(read_program(text, "text")[1], {"x": np.ones((3, 1))})
+    assert not memory["y"].any() and (memory["z"] == -np.inf).all()
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(OVER_PARTS)])
 @settings(max_examples=60, deadline=None)
 @given(data=elements)
