@@ -236,7 +236,7 @@ def _shares(shape: OnlineShape, block: int, each: int, chunk: int, target: Any) 
     waits = each < p.online_rows_of_thread and 2 * block * chunk * shape.results <= covered
     held, copied = _held_by(block // 2, shape, chunk, target), 2 * WORD * chunk * shape.results
     room = (target.smem - target.smem // p.padding_share) // 2
-    return waits and block > min(p.online_rows) and held <= room and 2 * (held + copied) > target.smem
+    return waits and block > min(p.online_rows) and held <= room and 2 * (held + copied) > target.smem  # type: ignore[no-any-return]
 
 
 def _held_by(block: int, shape: OnlineShape, chunk: int, target: Any) -> int:
