@@ -13,8 +13,8 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, linear
-from ...ir.facts.structure import Variations, dependencies, summary
-from ...ir.loop import Accumulate, Load, Merge, Store
+from ...ir.facts.structure import dependencies, summary
+from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoids import monoid
 from ...ir.node import Node, nodes
 from ...ir.program import Block, Kernel
@@ -70,23 +70,33 @@ def _slots(kernel: Kernel, target: Target) -> float:
     """Issue slots of all operations, each done once for every element of its value.
 
     What stands up to each place is folded by one operation an element: each place goes on where the one before stopped.
+    Running softmaxes of one key (attention has two: of its values, and of ones) take its exponentials from each other.
     """
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
-    variations = Variations(body)
-
-    def times(*values: Any) -> float:
-        return float(math.prod(extents[name] for name in variations.of(values) & extents.keys()))
-
     summed = {stmt.val.name for stmt in found.sums if stmt.fn == "add" and stmt.val.__class__ is Var}
     running = _running(body, extents)
+    keys: set[Any] = set()
     total = 0.0
-    for let in found.lets:
-        call = let.val if let.val.__class__ is Call and let.dst not in running else None
-        if call is not None and not (call.fn == "multiply" and let.dst in summed):  # one instruction with the sum
-            total += times(Var(let.dst)) * _cost(call.fn, target)
-    folds: tuple[Accumulate | Merge, ...] = (*found.sums, *found.merges)
-    return total + sum(_folded(stmt, running, times, target) for stmt in folds)
+    for stmt, around in _placed(body, frozenset()):
+
+        def times(*values: Any, around: frozenset[str] = around) -> float:
+            return float(math.prod(extents[name] for name in dependencies(values, body) & around))
+
+        if isinstance(stmt, Let):
+            call = stmt.val if stmt.val.__class__ is Call and stmt.dst not in running else None
+            if call is not None and not (call.fn == "multiply" and stmt.dst in summed):  # one instruction with the sum
+                total += times(Var(stmt.dst)) * _cost(call.fn, target)
+        elif isinstance(stmt, Accumulate | Merge):
+            total += _folded(stmt, running, times, target, keys)
+    return total
+
+
+def _placed(block: Block, around: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Every statement with the loops around it: what it makes of a sum does not vary with the loops of that."""
+    for stmt in block:
+        yield stmt, around
+        yield from _placed(getattr(stmt, "body", ()), around | {stmt.var} if isinstance(stmt, For) else around)
 
 
 def _running(body: Block, extents: dict[str, Any]) -> dict[str, Any]:
@@ -122,12 +132,14 @@ def _names(value: Any, made: dict[str, Any], digit: Any = None) -> Iterator[str]
             todo += [getattr(part, field.name) for field in type(part).fields]
 
 
-def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target) -> float:
-    """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key."""
+def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target, keys: set[Any]) -> float:
+    """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key.
+    keys: those whose exponentials are counted."""
     folded = (stmt.val,) if isinstance(stmt, Accumulate) else stmt.vals
     places = max(running.get(getattr(value, "name", ""), 1) for value in folded)
     keyed = isinstance(stmt, Merge) and any(call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call))
-    key = times(folded[0]) * _cost("exp", target) if keyed else 0
+    key = times(folded[0]) * _cost("exp", target) if keyed and folded[0] not in keys else 0
+    keys.update(folded[:1] if keyed else ())
     return float(times(*folded) + key) / float(places)
 
 

@@ -203,7 +203,7 @@ def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int
 
 
 def _rows(shape: OnlineShape, chunk: int, target: Any) -> tuple[int, int, int]:
-    """Rows of a block, and rows and columns of each of its threads, as `online_rows_alike`, `online_rows_each` and
+    """Rows of a block, and rows and columns of each of its threads, as `online_rows_alike`, `online_rows_at` and
     `online_columns_at` have them."""
     p = policy(target)
     columns = max(p.online_least_columns, p.online_columns_of_results // _width(shape, target))
@@ -215,17 +215,42 @@ def _rows(shape: OnlineShape, chunk: int, target: Any) -> tuple[int, int, int]:
         if not shape.hides and _halves(shape, block, chunk, target):
             return block // 2, p.online_rows_of_thread, p.online_least_columns
         return block, p.online_rows_of_thread, columns
-    places = block * chunk // columns
-    wanted = min(p.online_rows_of_thread, places // p.online_alone_threads)
-    return block, max(wanted, min(p.online_alone_rows, places // p.online_least_threads), 1), columns
+    least = p.online_least_columns
+    few, many = (_rows_each(block, chunk // n, target) for n in (columns, least))
+    if _shares(shape, block, many, chunk, target):
+        return block // 2, many, least
+    return (block, many, least) if many > few else (block, few, columns)
+
+
+def _rows_each(block: int, lanes: int, target: Any) -> int:
+    """Rows of a thread of a block that has its multiprocessor alone, as `online_rows_each` has them."""
+    p = policy(target)
+    wanted = min(p.online_rows_of_thread, block * lanes // p.online_alone_threads)
+    return max(wanted, min(p.online_alone_rows, block * lanes // p.online_least_threads), 1)  # type: ignore[no-any-return]
+
+
+def _shares(shape: OnlineShape, block: int, each: int, chunk: int, target: Any) -> bool:
+    """Whether two blocks of half the rows cover each other's waits, as `online_shares` has it. each: of a thread."""
+    p = policy(target)
+    covered = p.online_waits_covered * p.split_wait * target.fp32_per_clock
+    waits = each < p.online_rows_of_thread and 2 * block * chunk * shape.results <= covered
+    held, copied = _held_by(block // 2, shape, chunk, target), 2 * WORD * chunk * shape.results
+    room = (target.smem - target.smem // p.padding_share) // 2
+    return waits and block > min(p.online_rows) and held <= room and 2 * (held + copied) > target.smem  # type: ignore[no-any-return]
+
+
+def _held_by(block: int, shape: OnlineShape, chunk: int, target: Any) -> int:
+    """Shared memory of a block of so many rows, as `online_bytes` has it."""
+    kept = block * shape.results * WORD
+    held = WORD * (block * chunk + 2 * chunk * shape.results)
+    return held + kept * (kept <= target.smem // policy(target).kept_share)  # type: ignore[no-any-return]
 
 
 def _halves(shape: OnlineShape, block: int, chunk: int, target: Any) -> bool:
     """Whether blocks of half as many rows leave fewer to the busiest multiprocessor, as `online_halves` has it."""
     p = policy(target)
     whole, half = (n * -(-shape.batch * -(-shape.rows // n) // target.multiprocessors) for n in (block, block // 2))
-    kept = block // 2 * shape.results * WORD
-    held = WORD * (block // 2 * chunk + 2 * chunk * shape.results) + kept * (kept <= target.smem // p.kept_share)
+    held = _held_by(block // 2, shape, chunk, target)
     warps = p.online_alone_threads * p.online_rows_of_thread * p.online_least_columns <= block // 2 * chunk
     fewer = p.online_worth_of_half * half < (p.online_worth_of_half - 1) * whole
     return fewer and chunk == p.online_chunk_columns and held <= target.smem and warps  # type: ignore[no-any-return]

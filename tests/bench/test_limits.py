@@ -20,7 +20,7 @@ from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
-from dplc.engine.cost.limits import least_seconds
+from dplc.engine.cost.limits import least_seconds, slots_per_second
 from dplc.engine.cost.predict import predict
 from dplc.engine.models.capturing import capture_results
 from dplc.engine.models.module import build
@@ -141,6 +141,20 @@ kernel f(x: f32[4096, 4096]) -> y: f32[4096, 512]:
 """
     found = [least_seconds(kernel, H200) for text in (once, again) for kernel in read_program(text)[1]]
     assert found[0] == found[1] > 4 * 4096 * (4096 + 512) / H200.dram_bytes_per_second
+
+
+@pytest.mark.parametrize("mask", ["", ", is_causal=True"])
+def test_a_limit_counts_what_is_made_of_sums(mask: str) -> None:
+    """Of attention both products, whether or not its scores are compared with a place, and an exponential a score."""
+    heads, rows, size = 32, 512, 64
+    operands = f"q, k, v = (torch.randn(1, {heads}, {rows}, {size}) for _ in range(3)); "
+    (kernel,) = compiled(f"{operands}F.scaled_dot_product_attention(q, k, v{mask})").plan.kernels
+    computed = (least_seconds(kernel, H200) - H200.launch_seconds - 1.5 * H200.memory_latency_seconds) * (
+        slots_per_second(H200)
+    )
+    scores = heads * rows * rows
+    exponential = H200.fp32_per_clock / H200.special_per_clock
+    assert 2 * size + exponential <= computed / scores <= 2 * size + exponential + 6
 
 
 def test_what_lies_between_the_elements_of_a_row_is_moved_with_them() -> None:

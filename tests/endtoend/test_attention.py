@@ -52,6 +52,11 @@ MORE = {
 }
 
 
+# blocks of two warps, of which two share a multiprocessor
+SHARED = {
+    "heads of 64": {"BM": 16, "BN": 64, "FM": 4, "FN": 4},
+    "heads of 80": {"BM": 32, "BN": 32, "FM": 4, "FN": 4},
+}
 # so few rows are faster in three kernels
 FORMS = ("online_attention", "online_attention_masked", "online_attention_weights")
 ALWAYS = {rule: {"SLOWER": 1000} for rule in FORMS}
@@ -95,7 +100,9 @@ def test_one_kernel_anywhere(text: str, device: str) -> None:
 
 @given(
     st.tuples(st.integers(1, 128), st.integers(1, 70), st.integers(1, 140)), st.booleans(),
-    st.sampled_from([{}, {"V": 1}, {"V": 2}, {"V": 4}, {"BN": 32}, {"BN": 64, "FN": 8}, {"BN": 32, "BM": 128}]),
+    st.sampled_from(
+        [{}, {"V": 1}, {"V": 2}, {"V": 4}, {"BN": 32}, {"BN": 64, "FN": 8}, {"BN": 32, "BM": 128}, *SHARED.values()]
+    ),
     st.sampled_from(["a100", "h200", "rtx5090"]),
 )  # fmt: skip
 @settings(max_examples=12)
@@ -128,6 +135,25 @@ def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, Ins
 def test_few_heads_fill_the_machine(heads: int, rows: int, size: int, blocks: int) -> None:
     """A block has as few rows as leave every block a multiprocessor to itself; of 132 there were 12, 32 and 56 busy."""
     assert launched(heads, rows, size, "h200")[1].blocks == blocks
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "size", "blocks"), [(8, 512, 64, 256), (16, 512, 80, 256), (12, 512, 64, 96)]
+)
+def test_lone_blocks_become_two_where_they_would_wait(heads: int, rows: int, size: int, blocks: int) -> None:
+    """Two of two warps where a thread of one has 4 x 4 scores; where it has 8 x 4, more rows than columns, one does."""
+    kernel, counts = launched(heads, rows, size, "rtx5090")
+    assert counts.blocks == blocks
+    two = blocks > target("rtx5090").multiprocessors
+    assert (resident_blocks(counts, target("rtx5090")), counts.threads) == ((2, 64) if two else (1, 128))
+    assert next(axis.extent for axis in kernel.body[0].axes if axis.name == "ri") == (4 if two else 8)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_two_ragged_blocks_for_each_multiprocessor(causal: bool) -> None:
+    """80 heads of 33 rows: 160 blocks of 32 rows would each be alone on 170 multiprocessors."""
+    made = checked(f"{SDPA}({qkv(80, 2, 33, 33, 64)}, is_causal={causal}, enable_gqa=True)", "rtx5090", {})
+    assert instruction_counts(made.kernels[made.launched[0]]).blocks == 240
 
 
 @pytest.mark.parametrize("size", [80, 128])

@@ -149,6 +149,8 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
         (300, 80, 20),
         (512, 96, 12),
         (197, 112, 16),
+        (512, 64, 8),
+        (512, 80, 16),
     ],
 )
 def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
