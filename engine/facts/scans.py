@@ -5,14 +5,17 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from ...ir.expr import Binary, Call, Var, free_names, is_int
+from ...ir.expr import Binary, Call, Var, add, free_names, is_int, multiply
 from ...ir.facts.structure import defines, dependencies, summary, uses
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import identity
 from ...ir.interp.tuples import lifted
+from ...ir.loop import Let, Load
 from ...ir.monoids import monoid
 from ...ir.node import nodes
 from ...ir.program import Block
+from ...ir.ranges import simplify
+from ...ir.substitute import substitute
 from ..language.facts import fact
 from .structure import TILE
 
@@ -66,8 +69,13 @@ def base_of_digits(site: Any, body: Block, name: Var) -> int:
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
         return 0
     places = tuple(access.idx for access in (*found.loads, *found.stores))
-    whole, placed = (sum(leaf is name for leaf in nodes(what, Var)) - len(_digits(what, name)) for what in (body, places))
+    whole, placed = (_whole(what, name) for what in (body, places))
     return digits[0].b if whole == placed else 0
+
+
+def _whole(value: Any, name: Var) -> int:
+    """How often a name is mentioned other than by its digits."""
+    return sum(leaf is name for leaf in nodes(value, Var)) - len(_digits(value, name))
 
 
 def _digits(value: Any, name: Var) -> list[Binary]:
@@ -79,3 +87,25 @@ def _digits(value: Any, name: Var) -> list[Binary]:
 def stands_up_to(site: Any, run: Block, k: Var, place: Var) -> bool:
     """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
     return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
+
+
+@fact("varies_by_digit([expr], name, int, int, run*) -> bool", TILE)
+def varies_by_digit(site: Any, values: Any, k: Var, base: int, count: int, *runs: Block) -> bool:
+    """Whether some of the values that runs compute varies with a digit of k, `k // base % count`: what is the same for
+    each of a thread's registers would be folded once.
+    """
+    if count == 1:
+        return True
+    above, digit, below = (Var(f"{k.name}_{part}") for part in ("above", "digit", "below"))
+    ranges = {digit.name: (0, count - 1), below.name: (0, base - 1)}
+    place = add(multiply(add(multiply(above, count), digit), base), below)
+    run = substitute(tuple(chain.from_iterable(runs)), {k.name: place})
+    read = ((defines(stmt), free_names(_read(stmt, ranges))) for stmt in nodes(run, Load, Let))
+    varying = {name for name, names in read if digit.name in names}
+    return not varying.isdisjoint(dependencies(values, run))
+
+
+def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
+    """What a statement computes or loads, in as few operations as it takes."""
+    parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
+    return tuple(simplify(part, ranges) for part in parts if part is not None)

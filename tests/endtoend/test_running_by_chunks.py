@@ -66,6 +66,12 @@ TEXTS = (
     "x = torch.randn(4, 300); x.cumsum(1) * x.var(1, keepdim=True)",
     "x = torch.randn(4, 300); x.cumsum(1) * x.cumprod(1)",
     "torch.logcumsumexp(torch.randn(4, 300).double() * 300, 1)",
+    "torch.cumsum(torch.randn(1024).repeat(4), 0)",  # what repeats is folded at each of its places
+    "torch.cumsum(torch.randn(64, 40).repeat_interleave(32, 0), 0)",
+    "torch.cumsum(torch.randn(512).repeat_interleave(4), 0)",
+    "torch.logcumsumexp(torch.randn(1024).repeat(4), 0)",
+    "x = torch.randn(256).repeat(8); torch.randn(2048).cumsum(0) / x.sum()",
+    "torch.randn(3, 700).cumsum(1) * torch.randn(3, 1).expand(3, 500).sum(1, keepdim=True)",
 )
 
 
