@@ -11,7 +11,7 @@ from typing import Any
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Axis
-from ...ir.facts.dataflow import common_key, places_of_fold, read_again
+from ...ir.facts.dataflow import common_key, read_again
 from ...ir.functions import promote
 from ...ir.node import Node
 from ...ir.sizes import at_hint
@@ -186,13 +186,6 @@ def kernels(site: Any, v: Any) -> int:
 def holds_reduction(site: Any, v: Any) -> bool:
     """Whether computing a value means folding something that is not stored."""
     return bool(site.fusion.open[v])
-
-
-@fact("runs(term, int) -> bool", levels="tensor")
-def runs(site: Any, v: Any, places: int) -> bool:
-    """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
-    folds = (one for one in (v, *site.fusion.open.get(v, ())) if places_of_fold(one) is not None)
-    return any(at_hint(one.over[0].extent) >= places for one in folds)
 
 
 @fact("folds_once(term, term) -> bool", levels="tensor")

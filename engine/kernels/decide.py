@@ -75,6 +75,7 @@ class Fusion:
         self.rules, self.target, self.marked, self.told = rules, target, marked, told
         self.flow = Dataflow(out.value for out in graph.outs)
         self.kept = {out.value for out in graph.outs}
+        self.result_axes = {out.value: out.axes for out in graph.outs}
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
         self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}

@@ -46,6 +46,32 @@ TEXTS = (
     "torch.cumprod(torch.rand(3001, 3) + 0.5, 0)",
     "torch.cumsum(torch.randn(4097, 3), 0)",
     "torch.cumsum(torch.randn(4096, 40).bfloat16(), 0)",
+    "torch.cumsum(torch.randn(20011), 0)",  # a chunk folds what those before it come to: ragged, of several rows, of any dtype
+    "torch.cumsum(torch.randn(3, 9001), 1)",
+    "torch.cumsum(torch.randn(2, 9001).half(), -1)",
+    "torch.cumsum(torch.randn(9000).bfloat16(), 0)",
+    "torch.cumsum(torch.randint(-9, 9, (9001,)), 0)",
+    "torch.cumsum(torch.randn(10000).double(), 0)",
+    "torch.cumprod(torch.rand(9001) * 0.2 + 0.9, 0)",
+    "x = torch.randn(9001); x[3] = float('inf'); x[5000] = -float('inf'); torch.cumsum(x, 0)",
+    "x = torch.rand(9001); x[4000] = 0; x[8000] = float('inf'); torch.cumprod(x, 0)",
+    "x = torch.randn(9001); torch.cumsum(x, 0).relu() * 2 + x",
+    "torch.cumsum(torch.randn(3, 2, 9001), -1).transpose(0, 2)",
+    "x = torch.randn(9001); c = torch.cumsum(x, 0); c, c[-1]",
+    "torch.cumsum(torch.randn(9000).expand(3, 9000), 1)",
+    "x = torch.randn(5, 700); x.cumsum(1) / x.sum(1, keepdim=True)",
+    "x = torch.randn(701); x.cumsum(0) - x.mean()",
+    "x = torch.randn(4, 300); x.cumsum(1) * x.amax(1, keepdim=True)",
+    "x = torch.randn(4, 300); (x.cumsum(1) * x.sum(1, keepdim=True)).t()",
+    "x = torch.randn(4, 300); x.cumsum(1) * x.var(1, keepdim=True)",
+    "x = torch.randn(4, 300); x.cumsum(1) * x.cumprod(1)",
+    "torch.logcumsumexp(torch.randn(4, 300).double() * 300, 1)",
+    "torch.cumsum(torch.randn(1024).repeat(4), 0)",  # what repeats is folded at each of its places
+    "torch.cumsum(torch.randn(64, 40).repeat_interleave(32, 0), 0)",
+    "torch.cumsum(torch.randn(512).repeat_interleave(4), 0)",
+    "torch.logcumsumexp(torch.randn(1024).repeat(4), 0)",
+    "x = torch.randn(256).repeat(8); torch.randn(2048).cumsum(0) / x.sum()",
+    "torch.randn(3, 700).cumsum(1) * torch.randn(3, 1).expand(3, 500).sum(1, keepdim=True)",
 )
 
 
@@ -56,7 +82,8 @@ def test_what_runs_by_chunks_is_right(text: str) -> None:
 
 @pytest.mark.parametrize("text, launches", [
     ("torch.cumsum(torch.randn(5, 3001), 1)", 1), ("torch.cumsum(torch.randn(900, 70), 0)", 1), ("torch.cummax(torch.randn(3001), 0)", 1),
-    ("torch.cumsum(torch.randn(20011), 0)", 3), ("torch.cumprod(torch.randn(5000, 3), 0)", 3),
+    ("torch.cumprod(torch.randn(5000, 3), 0)", 3), ("torch.cumsum(torch.randn(4, 300).double(), 1)", 1),
+    ("torch.logcumsumexp(torch.randn(4, 300).double(), 1)", 1), ("x = torch.randn(4, 300); x.cumsum(1) * x.var(1, keepdim=True)", 2),
     ("torch.cumsum(torch.randn(4096, 33), 0)", 1), ("torch.cummin(torch.randn(2000, 70), 0)", 1), ("torch.cummin(torch.randn(8192), 0).values", 1),
     ("torch.cummax(torch.randn(6000), 0)", 2), ("torch.logcumsumexp(torch.randn(3001), 0)", 1), ("torch.logcumsumexp(torch.randn(9, 2000, 8), 1)", 1),
     ("torch.logcumsumexp(torch.randn(20011), 0)", 3),
@@ -67,6 +94,19 @@ def test_what_stands_before_is_never_looked_at_again(text: str, launches: int) -
     tiles = [print_program((kernel,)) for kernel in made.tile]
     assert len(tiles) == launches
     assert any("Scan" in tile for tile in tiles) and not any("chosen" in tile for tile in tiles), tiles
+
+
+@pytest.mark.parametrize("text, launches", [
+    ("torch.cumsum(torch.randn(20011), 0)", 2), ("torch.cumsum(torch.randn(2, 9000).bfloat16(), 1)", 2), ("torch.cumprod(torch.rand(9001), 0)", 2),
+    ("torch.cumsum(torch.randn(10000).double(), 0)", 2), ("x = torch.randn(9001); torch.cumsum(x, 0).relu() * 2 + x", 2),
+    ("x = torch.randn(5, 700); x.cumsum(1) / x.sum(1, keepdim=True)", 1), ("x = torch.randn(4, 300); x.cumsum(1) * x.amax(1, keepdim=True)", 1),
+])  # fmt: skip
+def test_what_a_row_shares_is_folded_beside_its_scan(text: str, launches: int) -> None:
+    """The threads of a row fold what all its places need, a sum of its own or of the chunks before, then what stands before each."""
+    made = compiled(text)
+    last = print_program((made.tile[-1],))
+    assert len(made.tile) == launches
+    assert last.count("Combine(") == last.count("Scan(") == 1 and " reduce" not in last, last
 
 
 def test_values_alone_are_a_maximum() -> None:
