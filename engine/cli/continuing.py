@@ -50,6 +50,7 @@ from ..compiler import (
     compile_plan,
     fused,
     launch_plan,
+    launches_of,
     lower_tiles,
 )
 from ..kernels.kernels import Plan
@@ -172,7 +173,7 @@ def _compile_schedule(dump: Dump, captured: Capture, options: CompileOptions, wa
         kernels = share(dump.sized).kernels
         cuda = cuda_of(kernels, sizes=dump.sizes)
     plan, shared = plan_of(dump), share(dump.sized)
-    program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
+    program, launched = launch_plan(plan, launches_of(plan, shared, kernels), kernels, cuda, captured.kinds)
     return Compilation(
         captured, options.target, None, plan, tile, kernels, cuda, program, launched, watch.timings, options.trace
     )

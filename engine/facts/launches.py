@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
-from ...ir.expr import Var, add, both, compare, floordiv, free_names, linear, modulo, multiply
+from ...ir.expr import Var, both, compare, free_names, linear
+from ...ir.facts.dimensions import respelled
 from ...ir.facts.structure import only, summary
 from ...ir.loop import Accumulate, Let, Load, Merge, Store
 from ...ir.node import nodes
 from ...ir.program import Block
-from ...ir.ranges import decide, simplify
+from ...ir.ranges import decide
 from ...ir.sizes import highest
 from ...ir.tile import Mma, Team
 from ..language.facts import fact
@@ -92,33 +92,6 @@ def first_of(site: Any, axes: Any, at: Places) -> Any:
     others = (axis for axis in axes if axis.name not in free_names(at) and axis.role in ("BLOCK", "THREAD"))
     first = (compare("<", Var(axis.name), 1) for axis in others if axis.extent != 1)
     return functools.reduce(both, first, True)
-
-
-def respelled(idx: Places, now: Places, then: Places, ranges: Any) -> Places | None:
-    """An index of a buffer with some dimensions, in others that hold the same elements in the same order. None where
-    they differ and are made of sizes."""
-    if now == then:
-        return idx
-    if any(extent.__class__ is not int for extent in (*now, *then)):
-        return None
-    out: list[Any] = []
-    left, right = list(zip(idx, now, strict=True)), list(then)
-    while left or right:  # the shortest runs of dimensions that hold as many elements
-        mine, other = [left.pop(0)] if left else [], [right.pop(0)] if right else []
-        while (have := math.prod(n for _, n in mine)) != (want := math.prod(other)):
-            if have < want:
-                mine.append(left.pop(0))
-            else:
-                other.append(right.pop(0))
-        place: Any = 0
-        for e, extent in mine:
-            place = add(multiply(place, extent), e)
-        digits = []
-        for extent in reversed(other):
-            digits.append(simplify(modulo(place, extent), ranges) if extent is not other[0] else place)
-            place = simplify(floordiv(place, extent), ranges)
-        out += reversed(digits)
-    return tuple(out)
 
 
 def _stores(tail: Block) -> dict[str, Store]:
