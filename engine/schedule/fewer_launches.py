@@ -1,34 +1,29 @@
-"""Scheduled kernels of a program, fewer of them where a rule makes one of two launches: what a small kernel computes, its
-readers compute themselves.
+"""Scheduled kernels of a program, fewer of them where a rule makes one of two: what a small kernel computes, those that
+read it compute themselves.
 
-A rule of the pipeline `launches` sees two kernels, the earlier as the pass left it that parted it from another, the later
-under its schedule. The later one is all that is left of them, so every reader has to take the earlier one in. The model
-says whether that pays.
+A rule of the pipeline `launches` sees two kernels: one as the pass left it that parted it from another, and one that
+reads what it stores, under its schedule. The rule leaves one of them, so all readers have to take the first one in, and
+the first of them stores what the caller is given of it. The model says whether that pays.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Var
-from ...ir.facts.dimensions import Places, respelled
-from ...ir.facts.layout import tile_of
 from ...ir.names import unused
 from ...ir.node import names_in
 from ...ir.node import replace as changed
 from ...ir.program import Kernel, Param
-from ...ir.sizes import highest
-from ...ir.substitute import substitute
 from ..kernels.sharing import ScheduledLaunch, Steps
-from ..rewrite.statements.changes import map_loads
+from ..language.policy import policy
 from ..rewrite.statements.passes import Shaped
-from ..rewrite.trace import Trace
+from ..rewrite.trace import Event, Firing, Skip, TextReason, Trace
 from ..ruleset import Toolchain
+from .side_by_side import beside
 from .tail import kernel_ir, seconds_of
 
 Program = tuple[Kernel, ...]
@@ -41,74 +36,73 @@ def fewer_launches(
     """The kernels and the launches of a program after the pipeline `launches`. results: what its caller is given."""
     if not shaped.parted or not tools.pipelines["launches"]:
         return tile, apart
-    program = _Launches(list(tile), list(apart.steps), {p.name for p in results}, shaped, tools, target, trace)
-    for place in reversed(range(len(apart.steps))):  # what a kernel takes in, it may pass on with itself
+    program = _Launches(tile, apart, {p.name for p in results}, shaped, _Pairs(tools, target, trace))
+    for place in reversed(range(len(apart.steps))):  # who takes one in may be taken in by others no more
         program.without(place)
-    return program.made(apart)
+    return program.made()
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """A kernel that took another one in. buffers: its own names for those of the earlier and of the later kernel."""
+    """A kernel that took another one in. names: {the name of a buffer: that of the other kernel}; events: of its rule."""
 
     kernel: Kernel
     label: str
-    earlier: Mapping[str, str]
-    later: Mapping[str, str]
+    names: Mapping[str, str]
+    events: tuple[Event, ...]
 
 
 class _Launches:
-    """The launches of a program, some of them gone."""
+    """The launches of a program, some of them gone (None)."""
 
-    def __init__(
-        self, kernels: list[Kernel], steps: list[ScheduledLaunch], results: set[str], shaped: Shaped,
-        tools: Toolchain, target: Target, trace: Trace | None,
-    ):  # fmt: skip
-        self.kernels, self.results, self.shaped = kernels, results, shaped
-        self.steps: list[ScheduledLaunch | None] = list(steps)
-        self.tools, self.target, self.trace = tools, target, trace
-        self.seconds = functools.cache(self._seconds)
-        self.joined = functools.cache(self._joined)
+    def __init__(self, tile: Program, apart: Steps, results: set[str], shaped: Shaped, pairs: _Pairs):
+        self.kernels, self.apart, self.results, self.shaped, self.pairs = list(tile), apart, results, shaped, pairs
+        self.steps: list[ScheduledLaunch | None] = list(apart.steps)
+        self.between = {p.name for p in apart.between}
 
-    def made(self, apart: Steps) -> tuple[Program, Steps]:
-        """The kernels that are still launched, and the launches."""
+    def made(self) -> tuple[Program, Steps]:
+        """The kernels that are still launched, each with a name of its own, and the launches."""
         left = [step for step in self.steps if step is not None]
-        used = {index: number for number, index in enumerate(sorted({step.index for step in left}))}
+        used = {index: number for number, index in enumerate(dict.fromkeys(step.index for step in left))}
         steps = tuple(replace(step, index=used[step.index]) for step in left)
-        return tuple(self.kernels[index] for index in used), Steps(steps, apart.between)
+        kernels: dict[str, Kernel] = {}
+        for index in used:
+            kernel = self.kernels[index]
+            name = unused(kernel.name, kernels, between="_", first=2)
+            self.shaped.setdefault(name, self.shaped.get(kernel.name, []))
+            kernels[name] = kernel if name == kernel.name else changed(kernel, name=name)
+        return tuple(kernels.values()), Steps(steps, self.apart.between)
 
-    # ---- one launch
     def without(self, place: int) -> None:
         """Have the readers of a launch do its work, if all can and that is faster."""
         step = self.steps[place]
-        assert step is not None
-        parted = self.parted(self.kernels[step.index])
-        if parted is None:
+        parted = None if step is None else self.parted(self.kernels[step.index])
+        if step is None or parted is None or not self.between.isdisjoint(step.buffers[p.name] for p in parted.outs):
             return
         outs = {step.buffers[p.name] for p in parted.outs}
-        readers = list(self.readers(outs, place))
-        wanted = frozenset(p.name for p in parted.outs if step.buffers[p.name] in self.results)
-        took, new = self.seconds(self.kernels[step.index]), 0.0
-        found: list[tuple[int, _Joined]] = []
-        for number, other in enumerate(readers):
+        given = frozenset(p.name for p in parted.outs if step.buffers[p.name] in self.results)
+        took, new = self.pairs.seconds(self.kernels[step.index]), 0.0
+        found: dict[int, _Joined] = {}
+        for other in self.readers(outs, place):
             reader = self.steps[other]
             assert reader is not None
-            joined = self.joined(parted, *self.side_by_side(step, reader), frozenset() if number else wanted)
+            both = self.both(step, reader)
+            joined = self.pairs.joined(parted, self.kernels[reader.index], both, frozenset() if found else given)
             if joined is None:
                 return
-            took += self.seconds(self.kernels[reader.index])
-            new += self.seconds(joined.kernel)
-            found.append((other, joined))
-        if found and new < took:
-            self.take(place, found)
+            took += self.pairs.seconds(self.kernels[reader.index])
+            new += self.pairs.seconds(joined.kernel) + self.pairs.wait
+            found[other] = joined
+        if found and self.pairs.pays(found.values(), took, new):
+            for other, joined in found.items():
+                self.take(step, other, joined)
+            self.steps[place] = None
 
     def parted(self, kernel: Kernel) -> Kernel | None:
         """A kernel as it was when it was parted from another, if its schedule left it its buffers."""
         found = self.shaped.parted.get(kernel.name)
         params = {p.name for p in (*kernel.ins, *kernel.outs)}
-        if found is None or found is kernel or params != {p.name for p in (*found.ins, *found.outs)}:
-            return None
-        return found
+        return found if found is not None and params == {p.name for p in (*found.ins, *found.outs)} else None
 
     def readers(self, buffers: set[str], place: int) -> Iterator[int]:
         """The launches that read some buffers."""
@@ -116,93 +110,69 @@ class _Launches:
             if step is not None and any(step.buffers[p.name] in buffers for p in self.kernels[step.index].ins):
                 yield other
 
-    def take(self, place: int, found: Sequence[tuple[int, _Joined]]) -> None:
-        step = self.steps[place]
-        assert step is not None
-        for other, joined in found:
-            reader = self.steps[other]
-            assert reader is not None
-            if joined.kernel not in self.kernels:
-                self.note(joined, self.kernels[reader.index].name)
-                self.kernels.append(joined.kernel)
-            buffers = {own: step.buffers[name] for own, name in joined.earlier.items()}
-            buffers |= {own: reader.buffers[name] for own, name in joined.later.items()}
-            params = (*joined.kernel.ins, *joined.kernel.outs)
-            index = self.kernels.index(joined.kernel)
-            self.steps[other] = replace(reader, index=index, buffers={p.name: buffers[p.name] for p in params})
-        self.steps[place] = None
-
-    def note(self, joined: _Joined, name: str) -> None:
-        self.shaped[joined.kernel.name] = [*self.shaped.get(name, ()), joined.label]
-        self.shaped.parted.pop(joined.kernel.name, None)
-
-    # ---- two kernels
-    def side_by_side(self, step: ScheduledLaunch, reader: ScheduledLaunch) -> tuple[Kernel, tuple[tuple[str, str], ...]]:
-        """The reader of a launch, and which of its buffers are buffers of that launch: pairs of own names."""
-        kernel = self.kernels[reader.index]
+    def both(self, step: ScheduledLaunch, reader: ScheduledLaunch) -> tuple[tuple[str, str], ...]:
+        """The buffers of two launches, by their own names: (the reader's, the earlier one's)."""
         names = {buffer: own for own, buffer in step.buffers.items()}
-        params = (*kernel.ins, *kernel.outs)
-        return kernel, tuple((p.name, names[reader.buffers[p.name]]) for p in params if reader.buffers[p.name] in names)
+        return tuple((own, names[buffer]) for own, buffer in reader.buffers.items() if buffer in names)
+
+    def take(self, step: ScheduledLaunch, place: int, joined: _Joined) -> None:
+        """The launch at a place does the work of another one as well."""
+        reader = self.steps[place]
+        assert reader is not None
+        name = self.kernels[reader.index].name
+        if joined.kernel not in self.kernels:
+            self.kernels.append(joined.kernel)
+            self.shaped[joined.kernel.name] = [*self.shaped.get(name, ()), joined.label]
+            self.shaped.parted.pop(joined.kernel.name, None)
+        buffers = {own: step.buffers[other] for own, other in joined.names.items()} | dict(reader.buffers)
+        params = (*joined.kernel.ins, *joined.kernel.outs)
+        index = self.kernels.index(joined.kernel)
+        self.steps[place] = replace(reader, index=index, buffers={p.name: buffers[p.name] for p in params})
+
+
+class _Pairs:
+    """What the rules make of two kernels, and what the model says of it. wait: for the parts, before a block begins."""
+
+    def __init__(self, tools: Toolchain, target: Target, trace: Trace | None):
+        self.tools, self.target, self.trace = tools, target, trace
+        self.seconds = functools.cache(self._seconds)
+        self.joined = functools.cache(self._joined)
+        self.wait = policy(target).trips_of_parts * target.memory_latency_seconds
 
     def _joined(
-        self, parted: Kernel, reader: Kernel, both: tuple[tuple[str, str], ...], wanted: frozenset[str]
+        self, parted: Kernel, reader: Kernel, both: tuple[tuple[str, str], ...], given: frozenset[str]
     ) -> _Joined | None:
-        """The fastest kernel that rules make of two, and that stores what is wanted of the first."""
+        """The fastest kernel that rules make of two, and that stores of the first what the caller is given."""
         renamed, names = beside(parted, reader, dict(both))
-        if renamed is None:
-            return None
         found: list[_Joined] = []
-        for rule in self.tools.pipelines["launches"]:
-            made = self.tools.engine.fire(rule, (renamed, reader), self.target)
-            if len(made) == 1 and wanted <= {names.get(p.name) for p in made[0].outs}:
-                own = {p.name for p in (*reader.ins, *reader.outs)}
-                kept = {p.name for p in (*made[0].ins, *made[0].outs)}
-                earlier = {name: names[name] for name in kept - own}
-                found.append(_Joined(made[0], rule.label, earlier, {name: name for name in kept & own}))
+        for step in self.tools.pipelines["launches"] if renamed is not None else ():
+            trace = Trace().at("launches") if self.trace is not None else None
+            made = self.tools.engine.fire(step, (renamed, reader), self.target, trace=trace)
+            events = tuple(trace.events) if trace is not None else ()
+            if len(made) > 1:
+                self.tell(events)
+            elif {names.get(p.name) for p in made[0].outs[len(reader.outs) :]} >= given and (
+                given or len(made[0].outs) == len(reader.outs)
+            ):
+                found.append(_Joined(made[0], step.label, names, events))
         return min(found, key=lambda joined: self.seconds(joined.kernel), default=None)
+
+    def pays(self, found: Iterable[_Joined], took: float, new: float) -> bool:
+        """Whether kernels are faster than those that they are made of; the trace hears of it."""
+        for joined in found:
+            firings = tuple(event for event in joined.events if isinstance(event, Firing))
+            slower = TextReason(f"the model says {new * 1e6:.2f} us in place of {took * 1e6:.2f}")
+            told = (Skip(one.prefix, one.label, one.rule, one.unit, slower) for one in firings)
+            self.tell(firings if new < took else told)
+        return new < took
+
+    def tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if self.trace is not None and event not in self.trace.events:
+                self.trace.add(event)
 
     def _seconds(self, kernel: Kernel) -> float:
         try:
             return seconds_of(kernel_ir((kernel,), self.tools, self.target), self.target)
         except DplcError:  # the target cannot launch it
             return float("inf")
-
-
-def beside(parted: Kernel, reader: Kernel, both: Mapping[str, str]) -> tuple[Kernel | None, dict[str, str]]:
-    """A kernel in names that no later one has but for buffers of both, which it sees as that one does; and its own names
-    of its buffers. both: {the reader's name: its own}. None where dimensions made of sizes differ.
-    """
-    shapes = {p.name: p for p in reader.ins}
-    own = {mine: other for other, mine in both.items()}
-    params = [p.name for p in (*parted.ins, *parted.outs)]
-    tile = tile_of(parted)
-    axes = {axis.name for axis in tile.axes} if tile is not None else set()
-    taken = {*names_in(reader), *names_in(parted)}
-    new: dict[str, Any] = {name: Var(own[name]) for name in params if name in own}
-    for name in sorted(names_in(parted) - own.keys() - axes):
-        if name in names_in(reader):
-            new[name] = Var(unused(name, taken))
-            taken.add(new[name].name)
-    renamed = substitute(parted, new)
-    seen = seen_as(renamed, {p.name: shapes[p.name].shape for p in renamed.ins if p.name in shapes})
-    return seen, {new[name].name if name in new else name: name for name in params}
-
-
-def seen_as(kernel: Kernel, shapes: Mapping[str, Places]) -> Kernel | None:
-    """A kernel that sees some of its inputs under other dimensions; None where it cannot."""
-    tile = tile_of(kernel)
-    if tile is None:
-        return None
-    seen = {p.name: p.shape for p in kernel.ins}
-    ranges = {axis.name: (0, highest(axis.extent) - 1) for axis in tile.axes}
-    possible = True
-
-    def again(load: Any) -> Any:
-        nonlocal possible
-        idx = respelled(load.idx, seen[load.buf], shapes[load.buf], ranges) if load.buf in shapes else load.idx
-        possible = possible and idx is not None
-        return load if idx is None else changed(load, idx=idx)
-
-    body = map_loads(kernel.body, again)
-    ins = tuple(Param(p.name, p.dtype, shapes.get(p.name, p.shape)) for p in kernel.ins)
-    return Kernel(kernel.name, ins, kernel.outs, body) if possible else None
