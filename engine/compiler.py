@@ -27,9 +27,10 @@ from .capture.constants import fold
 from .kernels.candidate import Candidate, Prepared
 from .kernels.commute import commute
 from .kernels.kernels import Plan, compile_graph
+from .kernels.launched import Buffers, buffers_of, launches_of
 from .kernels.outputs import uncut_outputs
 from .kernels.renaming import push_renamings
-from .kernels.sharing import Sharing, Steps, share, steps
+from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.collector import collections_paused
 from .language.policy import policy
@@ -326,7 +327,7 @@ def schedule(
 
 
 def lower_tiles(
-    tile: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch, shaped: dict[str, list[str]],
+    tile: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch, shaped: Shaped,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
     """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
@@ -365,31 +366,6 @@ def launch_plan(
         ),
     )
     return with_arena(program), tuple(step.index for step in made.steps)
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """The buffers of a program; their extents may be made of sizes."""
-
-    inputs: tuple[Param, ...]
-    outputs: tuple[Param, ...]
-    constants: tuple[Param, ...]
-    temporaries: tuple[Param, ...]
-
-
-def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Steps:
-    """The launches of a program in order, each kernel of Loop IR a chain of them."""
-    return steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
-
-
-def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
-    """The buffers of a program's launches."""
-    known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    read = {name for step in made.steps for name in step.buffers.values()} - known
-    inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
-    constants = tuple(p for p in plan.inputs if kinds.get(p.name) != "input")
-    between = tuple(param for param in (*plan.temporaries, *made.between) if param.name in read)
-    return Buffers(inputs, tuple(plan.outputs), constants, between)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

@@ -50,12 +50,13 @@ from ..compiler import (
     compile_plan,
     fused,
     launch_plan,
-    launches_of,
     lower_tiles,
 )
 from ..kernels.kernels import Plan
+from ..kernels.launched import launches_of
 from ..kernels.renaming import push_renamings
 from ..kernels.sharing import share
+from ..rewrite.statements.passes import Shaped
 from ..rewrite.terms.terms import rewrite_graph
 from ..schedule.tail import cuda_of
 
@@ -168,7 +169,7 @@ def _compile_schedule(dump: Dump, captured: Capture, options: CompileOptions, wa
     tile: tuple[Kernel, ...] = ()
     if dump.level == "tile":
         tile = share(dump.sized).kernels
-        kernels, cuda = lower_tiles(tile, options, watch, {}, dump.sizes)
+        kernels, cuda = lower_tiles(tile, options, watch, Shaped(), dump.sizes)
     else:
         kernels = share(dump.sized).kernels
         cuda = cuda_of(kernels, sizes=dump.sizes)

@@ -2,4 +2,6 @@
 
 from . import along, arithmetic, guards, launches, reuse, rows, scans, schedule, shared, structure, tuples
 
-__all__ = ["along", "arithmetic", "guards", "launches", "reuse", "rows", "scans", "schedule", "shared", "structure", "tuples"]
+__all__ = [
+    "along", "arithmetic", "guards", "launches", "reuse", "rows", "scans", "schedule", "shared", "structure", "tuples",
+]  # fmt: skip

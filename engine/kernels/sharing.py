@@ -46,11 +46,12 @@ def share(launches: Sequence[Kernel]) -> Sharing:
 @dataclass(frozen=True)
 class ScheduledLaunch:
     """One launch after scheduling. index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's};
-    place: the launch of Loop IR that it is part of."""
+    place: the launch of Loop IR that it is part of; also: those whose last kernel's work it does as well."""
 
     index: int
     buffers: Mapping[str, str]
     place: int
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

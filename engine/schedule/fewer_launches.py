@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.names import unused
-from ...ir.node import names_in
 from ...ir.node import replace as changed
 from ...ir.program import Kernel, Param
 from ..kernels.sharing import ScheduledLaunch, Steps
@@ -44,7 +43,7 @@ def fewer_launches(
 
 @dataclass(frozen=True)
 class _Joined:
-    """A kernel that took another one in. names: {the name of a buffer: that of the other kernel}; events: of its rule."""
+    """A kernel that took another one in. names: {a buffer's name: its name in that one}; events: of its rule."""
 
     kernel: Kernel
     label: str
@@ -127,7 +126,8 @@ class _Launches:
         buffers = {own: step.buffers[other] for own, other in joined.names.items()} | dict(reader.buffers)
         params = (*joined.kernel.ins, *joined.kernel.outs)
         index = self.kernels.index(joined.kernel)
-        self.steps[place] = replace(reader, index=index, buffers={p.name: buffers[p.name] for p in params})
+        own = {p.name: buffers[p.name] for p in params}
+        self.steps[place] = replace(reader, index=index, buffers=own, also=(*reader.also, step.place, *step.also))
 
 
 class _Pairs:
@@ -147,24 +147,38 @@ class _Pairs:
         found: list[_Joined] = []
         for step in self.tools.pipelines["launches"] if renamed is not None else ():
             trace = Trace().at("launches") if self.trace is not None else None
+            assert renamed is not None
             made = self.tools.engine.fire(step, (renamed, reader), self.target, trace=trace)
             events = tuple(trace.events) if trace is not None else ()
+            kept = {names.get(p.name) for p in made[0].outs[len(reader.outs) :]}
             if len(made) > 1:
                 self.tell(events)
-            elif {names.get(p.name) for p in made[0].outs[len(reader.outs) :]} >= given and (
-                given or len(made[0].outs) == len(reader.outs)
-            ):
+            elif kept >= given and bool(kept) == bool(given):
                 found.append(_Joined(made[0], step.label, names, events))
-        return min(found, key=lambda joined: self.seconds(joined.kernel), default=None)
+        return self._fastest(found)
+
+    def _fastest(self, found: list[_Joined]) -> _Joined | None:
+        if not found:
+            return None
+        best = min(found, key=lambda joined: self.seconds(joined.kernel))
+        for joined in found:
+            if joined is not best:
+                self.refuse(joined, f"{best.label} is faster", self.seconds(joined.kernel), self.seconds(best.kernel))
+        return best
 
     def pays(self, found: Iterable[_Joined], took: float, new: float) -> bool:
         """Whether kernels are faster than those that they are made of; the trace hears of it."""
         for joined in found:
-            firings = tuple(event for event in joined.events if isinstance(event, Firing))
-            slower = TextReason(f"the model says {new * 1e6:.2f} us in place of {took * 1e6:.2f}")
-            told = (Skip(one.prefix, one.label, one.rule, one.unit, slower) for one in firings)
-            self.tell(firings if new < took else told)
+            if new < took:
+                self.tell(event for event in joined.events if isinstance(event, Firing))
+            else:
+                self.refuse(joined, "two launches are faster", new, took)
         return new < took
+
+    def refuse(self, joined: _Joined, why: str, new: float, other: float) -> None:
+        reason = TextReason(f"{why}: the model says {other * 1e6:.2f} us, and {new * 1e6:.2f} for this")
+        fired = (event for event in joined.events if isinstance(event, Firing))
+        self.tell(Skip(one.prefix, one.label, one.rule, one.unit, reason) for one in fired)
 
     def tell(self, events: Iterable[Event]) -> None:
         for event in events:
