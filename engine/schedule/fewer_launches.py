@@ -143,7 +143,7 @@ class _Pairs:
         self, parted: Kernel, reader: Kernel, both: tuple[tuple[str, str], ...], given: frozenset[str]
     ) -> _Joined | None:
         """The fastest kernel that rules make of two, and that stores of the first what the caller is given."""
-        renamed, names = beside(parted, reader, dict(both))
+        renamed, names = beside(parted, reader, dict(both), given)
         found: list[_Joined] = []
         for step in self.tools.pipelines["launches"] if renamed is not None else ():
             trace = Trace().at("launches") if self.trace is not None else None
