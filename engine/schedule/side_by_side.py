@@ -12,7 +12,7 @@ from ...ir.loop import Store
 from ...ir.names import unused
 from ...ir.node import names_in, replace
 from ...ir.program import Kernel, Param
-from ...ir.sizes import highest
+from ...ir.sizes import highest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.tile import Tile
 from ..rewrite.statements.changes import map_loads
@@ -35,7 +35,7 @@ def beside(
     theirs = names_in(later)
     taken = {*theirs, *names_in(kernel)}
     new: dict[str, Any] = {mine: Var(other) for other, mine in both.items()}
-    for name in sorted(names_in(kernel) - new.keys() - axes):
+    for name in sorted(names_in(kernel) - new.keys() - axes - sizes_in(kernel).keys()):
         if name in theirs:
             new[name] = Var(unused(name, taken))
             taken.add(new[name].name)
