@@ -27,18 +27,21 @@ from .capture.constants import fold
 from .kernels.candidate import Candidate, Prepared
 from .kernels.commute import commute
 from .kernels.kernels import Plan, compile_graph
+from .kernels.launched import Buffers, buffers_of, launches_of
 from .kernels.outputs import uncut_outputs
 from .kernels.renaming import push_renamings
-from .kernels.sharing import Sharing, Steps, share, steps
+from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.collector import collections_paused
 from .language.policy import policy
 from .rewrite.pinned import Unheard, check_settings, unheard
+from .rewrite.statements.passes import Shaped
 from .rewrite.terms.terms import TermEvidence, rewrite_graph
 from .rewrite.torch_rules.bounds import Bound
 from .rewrite.torch_rules.lower import lower
 from .rewrite.trace import Trace
 from .ruleset import Toolchain
+from .schedule.fewer_launches import fewer_launches
 from .schedule.scheduling import Origin, ScheduleStore, schedule_tiles
 from .schedule.tail import cuda_of, kernel_ir
 
@@ -74,7 +77,7 @@ class Compilation:
     since: str = "torch"
     bounds: tuple[Bound, ...] = ()  # of places, before a run on the emulator
     made_from: Mapping[Term, TorchOp] = field(default_factory=dict, repr=False)  # the torch op of values
-    shared: Sharing | None = None
+    steps: Steps | None = None
 
     def __repr__(self) -> str:  # in place of every stage of a program, which a model's takes minutes to write
         return f"<Compilation for {self.target.name}: {len(self.launched)} launches of {len(self.kernels)} kernels>"
@@ -95,8 +98,8 @@ class Compilation:
         key = tuple(sizes[name] for name in self.sizes)
         if key not in self._bound:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
-            assert self.shared is not None
-            made, _ = launch_plan(self.plan, self.shared, self.kernels, cuda, self.captured.kinds, sizes)
+            assert self.steps is not None
+            made, _ = launch_plan(self.plan, self.steps, self.kernels, cuda, self.captured.kinds, sizes)
             made = replace(made, aliases=self.program.aliases)
             if len(self._bound) >= BINDINGS:
                 del self._bound[next(iter(self._bound))]
@@ -106,8 +109,8 @@ class Compilation:
     @property
     def buffers(self) -> Buffers:
         """What its launches read and write, with sizes where extents are made of them."""
-        assert self.shared is not None
-        return launches_of(self.plan, self.shared, self.kernels, self.captured.kinds)[1]
+        assert self.steps is not None
+        return buffers_of(self.plan, self.steps, self.captured.kinds)
 
     @cached_property
     def _bound(self) -> dict[tuple[int, ...], Program]:
@@ -200,9 +203,18 @@ def compile_plan(
     shared = share(plan.kernels)
     tools, trace = options.tools, options.trace
     heard = trace if trace is not None or not tools.settings else Trace()
-    tile, kernels, cuda, origins = schedule(shared.kernels, replace(options, trace=heard), watch)
+    heeded = replace(options, trace=heard)
+    made: list[Steps] = []
+
+    def fewer(tile: tuple[Kernel, ...], shaped: Shaped) -> tuple[Kernel, ...]:
+        apart = launches_of(plan, shared, tile)
+        tile, launches = fewer_launches(tile, apart, plan.outputs, shaped, tools, options.target, heard)
+        made.append(launches)
+        return tile
+
+    tile, kernels, cuda, origins = schedule(shared.kernels, heeded, watch, fewer)
     with watch.stage("cuda"):
-        program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
+        program, launched = launch_plan(plan, made[0], kernels, cuda, captured.kinds)
     return Compilation(
         captured,
         options.target,
@@ -218,7 +230,7 @@ def compile_plan(
         origins,
         prepared,
         unheard(heard, tools.settings, tools.rules) if heard is not None else (),
-        shared=shared,
+        steps=made[0],
     )
 
 
@@ -301,19 +313,21 @@ def fused(values: Values, options: CompileOptions) -> tuple[TensorGraph, Plan]:
 
 
 def schedule(
-    loops: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:
-    """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from."""
-    shaped: dict[str, list[str]] = {}
+    loops: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch,
+    fewer: Callable[[tuple[Kernel, ...], Shaped], tuple[Kernel, ...]] = lambda tile, shaped: tile,
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
+    """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from. fewer: what becomes of all tiles."""
+    shaped = Shaped()
     with watch.stage("tile"):
         tile, origins = schedule_tiles(loops, options.tools, options.target, options.trace, shaped, options.schedules)
+        tile = fewer(tile, shaped)
         watch.made("tile", tile)
     kernels, cuda = lower_tiles(tile, options, watch, shaped)
     return tile, kernels, cuda, origins
 
 
 def lower_tiles(
-    tile: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch, shaped: dict[str, list[str]],
+    tile: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch, shaped: Shaped,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
     """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
@@ -326,7 +340,7 @@ def lower_tiles(
 
 def launch_plan(
     plan: Plan,
-    shared: Sharing,
+    made: Steps,
     kernels: tuple[Kernel, ...],
     cuda: tuple[CudaKernel, ...],
     kinds: Mapping[str, str],
@@ -337,10 +351,10 @@ def launch_plan(
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.
     """
-    numbers = {name: size.hint for name, size in sizes_in((plan.inputs, plan.outputs, shared.kernels)).items()}
+    numbers = {name: size.hint for name, size in sizes_in((plan.inputs, plan.outputs, kernels)).items()}
     numbers |= sizes
     placed = partial(buffer, sizes=numbers)
-    made, found = launches_of(plan, shared, kernels, kinds)
+    found = buffers_of(plan, made, kinds)
     program = Program(
         tuple(cuda[step.index] for step in made.steps),
         tuple(map(placed, found.inputs)),
@@ -352,29 +366,6 @@ def launch_plan(
         ),
     )
     return with_arena(program), tuple(step.index for step in made.steps)
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """The buffers of a program; their extents may be made of sizes."""
-
-    inputs: tuple[Param, ...]
-    outputs: tuple[Param, ...]
-    constants: tuple[Param, ...]
-    temporaries: tuple[Param, ...]
-
-
-def launches_of(
-    plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...], kinds: Mapping[str, str]
-) -> tuple[Steps, Buffers]:
-    """The launches of a program in order, and its buffers."""
-    made = steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
-    known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    read = {name for step in made.steps for name in step.buffers.values()} - known
-    inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
-    constants = tuple(p for p in plan.inputs if kinds.get(p.name) != "input")
-    between = tuple(param for param in (*plan.temporaries, *made.between) if param.name in read)
-    return made, Buffers(inputs, tuple(plan.outputs), constants, between)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from ...ir.tile import Stage, Tile
 from ..capture.bits import bits
 from ..capture.capture import Capture
 from ..compiler import CompileOptions, cut_into_kernels, launch_plan
+from ..kernels.launched import launches_of
 from ..kernels.sharing import share
 from ..language.pipeline import PassStep
 from ..rewrite.statements.choices import choices
@@ -104,7 +105,9 @@ class CaseSpace:
             cuda = cuda_of(kernels)
         except DplcError as error:
             return Drawn(seed, log, refused=error.what)
-        program, _ = launch_plan(self._plan, self._shared, kernels, cuda, self._folded.kinds)
+        program, _ = launch_plan(
+            self._plan, launches_of(self._plan, self._shared, kernels), kernels, cuda, self._folded.kinds
+        )
         return Drawn(seed, log, None, program, turns(tiles))
 
     @functools.cached_property

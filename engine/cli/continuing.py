@@ -53,8 +53,10 @@ from ..compiler import (
     lower_tiles,
 )
 from ..kernels.kernels import Plan
+from ..kernels.launched import launches_of
 from ..kernels.renaming import push_renamings
 from ..kernels.sharing import share
+from ..rewrite.statements.passes import Shaped
 from ..rewrite.terms.terms import rewrite_graph
 from ..schedule.tail import cuda_of
 
@@ -167,12 +169,12 @@ def _compile_schedule(dump: Dump, captured: Capture, options: CompileOptions, wa
     tile: tuple[Kernel, ...] = ()
     if dump.level == "tile":
         tile = share(dump.sized).kernels
-        kernels, cuda = lower_tiles(tile, options, watch, {}, dump.sizes)
+        kernels, cuda = lower_tiles(tile, options, watch, Shaped(), dump.sizes)
     else:
         kernels = share(dump.sized).kernels
         cuda = cuda_of(kernels, sizes=dump.sizes)
     plan, shared = plan_of(dump), share(dump.sized)
-    program, launched = launch_plan(plan, shared, kernels, cuda, captured.kinds)
+    program, launched = launch_plan(plan, launches_of(plan, shared, kernels), kernels, cuda, captured.kinds)
     return Compilation(
         captured, options.target, None, plan, tile, kernels, cuda, program, launched, watch.timings, options.trace
     )

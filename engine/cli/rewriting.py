@@ -21,22 +21,25 @@ from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..capture.typed import check_types
 from ..compiler import CompileOptions, cut_into_kernels
+from ..kernels.launched import launches_of
 from ..kernels.renaming import push_renamings
+from ..kernels.sharing import Sharing
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
-from ..rewrite.statements.passes import names_of, run_pipeline
+from ..rewrite.statements.passes import Shaped, names_of, run_pipeline
 from ..rewrite.statements.passes import only as only_steps
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..rewrite.torch_rules.lower import lower_graph
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
+from ..schedule.fewer_launches import fewer_launches
 from .compiling import captured_text, machine_for, tools_for
 from .options import Flags
 from .show import print_json, print_note, print_text, progress
 
-PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
+PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "launches", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
@@ -118,13 +121,21 @@ def rewrite_expression(
         if last in ("torch", "tensor"):
             return "tensor", (graph,)
         units: tuple[Kernel, ...] = plan.kernels
+        shaped = Shaped()
         for pipeline in PIPELINES[PIPELINES.index("loop") : PIPELINES.index(last) + 1]:
             if pipeline == "kernel":
                 units = tuple(materialise(kernel, machine) for kernel in units)
+            if pipeline == "launches":
+                each = Sharing(plan.kernels, tuple(range(len(plan.kernels))), plan.kernels)
+                units, _ = fewer_launches(
+                    units, launches_of(plan, each, units), plan.outputs, shaped, tools, machine, trace
+                )
+                continue
             steps = tools.pipelines[pipeline]
             if only and pipeline == last:
                 steps = until(steps, only)
-            units = run_pipeline(tools.engine, steps, units, machine, trace.at(pipeline) if trace is not None else None)
+            events = trace.at(pipeline) if trace is not None else None
+            units = run_pipeline(tools.engine, steps, units, machine, events, shaped)
     return level_of(units), units
 
 

@@ -13,6 +13,7 @@ from ...ir.program import Kernel
 from ..compiler import Explore, Values
 from ..kernels.candidate import Candidate
 from ..kernels.commute import commute
+from ..rewrite.statements.passes import Shaped
 from ..rewrite.terms.terms import rewrite_graph
 from ..ruleset import Toolchain
 from ..schedule.scheduling import ScheduleStore, schedule_tiles
@@ -142,7 +143,7 @@ def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None =
     """What makes kernels of loop nests, to see what they take: under a remembered schedule where there is one."""
 
     def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        tiled, _ = schedule_tiles(kernels, tools, target, None, {}, schedules)
+        tiled, _ = schedule_tiles(kernels, tools, target, None, Shaped(), schedules)
         return kernel_ir(tiled, tools, target)
 
     return KernelPricer(scheduled, target)

@@ -45,10 +45,13 @@ def share(launches: Sequence[Kernel]) -> Sharing:
 
 @dataclass(frozen=True)
 class ScheduledLaunch:
-    """One launch after scheduling. index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's}."""
+    """One launch after scheduling. index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's};
+    place: the launch of Loop IR that it is part of; also: those whose last kernel's work it does as well."""
 
     index: int
     buffers: Mapping[str, str]
+    place: int
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | 
     chain = chains(sharing.kernels, scheduled)
     used, between = set(taken), dict[str, Param]()
     made = []
-    for index, launch in zip(sharing.place, sharing.launches, strict=True):
+    for place, (index, launch) in enumerate(zip(sharing.place, sharing.launches, strict=True)):
         shared = sharing.kernels[index]
         own = _params(shared)
         names = {a.name: b.name for a, b in zip(own, _params(launch), strict=True)}
@@ -75,7 +78,7 @@ def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | 
                     used.add(name)
                     between[name] = Param(name, param.dtype, param.shape)
         made += [
-            ScheduledLaunch(position, {p.name: names[p.name] for p in _params(scheduled[position])})
+            ScheduledLaunch(position, {p.name: names[p.name] for p in _params(scheduled[position])}, place)
             for position in chain[index]
         ]
     return Steps(tuple(made), tuple(between.values()))

@@ -16,7 +16,9 @@ from ...ir.folds import Folded
 from ...ir.node import Node
 from ...ir.text.print import print_program
 
-PREFIXES = {"torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "kernel": "k"}
+PREFIXES = {
+    "torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "launches": "t", "kernel": "k",
+}  # fmt: skip
 
 
 class Reason(Protocol):

@@ -71,14 +71,14 @@ class StoredSchedules:
         refused = ""
         for entry in held:
             try:
-                own: Shaped = {}
+                own = Shaped()
                 mark = len(trace.events) if trace is not None else 0
                 program = replay(tools, kernel, entry.schedule, target, trace, own)
                 refused = no_launch(program, target) or ""
             except DplcError as error:
                 refused = error.what
             if not refused:
-                shaped.update(own)
+                shaped.take(own)
                 return program, _exactly(kernel, entry, key)
             if trace is not None:
                 del trace.events[mark:]
@@ -98,7 +98,7 @@ class StoredSchedules:
         if entry is None:
             return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
         mark = len(trace.events) if trace is not None else 0
-        own: Shaped = {}
+        own = Shaped()
         try:
             adapted = replay_nearest(tools, kernel, entry.schedule, target, trace, own)
             slower = self._is_slower(key, entry, adapted.program, kernel, tools, target)
@@ -109,7 +109,7 @@ class StoredSchedules:
                 del trace.events[mark:]
             said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
             return None, Origin(kernel.name, "default", said)
-        shaped.update(own)
+        shaped.take(own)
         brief = f"{entry.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
         text = f"from the store, {brief}: {figures(entry)}"
         return adapted.program, Origin(kernel.name, "nearest", text, entry.basis, entry.seconds, brief)

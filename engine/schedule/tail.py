@@ -34,7 +34,7 @@ def cuda_of(
     kernels: Program, shaped: Shaped | None = None, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[CudaKernel, ...]:
     """The CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of those that kernels declare."""
-    named = shaped or {}
+    named: Mapping[str, list[str]] = shaped or {}
     return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)
 
 

@@ -265,6 +265,9 @@ def _through(
             place = _find(now, event.before)
             if place is not None:
                 now[place : place + len(event.before)] = _fired(now[place : place + len(event.before)], event, number)
+            elif len(event.before) > 1 and (place := _find(now, event.before[-1:])) is not None:
+                taken = [state for state in now if state.kernel.name == event.before[0].name][:1]
+                now[place : place + 1] = _fired([*taken, now[place]], event, number)  # which others may take in, too
     known = {id(state.kernel): state for state in now}
     return [known.get(id(kernel)) or _guessed(kernel, now, first) for kernel in finished]
 
@@ -277,7 +280,7 @@ def _find(states: Sequence[LinkedKernel], wanted: Sequence[Kernel]) -> int | Non
 
 
 def _fired(states: Sequence[LinkedKernel], event: Firing, number: int) -> list[LinkedKernel]:
-    before, after = all_lines(event.before), all_lines(event.after)
+    before, after = all_lines([state.kernel for state in states]), all_lines(event.after)
     found, changed = links(before, after)
     up = [source for state in states for source in state.up]
     made = [source for state in states for source in state.made]
