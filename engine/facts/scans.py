@@ -68,7 +68,8 @@ def base_of_digits(site: Any, body: Block, name: Var) -> int:
     hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
         return 0
-    places = tuple(access.idx for access in (*found.loads, *found.stores))
+    accesses: tuple[Any, ...] = (*found.loads, *found.stores)
+    places = tuple(access.idx for access in accesses)
     whole, placed = (_whole(what, name) for what in (body, places))
     return digits[0].b if whole == placed else 0
 
