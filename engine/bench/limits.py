@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...codegen.target import Target
 from ...ir.program import Kernel
 from ..cost.limits import least_seconds
-from ..kernels.sharing import share
+from ..kernels.sharing import Sharing, share
 
 
 class Limit(NamedTuple):
@@ -31,18 +31,32 @@ def limits(
 
     A kernel of Loop IR that others took in (`schedule/fewer_launches.py`) is part of the first of them.
     """
-    kernels = share(loops).kernels
+    sharing = share(loops)
+    kernels = sharing.kernels
     owners = [_owner(kernels, scheduled, place) for place in range(len(scheduled))]
-    least = [least_seconds(kernel, target) for kernel in kernels]
-    found = []
-    for number, kernel in enumerate(kernels):
-        own = [taken for place, taken in zip(owners, seconds, strict=True) if place == number]
-        if own:
-            found.append(Limit(kernel.name, sum(own), least[number]))
-        else:
-            reader = next(k for k in range(number + 1, len(kernels)) if _reads(kernels[k], kernel))
-            least[reader] += least[number]
-    return found
+    least = [least_seconds(kernel, target) * _variants(kernel, scheduled) for kernel in kernels]
+    taken_in = [number for number in range(len(kernels)) if number not in owners]
+    for number in taken_in:
+        least[_reader(sharing, number)] += least[number]
+    took = [sum(taken for owner, taken in zip(owners, seconds, strict=True) if owner == n) for n in range(len(kernels))]
+    return [Limit(k.name, took[n], least[n]) for n, k in enumerate(kernels) if n not in taken_in]
+
+
+def _variants(kernel: Kernel, scheduled: Sequence[Kernel]) -> int:
+    """How many scheduled kernels do all that a kernel of Loop IR does: more than one where some took another in."""
+    outs = {p.name for p in kernel.outs}
+    return max(1, sum(outs <= {p.name for p in other.outs} for other in scheduled))
+
+
+def _reader(sharing: Sharing, number: int) -> int:
+    """The kernel of Loop IR that reads first what another one stores, in some launch."""
+    places = [place for place, index in enumerate(sharing.place) if index == number]
+    return next(
+        sharing.place[later]
+        for place in places
+        for later in range(place + 1, len(sharing.launches))
+        if _reads(sharing.launches[later], sharing.launches[place])
+    )
 
 
 def _owner(kernels: Sequence[Kernel], scheduled: Sequence[Kernel], place: int) -> int:
