@@ -48,7 +48,7 @@ def test_kernels_that_a_rule_joined_are_in_the_trace(ok: Command) -> None:
         (
             "fuse_epilogue",
             "torch.relu(torch.randn(300, 40) @ torch.randn(40, 50)) @ torch.randn(50, 300)",
-            "v=matmul, y=product2, recompute(v, y, TILE)=3, target.recompute=1]",
+            "v=matmul, y=product2, recompute(v, y, columns)=3, target.recompute=1]",
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_the_nearest_miss_of_a_rule_on_values(ok: Command) -> None:
     [
         (
             "fuse_prologue", "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16))",
-            "main.matmul: rules/fusion/fuse.rw:117: fuse_prologue: the pattern matches nowhere; nearest at "
+            "main.matmul: rules/fusion/fuse.rw:121: fuse_prologue: the pattern matches nowhere; nearest at "
             "`matmul[i, j] = Reduce(add, k, product)`: `product` is not stored there: `inline` dropped its `mat` before",
         ),
         ("fuse_beside", "nn.RMSNorm(64)(torch.randn(32, 64))", "`fuse_epilogue`, which is asked before it, takes `total` in"),
