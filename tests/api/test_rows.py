@@ -211,10 +211,10 @@ def test_a_ring_may_have_fewer_chunks_than_slots(n: int) -> None:
         return F.scaled_dot_product_attention(q, k, v)
 
     dynamic = {name: {2: WHOLE} for name in "qkv"}
-    program = dplc.compile(attention, [torch.empty(1, 8, 512, 64)] * 3, dynamic=dynamic, target="h200", rows=())
+    program = dplc.compile(attention, [torch.empty(1, 24, 512, 64)] * 3, dynamic=dynamic, target="h200", rows=())
     assert program.trace is not None
     assert {"mask_operand", "prepare_ahead"} <= {firing.rule for firing in program.trace.firings}
     torch.manual_seed(0)
-    given = {name: torch.randn(1, 8, n, 64) for name in "qkv"}
+    given = {name: torch.randn(1, 24, n, 64) for name in "qkv"}
     assert accepted([program(*given.values())], [attention(*(x.double() for x in given.values()))])
     EmulatorExecutor(checked=True).run(program.compilation.at({"s": n}), {name: x[0] for name, x in given.items()})
