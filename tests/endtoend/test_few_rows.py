@@ -4,6 +4,8 @@ Ragged and prime extents."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from test_turned import compiled, is_right
 
@@ -29,7 +31,7 @@ def test_a_block_that_is_alone_has_two_warps_and_no_columns_to_spare() -> None:
     text = SCORES.format(h=12, m=32, n=32, e=64, c=CAUSAL)
     (kernel,) = compiled(text).tile
     threads = [axis.extent for axis in kernel.body[0].axes if str(axis.role) == "THREAD"]
-    assert threads[0] * threads[1] == 64
+    assert math.prod(threads) == 64
     weights = kernel.body[0].body[0]
     assert [axis.extent for axis in weights.slab] == [16, 32]
 
