@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ...codegen.materialise import materialise
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.names import unused
@@ -23,7 +24,7 @@ from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Event, Firing, Skip, TextReason, Trace
 from ..ruleset import Toolchain
 from .side_by_side import beside
-from .tail import kernel_ir, seconds_of
+from .tail import kernel_passes, seconds_of
 
 Program = tuple[Kernel, ...]
 
@@ -35,7 +36,8 @@ def fewer_launches(
     """The kernels and the launches of a program after the pipeline `launches`. results: what its caller is given."""
     if not shaped.parted or not tools.pipelines["launches"]:
         return tile, apart
-    program = _Launches(tile, apart, {p.name for p in results}, shaped, _Pairs(tools, target, trace))
+    pairs = _Pairs(tools, target, trace, shaped.materialised)
+    program = _Launches(tile, apart, {p.name for p in results}, shaped, pairs)
     for place in reversed(range(len(apart.steps))):  # who takes one in may be taken in by others no more
         program.without(place)
     return program.made()
@@ -133,8 +135,8 @@ class _Launches:
 class _Pairs:
     """What the rules make of two kernels, and what the model says of it. wait: for the parts, before a block begins."""
 
-    def __init__(self, tools: Toolchain, target: Target, trace: Trace | None):
-        self.tools, self.target, self.trace = tools, target, trace
+    def __init__(self, tools: Toolchain, target: Target, trace: Trace | None, materialised: dict[Kernel, Kernel]):
+        self.tools, self.target, self.trace, self.materialised = tools, target, trace, materialised
         self.seconds = functools.cache(self._seconds)
         self.joined = functools.cache(self._joined)
         self.wait = policy(target).trips_of_parts * target.memory_latency_seconds
@@ -187,6 +189,7 @@ class _Pairs:
 
     def _seconds(self, kernel: Kernel) -> float:
         try:
-            return seconds_of(kernel_ir((kernel,), self.tools, self.target), self.target)
+            self.materialised[kernel] = materialise(kernel, self.target)
+            return seconds_of(kernel_passes((self.materialised[kernel],), self.tools, self.target), self.target)
         except DplcError:  # the target cannot launch it
             return float("inf")

@@ -25,7 +25,15 @@ def kernel_ir(
 
     Raises DplcError where the target cannot launch one.
     """
-    made = tuple(materialise(kernel, target) for kernel in tile)
+    known = shaped.materialised if shaped is not None else {}
+    made = tuple(known.pop(kernel, None) or materialise(kernel, target) for kernel in tile)
+    return kernel_passes(made, tools, target, trace, shaped)
+
+
+def kernel_passes(
+    made: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
+) -> Program:
+    """Kernels of Kernel IR after the rules on it. trace, shaped: as of `run_pipeline`."""
     events = trace.at("kernel") if trace is not None else None
     return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
 

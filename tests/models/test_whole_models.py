@@ -77,5 +77,6 @@ def test_a_block_compiles_in_few_calls() -> None:
     compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
     with cProfile.Profile() as calls:
         made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
-    assert pstats.Stats(calls).total_calls < 815_000  # 914,000 before fields were read in one call, 781,000 since
+    # 914,000 before fields were read in one call, 781,000 since; 29,000 of 845,000 weigh who takes small kernels in
+    assert pstats.Stats(calls).total_calls < 860_000
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored
