@@ -26,7 +26,7 @@ def kernel_ir(
     Raises DplcError where the target cannot launch one.
     """
     known = shaped.materialised if shaped is not None else {}
-    made = tuple(known.pop(kernel, None) or materialise(kernel, target) for kernel in tile)
+    made = tuple(known.pop(kernel) if kernel in known else materialise(kernel, target) for kernel in tile)
     return kernel_passes(made, tools, target, trace, shaped)
 
 

@@ -82,4 +82,6 @@ def test_recomputation_beyond_the_bound_is_a_matter_of_profit(ok: Command) -> No
     assert ok("compile", *rows, "--ir", "loop", "--prefer", "fuse_epilogue").out.count("\nkernel ") == 1
     assert ": ok" in ok("run", *rows, "--prefer", "fuse_epilogue", "--device", "emulator").out
     why = ok("rules", "why", "fuse_epilogue", *rows).out
-    assert 'not preferred: matched, but "recomputation exceeds the bound"' in why and "recompute(v, y, columns)=32" in why
+    assert (
+        'not preferred: matched, but "recomputation exceeds the bound"' in why and "recompute(v, y, columns)=32" in why
+    )
