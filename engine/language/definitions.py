@@ -8,21 +8,41 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
+from ...ir.text.words import words_in
 from .facts import FACTS
 from .numbers import NAME
-from .positions import is_variable, names, names_in, parts, rebuilt, walk
+from .positions import is_variable, names, names_in, parts, walk
 from .sorts import READABLE
 
 Facts = Mapping[str, s.FactOf]
 GIVEN = ("target",)  # what every expression of a rule may name
+T = TypeVar("T")
 
 
-def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax]) -> dict[str, s.FactOf]:
+class Remembered:
+    """What was made of what, from one set of files to the next: an editor makes one at every key."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], tuple[tuple[Any, ...], Any]] = {}
+
+    def made(self, kind: str, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What `make` gives; what it gave last where its parts are the same."""
+        before = self._made.get((kind, name))
+        if before is None or before[0] != parts:
+            before = self._made[kind, name] = parts, make()
+        found: T = before[1]
+        return found
+
+
+def facts_of_files(
+    files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax], remembered: Remembered
+) -> dict[str, s.FactOf]:
     """The facts of some files, each with numbers and earlier facts written out. Raises DplcError for one that means
     nothing. One may ask those above it."""
     found: dict[str, s.FactOf] = {}
@@ -30,11 +50,22 @@ def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str,
     for place, declared in enumerate(every):
         _check(declared, found)
         _asks_above(declared, {fact.name for fact in every[place:]})
-        value = expanded(declared.value, found, literals)
-        names = {parameter.name for parameter in declared.parameters}
-        _closed(declared, value, frozenset(names), {*found, *literals})
-        found[declared.name] = dataclasses.replace(declared, value=value)
+        told = (declared, *asked_of(words_in(declared.value), found, literals))
+        written = partial(_written, declared, found, literals)
+        found[declared.name] = remembered.made("fact", declared.name, told, written)
     return found
+
+
+def asked_of(words: Iterable[str], facts: Facts, literals: Mapping[str, s.Syntax]) -> list[s.Syntax]:
+    """The facts and the numbers that words name."""
+    return [found for word in words if (found := facts.get(word) or literals.get(word)) is not None]
+
+
+def _written(declared: s.FactOf, facts: Facts, literals: Mapping[str, s.Syntax]) -> s.FactOf:
+    value = expanded(declared.value, facts, literals)
+    names = {parameter.name for parameter in declared.parameters}
+    _closed(declared, value, frozenset(names), {*facts, *literals})
+    return dataclasses.replace(declared, value=value)
 
 
 def _check(declared: s.FactOf, known: Facts) -> None:
@@ -83,7 +114,7 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
 
     One walk, without a lambda for each part: an editor asks it of all rules whenever a number is typed.
     """
-    kind = value.__class__
+    kind: Any = value.__class__
     if kind is s.NameOf:
         literal = literals.get(value.text)
         return value if literal is None else dataclasses.replace(literal, span=value.span)
@@ -92,14 +123,9 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
         return items if any(map(operator.is_not, items, value)) else value
     if kind is s.Number or not isinstance(value, s.Syntax):
         return value
-    changes = {}
-    for part in parts(kind):
-        before = getattr(value, part)
-        if before.__class__ is not str:
-            after = expanded(before, facts, literals)
-            if after is not before:
-                changes[part] = after
-    made = dataclasses.replace(value, **changes) if changes else value
+    before = [getattr(value, part) for part in parts(kind)]
+    after = [part if part.__class__ is str else expanded(part, facts, literals) for part in before]
+    made = kind(value.span, *after) if any(map(operator.is_not, after, before)) else value
     return _answer(made, facts[made.fn]) if isinstance(made, s.Apply) and made.fn in facts else made
 
 
@@ -117,8 +143,14 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
 
 def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> Any:
     """An expression with arguments for parameters. taken: names in the arguments, which nothing in it may catch."""
-    if isinstance(value, s.NameOf):
+    kind: Any = value.__class__
+    if kind is s.NameOf:
         return given.get(value.text, value)
+    if kind is tuple:
+        items = tuple([_given(item, given, taken) for item in value])
+        return items if any(map(operator.is_not, items, value)) else value
+    if kind is s.Number or not isinstance(value, s.Syntax):
+        return value
     if isinstance(value, s.Comprehension):
         variable = value.variable
         while variable in taken:
@@ -127,4 +159,6 @@ def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> 
         condition = None if value.condition is None else _given(value.condition, inner, taken)
         domain, element = _given(value.domain, given, taken), _given(value.element, inner, taken)
         return dataclasses.replace(value, element=element, variable=variable, domain=domain, condition=condition)
-    return rebuilt(value, lambda part: _given(part, given, taken))
+    before = [getattr(value, part) for part in parts(kind)]
+    after = [part if part.__class__ is str else _given(part, given, taken) for part in before]
+    return kind(value.span, *after) if any(map(operator.is_not, after, before)) else value

@@ -23,7 +23,7 @@ from ...ir.text.words import words_in
 from .cache import parse_stored
 from .collector import collections_paused
 from .core import AxisTerm, ValueTerm, definitions, lefts
-from .definitions import expanded, facts_of_files
+from .definitions import Remembered, asked_of, expanded, facts_of_files
 from .elaboration import elaborated
 from .families import members
 from .further import FURTHER, FurtherExamples
@@ -134,11 +134,12 @@ def pass_name(stem: str) -> str:
 class RuleSet:
     """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards."""
 
-    def __init__(self, files: Iterable[RuleFile]):
+    def __init__(self, files: Iterable[RuleFile], remembered: Remembered | None = None):
         self.files = tuple(files)
         self.numbers = numbers_of(file.numbers for file in self.files)
+        self.remembered = remembered or Remembered()
         self._literals = {name: number.literal for name, number in self.numbers.items()}
-        self.facts = facts_of_files((file.facts for file in self.files), self._literals)
+        self.facts = facts_of_files((file.facts for file in self.files), self._literals, self.remembered)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
@@ -158,13 +159,13 @@ class RuleSet:
         out = {written.name for file in self.files for written in file.without}
         self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes and r.name not in out)
 
-    def extended(self, file: RuleFile) -> RuleSet:
-        """The set with one file more, for who looks at rules: its digest stays."""
+    def extended(self, file: RuleFile, remembered: Remembered | None = None) -> RuleSet:
+        """The set with one file more, for who looks at rules: its digest stays. remembered: of a set like it."""
+        files = (*self.files, file)
         if file.numbers or file.facts:
-            return RuleSet((*self.files, file))
+            return RuleSet(files, remembered)
         out = copy.copy(self)
-        out.files = (*self.files, file)
-        out.rules, out.written = dict(self.rules), dict(self.written)
+        out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)
         for rule in file.rules:
             out._declare(rule)
         out._arrange()
@@ -191,7 +192,8 @@ class RuleSet:
         self.written.pop(rule.name, None)
         if not self._words.isdisjoint(rule.words):
             self.written[rule.name] = rule
-            rule = self._with_policy(rule)
+            told = (rule, *asked_of(rule.words, self.facts, self._literals))
+            rule = self.remembered.made("rule", rule.name, told, functools.partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:

@@ -54,7 +54,7 @@ def parsed(source: Source, chunk: Chunk) -> tuple[s.Syntax, ...] | DplcError:
     found = _parsed(source.name, chunk.text.strip("\n"))
     if isinstance(found, DplcError):
         return error_moved(found, source, chunk.start + lead)
-    return _moved(found, source, chunk.start + lead)  # type: ignore[no-any-return]
+    return _placed(source.name, chunk.text.strip("\n"), chunk.start + lead)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,6 +63,13 @@ def _parsed(name: str, text: str) -> tuple[s.Syntax, ...] | DplcError:
         return parse(Source(name, text + "\n"))
     except DplcError as error:
         return error
+
+
+@functools.lru_cache(maxsize=4096)
+def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
+    """A text's declarations so many lines down: the same objects while neither changes, of a source that says no more
+    than the text, so that none keeps a whole file."""
+    return _moved(_parsed(name, text), Source(name, "\n" * lines + text), lines)  # type: ignore[no-any-return]
 
 
 def error_moved(error: E, source: Source, lines: int) -> E:

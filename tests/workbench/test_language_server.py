@@ -342,6 +342,27 @@ async def test_files_of_ours_have_no_problems(client: LanguageClient) -> None:
         assert not client.diagnostics[uri], name
 
 
+def test_what_is_remembered_follows_every_key(tmp_path: Path) -> None:
+    """A number, a fact that reads it, one that asks that one and a rule: none stays as it was where another changes."""
+    from dplc.engine.workbench.document import Document
+
+    text = (
+        'number most_parts = 8 because "enough"\n'
+        "## Few.\nfact is_few(n: int) -> bool = n <= most_parts\n"
+        "## One.\nfact few_of_each(n: int) -> bool = is_few(n) and n > 0\n"
+        "## Mine.\nrule mine on tile\nmatch\n    for k in 0..K reduce unroll=1:\n        body..\n"
+        'where few_of_each(K) because "few"\nrewrite\n    for k in 0..K reduce unroll=2:\n        body..\n'
+    )
+    typed = Document(tmp_path / "mine.rw")
+    changes = [("= 8", "= 4"), ("n <= most", "n < most"), ("n > 0", "n > 1"), ("few_of_each(K)", "few_of_each(K+1)")]
+    for before, after in [("", ""), *changes, ("number", "\n\nnumber"), ("most_parts = 4", "most_parts = 3 + 2")]:
+        text = text.replace(before, after, 1)
+        fresh = Document(tmp_path / "mine.rw")
+        assert [e.what for e in typed.problems(text)] == [e.what for e in fresh.problems(text)], after
+        ours, anew = typed.rules.rules["mine"], fresh.rules.rules["mine"]
+        assert (ours.clauses, ours.span) == (anew.clauses, anew.span), after
+
+
 def test_diagnostics_and_answers_are_quick() -> None:
     """CPU time, where a machine has others to serve: typing in the longest file, and asking in it."""
     from dplc.engine.language.rule import BUILT_IN
