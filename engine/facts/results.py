@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from ...ir.expr import Binary, Var, add, binary, both, free_names, from_linear, 
 from ...ir.facts.divisors import divisor
 from ...ir.facts.footprint import STAGED_DTYPES, IndexBox, RangedBlock, box_of, region
 from ...ir.facts.layout import CHUNK, DTYPE_BYTES, SECTOR, address, is_vector, slab_bytes, stages, strides, tidy
-from ...ir.facts.staging import at_lanes, lane_values
+from ...ir.facts.requests import at_lanes, lane_values
 from ...ir.facts.structure import summary
 from ...ir.loop import For, If, Store
 from ...ir.names import unused
@@ -202,9 +201,9 @@ def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bo
     lanes = lane_values(tuple((a.name, a.extent) for a in site.tile.axes if a.role == "THREAD"))
     steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
     moved = [at_lanes(_along(e, lanes), lanes) * step for e, step in zip(store.idx, steps, strict=True)]
-    places = np.unique([at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()])
-    touched = np.unique(places * item // SECTOR)
-    return bool(len(touched) * SECTOR > len(places) * width * item and math.prod(places.shape) > 1)
+    places = {at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()}
+    touched = {place * item // SECTOR for place in places}
+    return len(touched) * SECTOR > len(places) * width * item and len(places) > 1
 
 
 def _along(e: Any, lanes: dict[str, Any]) -> Any:

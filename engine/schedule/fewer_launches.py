@@ -9,7 +9,7 @@ the first of them stores what the caller is given of it. The model says whether 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...codegen.materialise import materialise
@@ -82,19 +82,17 @@ class _Launches:
             return
         outs = {step.buffers[p.name] for p in parted.outs}
         given = frozenset(p.name for p in parted.outs if step.buffers[p.name] in self.results)
-        took, new = self.pairs.seconds(self.kernels[step.index]), 0.0
         found: dict[int, _Joined] = {}
         for other in self.readers(outs, place):
             reader = self.steps[other]
             assert reader is not None
             both = self.both(step, reader)
             joined = self.pairs.joined(parted, self.kernels[reader.index], both, frozenset() if found else given)
-            if joined is None:
+            if joined is None:  # before any is weighed, which takes longer
                 return
-            took += self.pairs.seconds(self.kernels[reader.index])
-            new += self.pairs.seconds(joined.kernel) + self.pairs.wait
             found[other] = joined
-        if found and self.pairs.pays(found.values(), took, new):
+        took = [self.kernels[one.index] for one in (step, *(self.steps[other] for other in found)) if one is not None]
+        if found and self.pairs.pays(found.values(), took):
             for other, joined in found.items():
                 self.take(step, other, joined)
             self.steps[place] = None
@@ -160,16 +158,18 @@ class _Pairs:
         return self._fastest(found)
 
     def _fastest(self, found: list[_Joined]) -> _Joined | None:
-        if not found:
-            return None
+        if len(found) < 2:
+            return found[0] if found else None
         best = min(found, key=lambda joined: self.seconds(joined.kernel))
         for joined in found:
             if joined is not best:
                 self.refuse(joined, f"{best.label} is faster", self.seconds(joined.kernel), self.seconds(best.kernel))
         return best
 
-    def pays(self, found: Iterable[_Joined], took: float, new: float) -> bool:
+    def pays(self, found: Collection[_Joined], kernels: Iterable[Kernel]) -> bool:
         """Whether kernels are faster than those that they are made of; the trace hears of it."""
+        took: float = sum(map(self.seconds, kernels))
+        new: float = sum(self.seconds(joined.kernel) + self.wait for joined in found)
         for joined in found:
             if new < took:
                 self.tell(event for event in joined.events if isinstance(event, Firing))

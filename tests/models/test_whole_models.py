@@ -77,6 +77,6 @@ def test_a_block_compiles_in_few_calls() -> None:
     compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
     with cProfile.Profile() as calls:
         made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
-    # 914,000 before fields were read in one call, 781,000 since; 29,000 of 845,000 weigh who takes small kernels in
-    assert pstats.Stats(calls).total_calls < 860_000
+    # 914,000 before fields were read in one call, 781,000 since; 820,000 with rules that there were not then
+    assert pstats.Stats(calls).total_calls < 830_000
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored
