@@ -11,8 +11,8 @@ from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.ruleset import toolchain
 
 SUITE = Path(__file__).parents[2] / "examples" / "suites" / "limits.json"
-NEAR, FAR, WORST = 1.3, 2.5, 7.0  # times the bound
-LEAST_NEAR, MOST_FAR = 65, 3  # programs
+NEAR, FAR = 1.3, 2.5  # times the bound
+LEAST_NEAR = 80  # programs
 
 
 def test_programs_stay_near_their_bounds() -> None:
@@ -24,5 +24,4 @@ def test_programs_stay_near_their_bounds() -> None:
     ratios = {one.name: one.predicted_us / one.least_us for one in records if one.predicted_us and one.least_us}
     assert len(ratios) == len(suite.cases) == 90
     assert sum(ratio <= NEAR for ratio in ratios.values()) >= LEAST_NEAR
-    assert sorted(name for name, ratio in ratios.items() if ratio > FAR)[MOST_FAR:] == []
-    assert max(ratios.values()) <= WORST
+    assert [name for name, ratio in ratios.items() if ratio > FAR] == []
