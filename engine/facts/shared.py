@@ -19,7 +19,7 @@ from ...ir.expr import (
     only_sizes,
     subtract,
 )
-from ...ir.facts import requests, staging
+from ...ir.facts import staging
 from ...ir.facts.boxes import is_box
 from ...ir.facts.footprint import Footprint, RangedBlock, local_index, region
 from ...ir.facts.footprint import footprints as find_footprints
@@ -38,6 +38,7 @@ from ...ir.facts.layout import (
     stages,
     tidy,
 )
+from ...ir.facts.requests import requests
 from ...ir.facts.structure import accumulators, only, summary
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import replace
@@ -170,7 +171,7 @@ def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
 @fact("wavefronts(stmt, run, [int]) -> int", TILE)
 def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
     """Wavefronts of one warp for a slab under a xor layout."""
-    return staging.xor_cycles(stage, requests.requests(site.kernel, stage, body), bits)
+    return staging.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
 @fact("padded_wavefronts(stmt, run, int) -> int", TILE)
@@ -188,7 +189,7 @@ def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
 @fact("swizzled_wavefronts(stmt, run, int) -> int", TILE)
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
     """The same if its rows were cut into spans of so many bytes that TMA swizzles."""
-    return staging.swizzled_cycles(stage, requests.requests(site.kernel, stage, body), span)
+    return staging.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
 
 
 @fact("strided_lanes(run, stmt, int) -> bool", TILE)

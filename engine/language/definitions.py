@@ -17,7 +17,7 @@ from ...ir.text import syntax as s
 from ...ir.text.words import words_in
 from .facts import FACTS
 from .numbers import NAME
-from .positions import is_variable, names, names_in, parts, walk
+from .positions import is_variable, names, names_in, parts, rebuilt, walk
 from .sorts import READABLE
 
 Facts = Mapping[str, s.FactOf]
@@ -143,14 +143,8 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
 
 def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> Any:
     """An expression with arguments for parameters. taken: names in the arguments, which nothing in it may catch."""
-    kind: Any = value.__class__
-    if kind is s.NameOf:
+    if isinstance(value, s.NameOf):
         return given.get(value.text, value)
-    if kind is tuple:
-        items = tuple([_given(item, given, taken) for item in value])
-        return items if any(map(operator.is_not, items, value)) else value
-    if kind is s.Number or not isinstance(value, s.Syntax):
-        return value
     if isinstance(value, s.Comprehension):
         variable = value.variable
         while variable in taken:
@@ -159,6 +153,4 @@ def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> 
         condition = None if value.condition is None else _given(value.condition, inner, taken)
         domain, element = _given(value.domain, given, taken), _given(value.element, inner, taken)
         return dataclasses.replace(value, element=element, variable=variable, domain=domain, condition=condition)
-    before = [getattr(value, part) for part in parts(kind)]
-    after = [part if part.__class__ is str else _given(part, given, taken) for part in before]
-    return kind(value.span, *after) if any(map(operator.is_not, after, before)) else value
+    return rebuilt(value, lambda part: _given(part, given, taken))

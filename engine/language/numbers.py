@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.words import words_in
 from .evaluate import CONSTANTS, RESERVED, Expressions
@@ -68,6 +68,14 @@ def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumbe
             if number.value != before[name].value or name in originals:
                 found[name] = dataclasses.replace(number, overrides=before[name])
     return found
+
+
+def refuse_variables(what: str, span: Span, bound: set[str], numbers: Numbers) -> None:
+    """Raises DplcError where something binds a variable that is called like a number."""
+    for name in sorted(bound & numbers.keys()):
+        note = f"it is declared at {numbers[name].location}"
+        told = f"{what}: `{name}` is a number of the policy, and no variable"
+        raise DplcError(told, span, (note,), "choose another name for the variable")
 
 
 def _check(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:

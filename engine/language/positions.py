@@ -265,13 +265,10 @@ def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
         return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
     if not isinstance(value, s.Syntax):
         return value
-    changes = {}
-    for part in parts(value.__class__):
-        before = getattr(value, part)
-        after = change(before)
-        if after is not before:
-            changes[part] = after
-    return dataclasses.replace(value, **changes) if changes else value
+    cls: Any = value.__class__
+    before = [getattr(value, part) for part in parts(cls)]
+    after = [change(part) for part in before]
+    return cls(value.span, *after) if any(a is not b for a, b in zip(after, before, strict=True)) else value
 
 
 def plain(node: Any) -> Any:

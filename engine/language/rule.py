@@ -28,7 +28,7 @@ from .elaboration import elaborated
 from .families import members
 from .further import FURTHER, FurtherExamples
 from .limits import within_limits
-from .numbers import numbers_of
+from .numbers import numbers_of, refuse_variables
 from .rule_texts import further_of, rule_paths, rule_source
 
 LEVELS = {
@@ -192,18 +192,14 @@ class RuleSet:
         self.written.pop(rule.name, None)
         if not self._words.isdisjoint(rule.words):
             self.written[rule.name] = rule
+            bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
+            refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
             told = (rule, *asked_of(rule.words, self.facts, self._literals))
             rule = self.remembered.made("rule", rule.name, told, functools.partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
         """A rule with numbers in the place of their names, and facts that are an expression written out."""
-        bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
-        bound.update(words_in(rule.match))
-        for name in sorted(bound & self._literals.keys()):
-            note = f"it is declared at {self.numbers[name].location}"
-            what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
-            raise DplcError(what, rule.span, (note,), "choose another name for the variable")
         names = ("parameters", "clauses", "rewrite", "covers")
         made = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
         return dataclasses.replace(rule, **made)

@@ -83,6 +83,7 @@ class _Launches:
         outs = {step.buffers[p.name] for p in parted.outs}
         given = frozenset(p.name for p in parted.outs if step.buffers[p.name] in self.results)
         found: dict[int, _Joined] = {}
+        took = [self.kernels[step.index]]
         for other in self.readers(outs, place):
             reader = self.steps[other]
             assert reader is not None
@@ -91,7 +92,7 @@ class _Launches:
             if joined is None:  # before any is weighed, which takes longer
                 return
             found[other] = joined
-        took = [self.kernels[one.index] for one in (step, *(self.steps[other] for other in found)) if one is not None]
+            took.append(self.kernels[reader.index])
         if found and self.pairs.pays(found.values(), took):
             for other, joined in found.items():
                 self.take(step, other, joined)

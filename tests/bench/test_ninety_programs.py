@@ -1,4 +1,4 @@
-"""How many of the ninety programs of `limits.json` are predicted near what the device can do: no fewer than there were."""
+"""How many of the ninety programs of `limits.json` are predicted near what the device can do: as many as were asked for."""
 
 from __future__ import annotations
 
