@@ -1,7 +1,7 @@
-"""`dplc view` without a file: a page that is served at once, and filled while PyTorch loads and the program compiles.
+"""`dplc view` without -o: a page that the server sends at once, and fills while PyTorch loads and the program compiles.
 
-What is imported here is light. While the browser starts, the rules and what else needs no PyTorch are read; PyTorch
-itself, which takes longer than all of that, once the browser has asked for the page.
+Imports here are light. While the browser starts, the command reads the rules. It imports PyTorch, which takes longer,
+after the browser has requested the page.
 """
 
 from __future__ import annotations
@@ -11,62 +11,49 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import DplcError
-from ..models.sources import is_model
-from ..view.kept_page import KeptPage
-from ..view.live_page import LivePage, News
+from ..view.live_page import LivePage, News, Progress, SearchRequest
 from ..view.page import page
 from ..view.server import PageServer
-from ..view.stages import Stages
-from ..view.wishes import SearchWish
 from .options import Flags
 from .show import print_note
 
 if TYPE_CHECKING:
     from ..capture.capture import Capture
-    from ..view.live_rules import LiveRules
+    from ..view.live_program import LiveProgram
 
-FIRST_LOOK = 1.0  # seconds that the browser has for asking for the page, before torch's import takes the processor
-LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
+FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torch's import takes the processor
+LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
 def serve_page(
-    flags: Flags, port: int, browse: bool, search: SearchWish, check: bool, subject: str | None = None
+    flags: Flags, port: int, browse: bool, search: SearchRequest, check: bool, model: str | None = None
 ) -> None:
-    """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside;
-    check: checked mode runs beside, too. subject: a model or a suite; without one it is the expression.
+    """Serve the page on this machine until Ctrl-C, and compile again when a rule file changes.
 
-    Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
+    search, check: searches and checked mode that follow each compile. model: a model instead of the expression.
+    Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
     """
-    shown = LivePage(subject or flags.text)
-    kept = None if subject is not None else _kept(flags)
-    shown.show(**({} if kept is None else kept.found()))
-    stages = Stages(shown)
-    page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
+    shown = LivePage(model or flags.text)
+    progress = Progress(shown)
+    page(shown.record, live=True)  # imports the template engine while the processor is idle
     with _served(shown, port) as server:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
         began = time.monotonic()
         if browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
-        _read_ahead(stages)
+        _read_ahead(progress)
         if browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(flags, server, stages, search, check, subject, kept)
-
-
-def _kept(flags: Flags) -> KeptPage:
-    """Where the page of an expression is kept."""
-    said = (flags.text, flags.target, flags.dtype, flags.seed, flags.pinned, flags.exact, flags.prefer)
-    return KeptPage(map(repr, said), flags.rules or ())
+            _follow(flags, server, progress, search, check, model)
 
 
 @contextlib.contextmanager
 def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
-    """A server that answers in a thread of its own."""
+    """Run the server in its own thread."""
     try:
         server = PageServer(shown, port)
     except OSError as error:
@@ -79,9 +66,9 @@ def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
         server.close()
 
 
-def _read_ahead(stages: Stages) -> None:
-    """Our own rules, which every program needs, and most of what compiles one. None of it imports PyTorch."""
-    stages.begin("rules")
+def _read_ahead(progress: Progress) -> None:
+    """Read the built-in rules and import most of the compiler, without PyTorch."""
+    progress.begin("rules")
     from ...codegen import cuda  # noqa: F401
     from ..kernels import kernels  # noqa: F401
     from ..rewrite.torch_rules.lower import compile_rules
@@ -91,16 +78,15 @@ def _read_ahead(stages: Stages) -> None:
 
 
 def _follow(
-    flags: Flags, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None,
-    kept: KeptPage | None,
-) -> None:  # fmt: skip
-    """Capture, compile, and compile again."""
+    flags: Flags, server: PageServer, progress: Progress, search: SearchRequest, check: bool, model: str | None
+) -> None:
+    """Capture and compile, then compile again whenever a rule file changes."""
     shown = server.shown
-    stages.begin("pytorch")
+    progress.begin("pytorch")
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(flags, shown, stages, search, check, subject, kept)
+        program = _program(flags, shown, progress, search, check, model)
     except DplcError as error:
         _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
@@ -111,37 +97,30 @@ def _follow(
         raise DplcError(news.error.removeprefix("error: "))
     if news.error:
         print_note(news.error)
-    program.watch(threading.Event(), tell=print_note)
+    program.watch(threading.Event(), report=print_note)
 
 
 def _program(
-    flags: Flags, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None,
-    kept: KeptPage | None,
-) -> LiveRules:  # fmt: skip
-    """What is compiled whenever rules change. Raises DplcError for what cannot be captured."""
+    flags: Flags, shown: LivePage, progress: Progress, search: SearchRequest, check: bool, model: str | None
+) -> LiveProgram:
+    """Capture the program. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
+    from ..view.live_program import LiveProgram
     from .compiling import tools_for
 
-    stages.begin("rules")
+    progress.begin("rules")
     machine = target_for(choose_device(None), flags.target)
     if not (flags.rules and all(path.exists() for path in flags.rules)):
-        tools_for(flags)  # nothing that is saved could mend what is wrong here
-    stages.begin("capture")
-    given = tuple(flags.rules or ()), flags.pinned, machine
-    if subject is not None and not is_model(subject):
-        from ..view.live_suite import LiveSuite
-
-        return LiveSuite(Path(subject), *given, shown=shown, exact=flags.exact)
-    from ..view.session import LiveProgram
-
+        tools_for(flags)  # an error here is not in a file that the user could change
+    progress.begin("capture")
     return LiveProgram(
-        _captured(flags, subject), subject or flags.text, *given, shown=shown, stages=stages, exact=flags.exact,
-        search=search, check=check, kept=kept,
+        _captured(flags, model), model or flags.text, tuple(flags.rules or ()), flags.pinned, machine, shown=shown,
+        progress=progress, exact=flags.exact, search=search, check=check,
     )  # fmt: skip
 
 
 def _captured(flags: Flags, model: str | None) -> Capture:
-    """The expression, or a model without its weights."""
+    """Capture the expression, or a model without its weights."""
     if model is None:
         from .compiling import captured_text
 
@@ -152,7 +131,7 @@ def _captured(flags: Flags, model: str | None) -> Capture:
 
 
 def _tell_the_end(server: PageServer, news: News) -> None:
-    """Wait until a page that is open has heard the last news."""
+    """Wait until an open page has received the last news, at most LAST_LOOK seconds."""
     end = time.monotonic() + LAST_LOOK
     while server.seen.is_set() and server.heard < news.number and time.monotonic() < end:
         time.sleep(0.02)

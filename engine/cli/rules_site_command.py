@@ -8,8 +8,8 @@ from pathlib import Path
 from ...ir.diagnostic import DplcError
 from ..api import target_for
 from ..ruleset import toolchain
-from ..view.fired_in import fired_in
 from ..view.rules_site import pages
+from ..view.suite_map import fired_in
 from .output_file import PAGE, write_file
 from .show import bars, print_note
 

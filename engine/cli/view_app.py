@@ -61,7 +61,10 @@ def view(
     elif db is not None:
         raise UsageError("--db goes with -o: a live page compiles by the rules alone")
     else:
-        from ..view.wishes import SearchWish
+        from ..models.sources import is_model
+        from ..view.live_page import SearchRequest
         from .live_command import serve_page
 
-        serve_page(flags, port, browse, SearchWish(tune or 0, explore), check, model)
+        if model is not None and not is_model(model):
+            raise UsageError("a suite is written to a file", hint=f"dplc view {model} -o suite.html")
+        serve_page(flags, port, browse, SearchRequest(tune or 0, explore), check, model)

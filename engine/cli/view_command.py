@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..view.last_viewed import remember
 from ..view.page import page
-from ..view.record import view_record
-from ..view.registers import measured_registers
+from ..view.record import access_counts, measured_registers, view_record
 from ..view.suite_map import suite_record
 from .compiling import captured_text, compile_text, machine_for, tools_for
 from .options import Flags
@@ -35,16 +33,13 @@ def record_of(flags: Flags, model: str | None = None, check: bool = False, tries
     with progress("assembling"):
         for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
             kernel["assembled"] = found
-    remember(model or flags.text, compilation.trace.events if compilation.trace is not None else ())
     if flags.explore and model is None:
         record["egraph"] = _egraph(flags)
     if tries is not None:
         record["tuning"] = _tuning(flags, tries)
     if check:
-        from ..view.counted import counted
-
         with progress("running in checked mode"):
-            record["counted"] = counted(compilation)
+            record["counted"] = access_counts(compilation)
     return record
 
 
@@ -52,7 +47,7 @@ def _egraph(flags: Flags) -> dict[str, Any]:
     """The e-graph of an expression and what was taken out of it."""
     from ..compiler import CompileOptions, values_of
     from ..explore.exploring import exploration
-    from ..view.searched import egraph_record
+    from ..view.search_records import egraph_record
 
     tools, machine = tools_for(flags), machine_for(flags)
     captured, _ = captured_text(flags, values=False)
@@ -68,7 +63,7 @@ def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
     from ..tune.tuning import SearchOptions
     from ..tune.tuning_job import evaluator_for
     from ..tune.tuning_program import tune_program
-    from ..view.searched import tuning_record
+    from ..view.search_records import tuning_record
     from .tune_command import fusing_of, searching
 
     _, fusing = fusing_of(flags, WAYS if flags.explore else 1)

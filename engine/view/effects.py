@@ -1,5 +1,4 @@
-"""What the model says of kernels before and after a firing: time, traffic, shared memory, registers, occupancy.
-Predicted."""
+"""Predicted time, traffic, shared memory, registers and occupancy of kernels before and after a firing."""
 
 from __future__ import annotations
 
@@ -23,13 +22,12 @@ from ..schedule.limits import predicted_registers
 from ..schedule.tail import kernel_ir
 
 NEST, TILE, LEVELS = "l", "t", "ltk"
-REST = "rest"  # the third item of an effect: its kernels went through the rest of the order first
+REST = "rest"  # third item of an effect: both sides went through the remaining passes first
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
 def credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tuple[int, float]]:
-    """{rule: (how often it fired, how many times faster its firings made what they changed, all together)}. 1.0 is what
-    is said of firings that nothing prices."""
+    """Return {rule: (firings, predicted speed-up of all its firings)}. Firings without a prediction count as 1.0."""
     found: dict[str, tuple[int, float]] = {}
     fired = tuple(firings)
     effects = dict(pricing.of_all(fired)) if pricing is not None else {}
@@ -43,8 +41,10 @@ def credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tup
 
 
 class Effects:
-    """Prices kernels at any point of their schedule, each once. seconds: of processor time that it may take; tiles: the
-    kernels of Tile IR that those of Kernel IR were made of, by name: registers are predicted from them."""
+    """Predict kernels at any point of their schedule, each kernel once.
+
+    seconds: limit of processor time. tiles: Tile IR of the kernels, from which registers are predicted, by name.
+    """
 
     def __init__(self, tools: Toolchain, target: Target, seconds: float | None = None, tiles: Program = ()):
         self.tools, self.target = tools, target
@@ -54,10 +54,10 @@ class Effects:
         self._made: dict[Program, Program] = {}
 
     def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[Any]]]:
-        """(place, [before, after]) of every firing on kernels. Those that need a schedule for it come last.
+        """Yield (number, [before, after]) for each firing on kernels, loop nests last.
 
-        A kernel half way through its schedule often cannot be launched (a thread for every element): of such a firing
-        (place, [before, after, REST]) follows, of what the rest of the order makes of both sides: with it and without.
+        A kernel half way through its schedule often cannot be launched (one thread for each element). For such a
+        firing (number, [before, after, REST]) follows: both sides after the remaining passes, without and with it.
         """
         nest = [isinstance(event, Firing) and event.prefix == NEST for event in events]
         half_way = []
@@ -73,8 +73,10 @@ class Effects:
                 yield number, [*told, REST]
 
     def _through_the_rest(self, event: Firing) -> list[dict[str, Any]] | None:
-        """[before, after] of a firing whose kernels go on as the order has it, not through its own pass again: nor,
-        after it, through another pass of its `one of`. None where either comes to nothing."""
+        """Run the remaining passes on both sides of a firing. Returns [before, after], or None if either side fails.
+
+        The side after the firing skips the other passes of the same `one of`.
+        """
         steps = self.tools.pipelines["tile"]
         place = max((n for n, step in enumerate(steps) if step.label == event.label), default=None)
         if place is None or self._over():
@@ -91,15 +93,17 @@ class Effects:
         return [one for one in told if one is not None] if all(told) else None
 
     def of(self, event: Any) -> list[dict[str, Any] | None] | None:
-        """[before, after] of a firing on kernels, each None where the lowering refuses; None for any other event. What
-        fired on loop nests is told of the kernels that the default order makes of them."""
+        """Return [before, after] of a firing on kernels, with None for a side that the lowering rejects.
+
+        Loop nests are first scheduled by the default order. Returns None for any other event.
+        """
         if not isinstance(event, Firing) or event.prefix not in LEVELS:
             return None
         sides = (event.before, event.after)
         return [self.together(self._scheduled(side) if event.prefix == NEST else side) for side in sides]
 
     def _scheduled(self, nests: Program) -> Program:
-        """The kernels of Tile IR that the default order makes of loop nests; none where it cannot, or time is over."""
+        """Schedule loop nests by the default order. Returns no kernels if that fails or time is over."""
         if nests not in self._made:
             if self._over():
                 return ()
@@ -110,7 +114,7 @@ class Effects:
         return self._made[nests]
 
     def together(self, kernels: Sequence[Kernel]) -> dict[str, Any] | None:
-        """Several launches: times and bytes added up, of the rest what is most (occupancy: the least)."""
+        """Combine launches: sums of times, bytes and blocks, the least occupancy, the largest of the rest."""
         found = [self.kernel(kernel) for kernel in kernels]
         told = [one for one in found if one is not None]
         if len(told) < len(found) or not told:
@@ -124,7 +128,7 @@ class Effects:
         }  # fmt: skip
 
     def kernel(self, kernel: Kernel) -> dict[str, Any] | None:
-        """One kernel of Loop, Tile or Kernel IR. registers: of a thread, predicted from its Tile IR, None without."""
+        """Predict one kernel of Loop, Tile or Kernel IR. `registers` is None without its Tile IR."""
         if kernel not in self._known:
             if self._over():
                 return None
@@ -143,7 +147,7 @@ class Effects:
             registers = predicted_registers((tile,), 0, self.target) if tiled else None
             counts = instruction_counts(made)
         except UNPRICED:
-            return None  # a kernel half way down need not be one that can be launched
+            return None  # a partly scheduled kernel may have no launch
         prediction = predict(counts, self.target)
         filled, held = occupancy(counts, self.target)
         return {

@@ -4,8 +4,8 @@
     rule product_of_exponentials on tensor
     ...
 
-The line is what `-c` takes; without one it is that of the cell before. The program is compiled without the rule and
-with it.
+The first line takes the text of `-c`. Without a text, the cell uses that of the preceding cell. dplc compiles the
+program without the rule and with it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace
 from ..ruleset import Toolchain, toolchain
 from ..schedule.tail import predictions
-from .session import cuda_diff
+from .live_program import cuda_diff
 
 CELL = "the cell"
-SHOWN = 12  # firings and refusals that are shown in full
+SHOWN = 12  # number of firings and refusals shown in full
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -51,7 +51,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def effect(cell: str, text: str, target: Target | None = None) -> Html:
-    """What the rules of a text do to a `-c` program. Raises DplcError for rules or programs that are wrong."""
+    """Show the effect of rules on a `-c` program. Raises DplcError for wrong rules or programs."""
     file = read_rules(Source(CELL, cell))
     rules = RuleSet((*load().files, file))
     broken = errors(check(rules, {CELL}))
@@ -78,7 +78,7 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     if not fired:
         pieces += [html.line(event.line()) for event in refused[:SHOWN]]
         if not refused:
-            pieces.append(html.line("No pass asked it: look at its level, and at `dplc rules list --rules FILE`."))
+            pieces.append(html.line("No pass contains the rule: check its level, and `dplc rules list --rules FILE`."))
     was, now = (sum(told.seconds for told in _predicted(made)) * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))

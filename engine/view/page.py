@@ -1,4 +1,4 @@
-"""The page: one file that loads nothing. Data goes in as JSON, and a script makes text of it, never markup."""
+"""Render the page: one file without external resources. A script shows the JSON data as text, never as markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "searched"
 
 
 def page(record: dict[str, Any], live: bool = False) -> str:
-    """The page of a record (`view_record`). live: it stands on a server, which it asks for changes."""
+    """Render a record (`view_record`). live: the page polls its server for changes."""
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -28,7 +28,7 @@ def page(record: dict[str, Any], live: bool = False) -> str:
 
 
 def embedded(record: Any) -> str:
-    """A record as JSON that may stand inside of a script element: nothing in it can end that element."""
+    """Return JSON that is safe inside of a script element."""
     text = as_json(record)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -36,7 +36,7 @@ def embedded(record: Any) -> str:
 
 
 def as_json(record: Any) -> str:
-    """A record as JSON. Infinities and NaNs, for which JSON has no words, are null."""
+    """Return JSON with null for infinities and NaNs."""
     try:
         return json.dumps(record, separators=(",", ":"), allow_nan=False)
     except ValueError:

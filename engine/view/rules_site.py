@@ -34,12 +34,12 @@ from .page import embedded
 
 FOLDER = Path(__file__).with_name("site")
 LEVELS = {"tensor": tensor_nodes, "loop": loop_nodes, "tile": tile_nodes, "kernel": kernel_nodes}
-# of each rule: (case of a suite, how often it fired there, how many times faster that made what it changed, predicted)
+# (case of a suite, firings, predicted speed-up) of each rule
 Fired = Mapping[str, Sequence[tuple[str, int, float]]]
 
 
 def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[str, str]:
-    """{path in the site: text}. fired: where the rules fire in a suite of that name, if it was looked at."""
+    """Return {path in the site: text}. fired: firings by case of the suite of this name, if it was compiled."""
     load_facts()
     steps = pipelines(rules)
     places, known = _places(steps), frozenset(where for _, _, where, _ in _words(rules))
@@ -98,7 +98,7 @@ def _rule(
 
 
 def _gain(cases: Sequence[tuple[str, int, float]]) -> float | None:
-    """The geometric mean of the gains that the model tells; None where it tells of none."""
+    """Return the geometric mean of the predicted speed-ups, or None without a prediction."""
     told = [math.log(times) for _, _, times in cases if times != 1.0]
     return math.exp(math.fsum(told) / len(told)) if told else None
 

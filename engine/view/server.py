@@ -1,9 +1,8 @@
-"""The live page on this machine: one page, its data, and what its reader may change. It answers nobody else.
+"""Serve the live page on this machine: the page, its data and the requests of its reader.
 
-It serves before there is anything to show: the page hears of every part when it is made.
-
-It listens on 127.0.0.1 alone. Every request must name this server as its host (so that a name that is made to point
-here does not reach it), carry the token of the URL, and come from no other origin.
+The server starts before the first compile, and the page polls for each new part. It listens on 127.0.0.1 alone. Every
+request must name this server as its host (against DNS rebinding), carry the token of the URL, and come from the page's
+own origin.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...ir.diagnostic import DplcError
-from .live_page import LivePage
+from .live_page import LivePage, search_of, switches_of
 from .page import as_json, page
-from .wishes import search_of, switches_of
 
 if TYPE_CHECKING:
-    from .live_rules import LiveRules
+    from .live_program import LiveProgram
 
 ADDRESS = "127.0.0.1"
 LONGEST = 1 << 16  # bytes of a request's body
@@ -39,8 +37,11 @@ HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves what is shown. port: 0 takes a free one. url: what to open. program: what compiles, once it is there;
-    seen: set when the page was asked for; heard: the number of the last news that was sent."""
+    """Serve a live page at `url`. port: 0 takes a free port.
+
+    program: the program that compiles, after its capture. seen: set by the first request for the page. heard: number of
+    the last news that was sent.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
@@ -48,7 +49,7 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
-        self.program: LiveRules | None = None
+        self.program: LiveProgram | None = None
         self.seen, self.heard = threading.Event(), 0
 
     @property
@@ -60,15 +61,15 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{self.hosts[0]}/?token={self.token}"
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the socket."""
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away in the middle of an answer is no error."""
+        """Ignore a browser that closed its connection."""
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """One request."""
+    """Answer one request."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
@@ -130,7 +131,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
     # ---- who may ask
     def _allowed(self, method: str) -> tuple[str, dict[str, str]] | None:
-        """The path and the query of a request, or None if it was refused."""
+        """Return path and query of a request, or None after refusing it."""
         parts = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(parts.query, max_num_fields=8))
         mine = [f"http://{host}" for host in self.server.hosts]
@@ -161,7 +162,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal tells of compiles, not of requests."""
+        """Keep requests out of the terminal."""
 
 
 def _number(text: str) -> int:

@@ -16,7 +16,6 @@ from ..language.positions import walk
 from ..language.rule import ATTRIBUTES, BUILT_IN, LEVELS, Rule
 from ..language.sorts import TARGET_FIELDS
 from ..language.subject import CheckedRule
-from ..view.last_viewed import last_viewed
 from . import reference
 from .document import Document
 
@@ -222,17 +221,11 @@ def _about_variable(rule: Rule, document: Document, word: str) -> list[str]:
         if parameter.name == word:
             span = parameter.span
             text = rule.span.source.line(span.line)
-            return [f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```", *_viewed(rule, word)]
+            return [f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```"]
     if word in subject.lets:
         return [f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"]
     sort = subject.scope.get(word) or subject.made.get(word)
     return [f"`{word}` is {sort}" + ("" if word in subject.scope else ", made by the template")] if sort else []
-
-
-def _viewed(rule: Rule, parameter: str) -> list[str]:
-    """What a parameter was in the program that `dplc view` showed last."""
-    found = last_viewed(rule.name, parameter)
-    return [] if found is None else [f"{', '.join(found[1])} in the program last viewed: `{found[0]}`"]
 
 
 def _as_markdown(entry: reference.Word) -> str:

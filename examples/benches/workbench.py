@@ -26,14 +26,13 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.language.rule import BUILT_IN
-from dplc.engine.view.session import LiveProgram
+from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.workbench import answers, places
 from dplc.engine.workbench.document import Document
 
 ROOT = Path(__file__).resolve().parents[2]
 NORM = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
 START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
-KEPT = 20.0  # seconds in which a page is priced, too, and kept
 Row = tuple[str, list[float], int]  # what was timed, in milliseconds, and what it may take
 
 
@@ -96,12 +95,9 @@ def page_rows(times: int) -> Iterator[Row]:
             command = [sys.executable, "-c", START, "view", "-c", text, "-o", str(out)]
             yield what, [_of_child(command) for _ in range(few)], bar
         for what, text, bar in (("RMSNorm", NORM, 1000), ("a decoder block", block, 4000)):
-            found = [_live(f"{text}\n# {time.time_ns()}") for _ in range(few)]  # a text that nobody viewed
+            found = [_live(text) for _ in range(few)]
             yield f"live page of {what}: it is there", [there for there, _ in found], 1000
             yield f"live page of {what}: it is whole", [whole for _, whole in found], bar
-            _live(text, seconds=KEPT)
-            again = [_live(text) for _ in range(few)]
-            yield f"live page of {what}, viewed before: it is whole", [whole for _, whole in again], bar
         rule = Path(folder) / "my.rw"
         rule.write_text("# nothing yet\n")
         program = LiveProgram(capture_text(NORM), NORM, [rule], (), target())
@@ -121,9 +117,8 @@ def _of_child(command: list[str]) -> float:
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
 
 
-def _live(text: str, seconds: float = 0.0) -> tuple[float, float]:
-    """Of `dplc view`: what it took until its page was served, and until all columns and the trace were there. seconds:
-    that it goes on, so that its page is kept."""
+def _live(text: str) -> tuple[float, float]:
+    """Measure `dplc view` until its page is served, and until all columns and the trace are there."""
     command = [sys.executable, "-c", START, "view", "--no-browse", "-c", text]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -135,7 +130,6 @@ def _live(text: str, seconds: float = 0.0) -> tuple[float, float]:
                 news = json.loads(answer.read())
             number, parts = news["number"], news["data"]
         whole = _spent(process.pid)
-        time.sleep(seconds)
         process.terminate()
         process.stderr.read()
     return there, whole

@@ -19,16 +19,13 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
-from dplc.engine.view.live_page import LivePage
-from dplc.engine.view.live_suite import LiveSuite
+from dplc.engine.view.live_page import LivePage, Progress, SearchRequest
+from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.page import page
 from dplc.engine.view.provenance import Column
 from dplc.engine.view.record import column_record, view_record
 from dplc.engine.view.server import PageServer
-from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.stages import Stages
 from dplc.engine.view.suite_map import suite_record
-from dplc.engine.view.wishes import SearchWish
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -305,7 +302,7 @@ SUITE = {
 
 def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text(json.dumps(SUITE))
-    record = suite_record(tmp_path / "suite.json", toolchain(), target())
+    record = suite_record(tmp_path / "suite.json", toolchain(), target(), lambda *_: None)
     opened(browser, tmp_path / "page.html", record)
     rows = browser.execute_script("return [...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText)")
     fired = {rule["name"]: rule["cells"]["0"][0] for rule in record["heat"]["rules"] if "0" in rule["cells"]}
@@ -313,35 +310,6 @@ def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
     assert browser.execute_script("return document.querySelectorAll('b').length") == 0
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(f"return {wide}") <= 0
-
-
-def test_a_live_suite_says_which_cases_take_another_time(browser: Any, tmp_path: Path) -> None:
-    (tmp_path / "suite.json").write_text(json.dumps(SUITE))
-    live = LiveSuite(tmp_path / "suite.json", [], (), target())
-    server = PageServer(live.shown)
-    server.program = live
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        live.compile("started")
-        browser.get(server.url)
-        until(browser, "document.querySelectorAll('.heat tbody tr').length > 5")
-        assert browser.execute_script("return [...document.querySelectorAll('#tabs button')].map((b) => b.id)") == [
-            "tab-rules", "tab-suite"
-        ]  # fmt: skip
-        browser.find_element("id", "tab-rules").click()
-        browser.find_element("css selector", "[data-rule=stage_inputs]").click()
-        said = until(browser, "(document.getElementById('banner').textContent.match(/Predicted in all .*/) || [''])[0]")
-        assert "of 2 differ: " in said or "of 2 differs: " in said
-        browser.execute_script("document.getElementById('tab-suite').click()")  # the page is made anew meanwhile
-        assert until(browser, "document.querySelectorAll('.heat thead th.bad').length") >= 1
-        complaints(browser)
-    finally:
-        browser.get("about:blank")
-        live.close()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 MARKUP = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"
@@ -426,9 +394,9 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
 def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> None:
     text = PROGRAMS["rmsnorm"][0]
     shown = LivePage(text)
-    stages = Stages(shown)
+    stages = Progress(shown)
     stages.begin("pytorch")
-    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=stages)
+    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, progress=stages)
     with served(browser, shown) as server, closing(program):
         browser.get(server.url)
         assert "loading PyTorch" in until(browser, "document.querySelector('#stages .now')?.textContent")
@@ -467,27 +435,6 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         complaints(browser)
 
 
-def test_a_page_that_was_kept_says_so_until_it_is_compiled_again(browser: Any, compiled: Compile) -> None:
-    text = PROGRAMS["rmsnorm"][0]
-    record = json.loads(json.dumps(view_record(compiled(text), toolchain(), text)))
-    shown = LivePage(text)
-    shown.show(**record, kept=1_700_000_000.0)
-    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, stages=Stages(shown))
-    with served(browser, shown) as server, closing(program):
-        browser.get(server.url)
-        assert "As it was compiled at" in browser.find_element("id", "banner").text
-        assert len(browser.find_elements("css selector", ".column")) == 7
-        browser.find_element("id", "tab-rules").click()
-        browser.find_element("css selector", "[data-rule=inline]").click()
-        until(browser, "find('banner').textContent.includes('not compiled yet')")
-        assert browser.find_element("css selector", "[data-rule=inline]").is_selected()  # nothing was changed
-        server.program = program
-        program.compile("started")
-        until(browser, "find('banner').textContent.includes('the page is as it was shown')")
-        assert not browser.find_element("id", "stages").is_displayed()
-        browser.get_log("browser")  # the answer that there is no program yet
-
-
 SPOKEN = {
     "button",
     "checkbox",
@@ -517,7 +464,7 @@ def unnamed(browser: Any) -> list[str]:
 
 def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Compile, tmp_path: Path) -> None:
     text = PROGRAMS["attention"][0]
-    program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchWish(8, True), check=True)
+    program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchRequest(8, True), check=True)
     with served(browser, program.shown) as server, closing(program):
         server.program = program
         program.compile("started")

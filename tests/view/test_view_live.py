@@ -22,17 +22,20 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.view.counted import counted
-from dplc.engine.view.live_page import LivePage, News
-from dplc.engine.view.record import view_record
+from dplc.engine.view.background_jobs import Ended, Turns
+from dplc.engine.view.live_page import LivePage, News, SearchRequest, search_of, switches_of
+from dplc.engine.view.live_program import LiveProgram
+from dplc.engine.view.record import access_counts, view_record
 from dplc.engine.view.server import PageServer
-from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.turns import Ended, Turns
-from dplc.engine.view.wishes import SearchWish, search_of
 from dplc.ir.diagnostic import UsageError
 
 TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
 START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
+MODEL = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 48,
+    "max_position_embeddings": 64, "tie_word_embeddings": False,
+}  # fmt: skip
 
 
 class Watched(LivePage):
@@ -117,14 +120,14 @@ def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Ca
     for why in ("started", "again"):
         program.compile(why)
         found = until(lambda: shown.record.get("counted"))
-        assert found == counted(compile_captured(capture_text(TEXT), CompileOptions(toolchain(), target())))
+        assert found == access_counts(compile_captured(capture_text(TEXT), CompileOptions(toolchain(), target())))
         assert found["lines"] and found["ended"] and not found["findings"]
     assert sum("counted" in parts for parts in shown.seen) == 2  # once for each compile
 
 
 def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:
     shown = Watched()
-    program = live(shown=shown, search=SearchWish(tries=12))
+    program = live(shown=shown, search=SearchRequest(tries=12))
     program.compile("started")
     ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
     going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]
@@ -136,9 +139,9 @@ def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: 
     program.compile("again")
     assert "tuning" not in shown.record or shown.record["tuning"]["running"]
     until(lambda: shown.record.get("tuning") and not shown.record["tuning"]["running"])
-    program.search(SearchWish(tries=100_000))
+    program.search(SearchRequest(tries=100_000))
     until(lambda: shown.record["tuning"]["running"])
-    program.search(SearchWish())
+    program.search(SearchRequest())
     stopped = shown.record["tuning"]
     assert not stopped["running"] and stopped["tries"] < 100_000 and shown.news.number > number
     time.sleep(0.5)
@@ -178,7 +181,18 @@ def test_a_step_waits_for_a_compile_and_ends_with_its_subject() -> None:
 def test_a_search_that_is_none_is_refused(wanted: Any) -> None:
     with pytest.raises(UsageError):
         search_of(wanted)
-    assert search_of({"tries": 3}) == SearchWish(3) and search_of({"explore": True}) == SearchWish(0, True)
+    assert search_of({"tries": 3}) == SearchRequest(3) and search_of({"explore": True}) == SearchRequest(0, True)
+
+
+def test_switches_are_read_from_json() -> None:
+    assert switches_of({}) == switches_of({"without": [], "settings": []})
+    assert switches_of({"without": ["one"]}) != switches_of({}) != switches_of({"settings": ["one.N=2"]})
+
+
+@pytest.mark.parametrize("wanted", [[], None, "without", {"without": "a"}, {"without": [1]}, {"settings": ["a" * 400]}])
+def test_a_change_that_is_malformed_is_refused(wanted: Any) -> None:
+    with pytest.raises(UsageError, match="a change is"):
+        switches_of(wanted)
 
 
 def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> None:
@@ -238,6 +252,30 @@ def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) ->
         mended = listen(url, lambda news: news["compiles"] == 2)
         assert not mended["error"] and mended["why"] == "my.rw changed"
         assert "sine" in {event["rule"] for event in mended["data"]["trace"] if event["event"] == "fired"}
+    finally:
+        process.terminate()  # an interrupt is ignored by what a shell runs in the background
+    assert "Traceback" not in process.stderr.read() and process.wait(60) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("subject", ["model", "expression"])
+def test_the_command_follows_a_rule_file(tmp_path: Path, subject: str) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(MODEL))
+    mine = tmp_path / "my.rw"
+    mine.write_text("# nothing yet\n")
+    given = ["-c", "torch.relu(torch.randn(8))"]
+    if subject == "model":
+        given = [str(tmp_path / "tiny"), "--layers", "1", "--seq-len", "4"]
+    command = [sys.executable, "-c", START, "view", *given, "--no-browse", "--rules", str(mine)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        url = process.stderr.readline().strip()
+        first = listen(url, lambda news: news["compiles"] == 1)
+        assert not first["error"] and "kernels" in first["data"]
+        mine.write_text("override number most_unrolled = 1\n")
+        again = listen(url, lambda news: news["compiles"] == 2)
+        assert again["why"] == "my.rw changed" and not again["error"]
     finally:
         process.terminate()  # an interrupt is ignored by what a shell runs in the background
     assert "Traceback" not in process.stderr.read() and process.wait(60) == -signal.SIGTERM

@@ -24,11 +24,11 @@ from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.tail import predictions
-from dplc.engine.view import effects, registers
-from dplc.engine.view.counted import counted
+from dplc.engine.view import effects
+from dplc.engine.view import record as page_record
 from dplc.engine.view.effects import REST, Effects
 from dplc.engine.view.page import embedded, page
-from dplc.engine.view.record import view_record
+from dplc.engine.view.record import access_counts, view_record
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
 Compile = Callable[[str], Compilation]
@@ -239,7 +239,7 @@ def test_a_written_page_says_what_the_assembler_measured(
 def test_a_written_page_without_an_assembler_says_what_is_predicted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registers, "assembler", lambda: "")
+    monkeypatch.setattr(page_record, "assembler", lambda: "")
     (kernel,) = written_kernels(tmp_path, capsys)
     assert kernel["assembled"] is None and kernel["registers"] > 0
 
@@ -248,9 +248,9 @@ def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.Mo
     def refused(kernel: CudaKernel, arch: str) -> None:
         raise BuildError("refused", "", "", INTERNAL)
 
-    monkeypatch.setattr(registers, "assembler", lambda: "an assembler")
-    monkeypatch.setattr(registers, "assembled", refused)
-    assert list(registers.measured_registers(compiled(PROGRAMS["rmsnorm"][0]))) == [None]
+    monkeypatch.setattr(page_record, "assembler", lambda: "an assembler")
+    monkeypatch.setattr(page_record, "assembled", refused)
+    assert list(page_record.measured_registers(compiled(PROGRAMS["rmsnorm"][0]))) == [None]
 
 
 def test_a_page_loads_nothing(compiled: Compile) -> None:
@@ -266,7 +266,7 @@ def test_a_page_loads_nothing(compiled: Compile) -> None:
 def test_counts_of_a_checked_run_stand_at_their_lines(compiled: Compile, capsys: pytest.CaptureFixture[str]) -> None:
     text = "torch.exp(torch.randn(64, 64))"
     compilation = compiled(text)
-    found = counted(compilation)
+    found = access_counts(compilation)
     said = json.loads(command(capsys, "run", "--check", "-c", text, "--json"))
     cuda = compilation.cuda.splitlines()
     (kernel,) = said["kernels"]

@@ -14,10 +14,9 @@ from view_programs import EXPONENTIALS, RULE
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.view.live_page import LivePage, News
+from dplc.engine.view.live_page import LivePage, News, Switches, switches_of
+from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.server import PageServer
-from dplc.engine.view.session import LiveProgram
-from dplc.engine.view.wishes import Switches, switches_of
 from dplc.ir.diagnostic import DplcError, UsageError
 
 

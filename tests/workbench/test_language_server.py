@@ -87,27 +87,6 @@ def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> N
     assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(one.name, one.kind) for one in listed}
 
 
-def test_hover_tells_what_a_parameter_was_in_the_program_last_viewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dplc.engine.cli.app import main
-    from dplc.engine.language.rule import BUILT_IN
-    from dplc.engine.workbench import answers
-    from dplc.engine.workbench.document import Document
-
-    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "cache"))
-    path = BUILT_IN / "tile/rows/cooperative_reduce.rw"
-    parameters = Document(path)
-    parameters.problems(path.read_text())
-    rule = next(n for n, line in enumerate(parameters.text.splitlines()) if line.startswith("rule "))
-    at = rule, parameters.text.splitlines()[rule].index("(") + 1
-    assert "last viewed" not in answers.meaning(parameters, *at)
-    with pytest.raises(SystemExit):
-        main(["view", "-c", "nn.RMSNorm(2048)(torch.randn(32, 2048))", "-o", str(tmp_path / "page.html")])
-    said = answers.meaning(parameters, *at)
-    assert "256 in the program last viewed: `nn.RMSNorm(2048)(torch.randn(32, 2048))`" in said
-
-
 @pytest.mark.asyncio
 async def test_definitions_references_and_renaming(client: LanguageClient, tmp_path: Path) -> None:
     uri = await opened(client, tmp_path / "mine.rw", MINE)

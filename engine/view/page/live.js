@@ -25,28 +25,23 @@ async function listen() {
 }
 
 function total(record) {
-  if (record.heat) return record.heat.cases.reduce((sum, one) => sum + (one.us || 0), 0);
   return (record.kernels || []).reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
 }
 
 // News bring the parts of the record that are new: all of a compile, or what followed it.
 function hear(found) {
-  const before = total(data), first = !data.kernels && !data.heat, compiled = found.compiles > news.compiles, { kept: again } = data;
-  if (data.heat && found.data.heat) was = new Map(data.heat.cases.map((one) => [one.name, one.us]));
+  const before = total(data), first = !data.kernels, compiled = found.compiles > news.compiles;
   news = found;
   for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
   const parts = Object.keys(found.data).filter((part) => part !== "stages");
   if ("stages" in found.data) stages();
   if (!compiled && data.kernels && parts.every((part) => part in LATER)) later(parts);
-  else if (parts.length) kept(start);
+  else if (parts.length) keepView(start);
   if (!compiled) return;
   if (found.error) { banner(found.error, true); say("It does not compile."); return; }
   if (first) { find("banner").hidden = true; say("Compiled."); return; }
-  if (data.heat) { banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted in all ${micro(before)} → ${micro(total(data))}. ${differing()}`, false); say(find("banner").textContent); return; }
   const lines = found.diff ? found.diff.split("\n").filter((line) => /^[+-]/.test(line)).length : 0;
-  const what = again ? "Compiled again" : `${found.why}: compiled`;
-  if (again && !lines && before === total(data)) { banner(`${what} in ${Math.round(found.ms)} ms: the page is as it was shown.`, false); say(find("banner").textContent); return; }
-  banner(`${what} in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
+  banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
     (lines ? `CUDA differs in ${plural(lines, "line")}: see Rules.` : "The CUDA is the same."), false);
   say(find("banner").textContent);
 }
@@ -66,7 +61,7 @@ function stages() {
 const LATER = { effects: ["timeline", "kernels"], kernels: ["kernels"], counted: ["program"], tuning: ["tuning"], egraph: ["egraph"] };
 
 function later(parts) {
-  kept(() => {
+  keepView(() => {
     tabs();
     if (!parts.some((part) => LATER[part].includes(open))) return;
     if (open === "timeline") gains();
@@ -85,7 +80,7 @@ function gains() {
 }
 
 // The page is drawn while its reader looks: what is scrolled and focused stays so.
-function kept(draw) {
+function keepView(draw) {
   const top = find("main").scrollTop, { id, dataset: { key } } = document.activeElement || document.body;
   draw();
   find("main").scrollTop = top;
@@ -140,7 +135,7 @@ async function change(edit) {
   banner("compiling …", false);
   try {
     const answer = await fetch(address("/change"), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
-    if (!answer.ok) { refused(answer); kept(() => openTab(open)); } // what it made comes as news
+    if (!answer.ok) { refused(answer); keepView(() => openTab(open)); } // what it made comes as news
   } finally { busy = false; }
 }
 
@@ -195,11 +190,5 @@ function slider(name, one) {
   return make("div", {}, label);
 }
 
-// What was kept of the same program under the same rules is shown until it is compiled again.
-function keptNote() {
-  if (data.kept) banner(`As it was compiled at ${new Date(data.kept * 1000).toLocaleString()}, by the same rules. It is compiled again now.`, false);
-}
-
 stages();
-keptNote();
 listen();

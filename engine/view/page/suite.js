@@ -1,27 +1,8 @@
 // A suite: a row for each rule, a column for each case; darker where the rule gained more.
 VIEWS.push(["suite", "Suite", suiteView, () => data.heat, () => data.heat.cases.length]);
 
-let was = new Map(); // what each case was predicted to take before the rules changed
-
-function changed(one) {
-  const before = was.get(one.name);
-  if (!before || !one.us) return 1;
-  const part = one.us / before;
-  return part < 0.9995 || part > 1.0005 ? part : 1;
-}
-
-function differing() {
-  const found = data.heat.cases.filter((one) => changed(one) !== 1).sort((a, b) => changed(a) - changed(b));
-  if (!found.length) return "No case takes another time.";
-  const shown = found.length > 6 ? [...found.slice(0, 3), null, ...found.slice(-3)] : found;
-  return `${plural(found.length, "case")} of ${data.heat.cases.length} differ${found.length === 1 ? "s" : ""}: ` +
-    shown.map((one) => (one ? `${one.name} ${micro(was.get(one.name))} → ${micro(one.us)}` : "…")).join(", ") + ".";
-}
-
 function header(one) {
-  const part = changed(one);
-  const told = one.error || `${micro(one.us)} predicted${part === 1 ? "" : `, ${micro(was.get(one.name))} before`}`;
-  return make("th", { scope: "col", title: told, class: part < 1 ? "good" : part > 1 ? "bad" : null }, make("span", {}, one.name));
+  return make("th", { scope: "col", title: one.error || `${micro(one.us)} predicted` }, make("span", {}, one.name));
 }
 
 function suiteView(main) {

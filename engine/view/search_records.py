@@ -1,4 +1,4 @@
-"""What searches found, for the page: a tuning run (best so far, decisions, values), and the e-graph class by class."""
+"""Search results as data for the page: a tuning run (best time, decisions, values) and the e-graph by class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_CLASSES = 4000  # of a program's e-graphs together
 
 
 def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
-    """A tuning run that has ended, as `tuning_so_far` says it; its best is what was settled on."""
+    """Return the record of a finished tuning run, with the time of the chosen schedules as `best`."""
     kernels = [
         _kernel(log, one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels
     ]
@@ -32,10 +32,10 @@ def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
 
 
 def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[str, Any]:
-    """A tuning run that goes on since so many seconds. Times in microseconds; a reward is the default's time over a
-    candidate's, 0 where it has none.
+    """Return the record of a tuning run after `seconds`. Times are in microseconds.
 
-    curve: [tries, best time so far]; tree: decisions, each with the candidates that took it.
+    `curve` holds [tries, best time so far]. `tree` holds decisions with the candidates below them. A reward is the
+    default's time divided by the candidate's, 0 without a time.
     """
     default = run.default.seconds
     kernels = [
@@ -61,7 +61,7 @@ def _branch(node: SharedPrefix, default: float | None) -> dict[str, Any]:
 
 
 def _shorter(label: str) -> str:
-    """The decision of a branch, and of those that follow without a choice the firings."""
+    """Return the label of a decision, without following defaults and skips."""
     first, *rest = label.split(" · ")
     return " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
 
@@ -92,9 +92,9 @@ def _reward(seconds: float, default: float | None) -> float:
 
 
 def egraph_record(made: Exploration, found: Sequence[Candidate]) -> dict[str, Any]:
-    """The classes of every region with their spellings, which of them the best solution takes, and the candidates.
+    """Return the e-classes of each region with their members, the best solution's members, and the candidates.
 
-    left_out: classes beyond MOST_CLASSES.
+    `left_out` counts classes beyond MOST_CLASSES.
     """
     regions, left_out, count = [], 0, 0
     for region in regions_of(made):

@@ -1,0 +1,218 @@
+"""A program that is compiled again whenever its rule files or the switches of its reader change.
+
+The user's Python runs once, at capture. Rule files are data, and the rules' own parser reads settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, Source
+from ...ir.text.print import print_program
+from ..capture.capture import Capture
+from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
+from ..language.rule import RuleSet, read_rules
+from ..rewrite.seen import show
+from ..rewrite.trace import Firing, Trace
+from ..ruleset import Toolchain, exactly, read_settings, toolchain
+from .live_page import LivePage, News, Progress, SearchRequest, Switches
+from .provenance import Column, source_and_torch
+from .record import column_record, compile_record
+
+if TYPE_CHECKING:
+    from .background_jobs import BackgroundJobs
+
+MOST = 64  # values of a parameter that the page offers
+
+
+class LiveProgram:
+    """A captured program under rules that change.
+
+    Args:
+        paths: rule files and folders of the user.
+        settings: `RULE.PARAM=VALUE`, as `--set` takes them.
+        shown: the page to write to. progress: the stages of its first compile.
+        exact: exclude @approx rules.
+        search: searches that follow each compile. check: also run each compile in checked mode.
+    """
+
+    def __init__(
+        self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
+        *, shown: LivePage | None = None, progress: Progress | None = None, exact: bool = False,
+        search: SearchRequest | None = None, check: bool = False,
+    ) -> None:  # fmt: skip
+        self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
+        self.given, self.exact = tuple(settings), exact
+        self.switches = Switches()
+        self.shown = shown or LivePage(title)
+        self._progress = progress or Progress(self.shown)
+        self._search, self._check = search or SearchRequest(), check
+        self._busy = threading.Lock()
+        self._seen = self.files()  # state of the rule files at the last compile
+        self._jobs: BackgroundJobs | None = None
+        self._last: Compilation | None = None
+        self._tools: Toolchain | None = None
+
+    # ---- compiling
+    def compile(self, why: str, switches: Switches | None = None) -> News:
+        """Compile again and report it. A failed compile leaves the page unchanged, and the news hold the error."""
+        with self._busy:
+            wanted = self.switches if switches is None else switches
+            jobs = self._jobs
+            if jobs is not None:
+                jobs.turns.rest()
+            start = time.perf_counter()
+            self._seen = self.files()
+            try:
+                made, tools = self._compiled(wanted)
+            except DplcError as error:
+                news = self.shown.tell({"stages": None}, error=error.render(), why=why)
+                if jobs is not None:
+                    jobs.turns.go_on()
+                return news
+            self.switches = wanted
+            parts = compile_record(made, tools, self.title)
+            parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
+            diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
+            self._last, self._tools = made, tools
+            if jobs is not None:
+                jobs.turns.end()
+            cleared = dict.fromkeys(("tuning", "egraph", "counted", "stages"))
+            took = (time.perf_counter() - start) * 1e3
+            news = self.shown.tell(parts | cleared, diff=diff, ms=took, why=why)
+            self._start_jobs()
+            return news
+
+    def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
+        if self._last is not None:
+            tools = self.tools(switches)
+            return compile_captured(self.captured, CompileOptions(tools, tools.on(self.target), Trace())), tools
+        progress = self._progress  # the page shows each text of the first compile as soon as it exists
+        progress.begin("rules")
+        tools = self.tools(switches)
+        columns = GrowingColumns(self.shown, self.captured)
+        watch = Stopwatch(lambda name, number, count: progress.begin(name), columns.add)
+        made = compile_captured(self.captured, CompileOptions(tools, tools.on(self.target), Trace()), watch=watch)
+        progress.begin("links")
+        return made, tools
+
+    def _start_jobs(self) -> None:
+        from .background_jobs import BackgroundJobs  # imports the searches, which the first page does not wait for
+
+        assert self._last is not None and self._tools is not None
+        self._jobs = BackgroundJobs(self.captured, self._last, self._tools, self.shown, self._search, self._check)
+        self._jobs.start()
+
+    def search(self, wanted: SearchRequest) -> None:
+        """Replace the running search, and search so after each further compile."""
+        with self._busy:
+            self._search = wanted
+            if self._jobs is None:
+                return
+            self._jobs.turns.end()
+            if wanted == SearchRequest():
+                found = self.shown.record.get("tuning")
+                self.shown.show(tuning=None if found is None else {**found, "running": False})
+            else:
+                self._start_jobs()
+
+    def close(self) -> None:
+        """End the background jobs."""
+        if self._jobs is not None:
+            self._jobs.turns.end()
+
+    # ---- parameters
+    def parameters(self, rule: str) -> list[dict[str, Any]]:
+        """Return the parameters of a rule at its first firing: the value, and the other values of the domain.
+
+        A fusion rule decides at no single site. It has a value alone.
+        """
+        made, tools = self._last, self._tools
+        if made is None or tools is None or made.trace is None:
+            return []
+        firings = [event for event in made.trace.firings if event.rule == rule]
+        chosen = next((event for event in firings if event.parameters), None)
+        if chosen is not None:
+            return [_values(chosen, name, tools, made.target) for name in chosen.parameters]
+        bound = firings[0].record()["bound"] if firings else {}
+        names = (parameter.name for parameter in tools.rules.rule(rule).parameters) if firings else ()
+        return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
+
+    # ---- rules and their files
+    def tools(self, switches: Switches) -> Toolchain:
+        """Read the rule files, leave out the rules that are off, and apply the settings of the reader."""
+        rules = toolchain(self.paths).rules
+        unknown = sorted(switches.without - rules.rules.keys())
+        if unknown:
+            raise rules.missing(unknown[0])
+        if switches.without:
+            text = "".join(f"without {name}\n" for name in sorted(switches.without))
+            rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
+        rules = exactly(rules) if self.exact else rules
+        settings = read_settings((*self.given, *switches.settings), rules)
+        return toolchain(rules, settings)
+
+    def files(self) -> dict[Path, tuple[int, int]]:
+        """Return modification time and size of each rule file."""
+        found = {}
+        for given in self.paths:
+            for path in given.rglob("*.rw") if given.is_dir() else (given,):
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue
+                found[path] = (status.st_mtime_ns, status.st_size)
+        return found
+
+    def watch(
+        self, stop: threading.Event, every: float = 0.1, report: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """Compile again whenever a rule file changes, until `stop` is set. Looks every `every` seconds."""
+        while not stop.wait(every):
+            now, known = self.files(), self._seen
+            if now != known:
+                names = sorted(path.name for path in {*now, *known} if now.get(path) != known.get(path))
+                news = self.compile(f"{', '.join(names)} changed")
+                report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
+
+
+class GrowingColumns:
+    """The columns of a running compile. The page shows each when its stage ends, and links when all stages have."""
+
+    def __init__(self, shown: LivePage, captured: Capture) -> None:
+        self._shown, self._captured = shown, captured
+        self._columns: list[Column] = []
+
+    def add(self, stage: str, units: Any) -> None:
+        """Show the result of a stage."""
+        if stage == "torch":
+            self._columns += source_and_torch(replace(self._captured, graph=units))
+        else:
+            lines = print_program(units, stage).splitlines()
+            self._columns.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
+        self._shown.show(columns=[column_record(column) for column in self._columns])
+
+
+def _values(fired: Firing, name: str, tools: Toolchain, target: Target) -> dict[str, Any]:
+    others = {key: value for key, value in fired.parameters.items() if key != name}
+    sites = tools.engine.sites(fired.rule, fired.before, target, others, search=True)
+    found: list[str] = []
+    if not isinstance(fired.parameters[name], Iterable):
+        values = {match.env[name] for match in itertools.islice(sites, MOST) if name in match.env}
+        plain = [value for value in values if isinstance(value, int)]
+        found = [show(value) for value in sorted(plain)]
+    return {"name": name, "now": show(fired.parameters[name]), "values": found}
+
+
+def cuda_diff(before: str, after: str) -> str:
+    """Return a unified diff of two CUDA texts, empty if they are equal."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=3)
+    return "\n".join(itertools.islice(lines, 2, None))
