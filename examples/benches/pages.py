@@ -1,19 +1,18 @@
-"""Figures on pages are printed there by their commands, so that none is stale: `make pages`.
+"""Print the tables on pages by their commands, so that none is stale: `make pages`.
 
     python examples/benches/pages.py [--all] [--check] [PAGE]...
 
-Marks are comments, which no reader sees:
+A page marks a table by comments, which readers do not see:
 
-    <!-- figure: NAME -->42<!-- end -->     a figure of `python examples/benches/figures.py`
-    <!-- printed by: COMMAND -->            what a command prints: seconds, and the same everywhere
+    <!-- printed by: COMMAND -->            output of a command that takes seconds and is the same everywhere
     ..
     <!-- end -->
-    <!-- long run: COMMAND -->              one that measures, or takes minutes: only with --all, and dated
+    <!-- long run: COMMAND -->              output of a command that measures or takes minutes: only with --all, dated
     ..
     <!-- end -->
 
-A page that says "Made by `COMMAND`" is written whole by it: with --all, too. --check writes nothing and fails where a
-figure, or what is printed, is not what the page says; a test does that.
+With --all, the command in "Made by `COMMAND`" writes its whole page. --check writes nothing, and fails if the output of
+a command differs from the page. A test does that.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import figures
-
 ROOT = Path(__file__).resolve().parents[2]
-FIGURE = re.compile(r"<!-- figure: (?P<name>\S+) -->(?P<body>.*?)<!-- end -->", re.DOTALL)
 LONG = "long run"
 BLOCK = re.compile(rf"<!-- (?P<how>printed by|{LONG}): (?P<command>.+?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 WHOLE = re.compile(r"\bMade by `([^`]+)`", re.IGNORECASE)
@@ -44,14 +40,14 @@ RECORDS = {  # what commands print while they write their pages
 
 
 def pages() -> list[Path]:
-    """The pages that may hold figures."""
+    """Return the pages that have marks."""
     found = [*ROOT.glob("*.md"), *(ROOT / "rules").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     return sorted(path for path in found if marked(path.read_text()))
 
 
 def marked(text: str) -> bool:
-    """Whether a page has marks, or is made by a command."""
-    return any(mark.search(text) for mark in (FIGURE, BLOCK, WHOLE))
+    """Return whether a page has marks, or a command writes it."""
+    return any(mark.search(text) for mark in (BLOCK, WHOLE))
 
 
 def words_of(command: str) -> list[str]:
@@ -87,11 +83,6 @@ def with_blocks(text: str, run: Run, every: bool = False) -> str:
     return BLOCK.sub(block, text)
 
 
-def with_figures(text: str, known: Callable[[str], str]) -> str:
-    """A page with its single figures as they are."""
-    return FIGURE.sub(lambda found: f"<!-- figure: {found[1]} -->{known(found[1])}<!-- end -->", text)
-
-
 def differences(path: Path, before: str, after: str) -> Iterator[str]:
     """The lines of a page that are stale."""
     name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
@@ -112,7 +103,7 @@ def whole(paths: list[Path]) -> list[str]:
 
 
 def main() -> int:
-    """The exit code: 1 if --check finds a stale figure."""
+    """Return the exit code: 1 if --check finds a stale table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", type=Path, help="instead of all")
     parser.add_argument("--all", action="store_true", help="run what measures or takes minutes, too")
@@ -124,12 +115,9 @@ def main() -> int:
     before = {path: path.read_text() for path in chosen}
     after = {path: with_blocks(text, run, given.all) for path, text in before.items()}
     if not given.check:
-        save(before, after)  # single figures are read in tables, too
-    after = {path: with_figures(text, figures.text) for path, text in after.items()}
-    if not given.check:
         save(before, after)
     lines = [line for path in chosen for line in differences(path, before[path], after[path])]
-    print("\n".join(lines) or "every figure is what its command prints")
+    print("\n".join(lines) or "every table is what its command prints")
     return int(given.check and bool(lines))
 
 

@@ -24,11 +24,9 @@ def tool() -> Any:
         module: ModuleType = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         yield module
-        for name in ("figures", "rule_lines"):
-            sys.modules.pop(name, None)
 
 
-PAGE = """A page with <!-- figure: answer -->41<!-- end --> answers.
+PAGE = """A page with answers.
 
 <!-- printed by: dplc quick -->
 | old |
@@ -49,8 +47,8 @@ def test_a_page_is_filled(tool: Any) -> None:
         ran.append(command)
         return f"| new of {command} |\n"
 
-    quick = tool.with_figures(tool.with_blocks(PAGE, run), {"answer": "42"}.__getitem__)
-    assert "<!-- figure: answer -->42<!-- end -->" in quick and "as it was" in quick and ran == ["dplc quick"]
+    quick = tool.with_blocks(PAGE, run)
+    assert "as it was" in quick and ran == ["dplc quick"]
     assert "<!-- printed by: dplc quick -->\n| new of dplc quick |\n<!-- end -->" in quick
     every = tool.with_blocks(PAGE, run, True)
     assert "```\n| new of dplc slow |\n```\n\nRun on 20" in every and "as it was" not in every
@@ -65,23 +63,18 @@ def test_only_our_own_commands_run(tool: Any) -> None:
         tool.words_of("rm -r x")
 
 
-def test_an_unknown_figure_is_an_error(tool: Any) -> None:
-    with pytest.raises(KeyError, match="there is no figure `ruls`"):
-        tool.figures.text("ruls")
-
-
-def test_no_figure_of_our_pages_is_stale(tool: Any, tmp_path: Path) -> None:
+def test_no_table_of_our_pages_is_stale(tool: Any, tmp_path: Path) -> None:
     for path in tool.pages():
         before = path.read_text()
-        after = tool.with_figures(tool.with_blocks(before, tool.run), tool.figures.text)
+        after = tool.with_blocks(before, tool.run)
         assert list(tool.differences(path, before, after)) == [], "run `make pages`"
 
 
-def test_a_stale_figure_is_found(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_stale_table_is_found(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"<!-- figure: rules -->{int(tool.figures.text('rules')) + 1}<!-- end --> rules\n")
+    page.write_text("<!-- printed by: dplc --version -->\nold\n<!-- end -->\n")
     monkeypatch.setattr(sys, "argv", ["pages.py", "--check", str(page)])
-    assert tool.main() == 1 and "-<!-- figure: rules -->" in capsys.readouterr().out
+    assert tool.main() == 1 and "-old" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["pages.py", str(page)])
     assert tool.main() == 0
     monkeypatch.setattr(sys, "argv", ["pages.py", "--check", str(page)])

@@ -38,7 +38,7 @@ def test_package_data_is_declared() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_sizes(path: Path) -> None:
     lines = path.read_text().count("\n")
-    assert lines <= 410, f"{path.name} has {lines} lines: one subject per file, about 400 lines"
+    assert lines <= 900, f"{path.name} has {lines} lines: one subject per file, at most 900 lines"
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):
             size = (node.end_lineno or 0) - node.lineno + 1

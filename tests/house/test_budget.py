@@ -1,0 +1,57 @@
+"""The size of the product is bounded by folder, in Python tokens: lines can be packed, tokens cannot."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUDGET = tomllib.loads((ROOT / "tests" / "house" / "budget.toml").read_text())
+SLACK = 1.02  # a budget that is higher than this share of the present size is lowered
+UNCOUNTED = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def tokens(text: str) -> int:
+    """Count the tokens of a Python text without comments, docstrings and line ends."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node, clean=False
+        ):
+            docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return sum(
+        token.type not in UNCOUNTED and not (token.type == tokenize.STRING and token.start[0] in docstrings)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+    )
+
+
+def test_every_folder_is_within_its_budget() -> None:
+    found = {
+        name: sum(tokens(path.read_text()) for folder in names.split(" + ") for path in _files(folder))
+        for name, names in BUDGET["folders"].items()
+    }
+    over = {name: (size, BUDGET["tokens"][name]) for name, size in found.items() if size > BUDGET["tokens"][name]}
+    assert not over, f"larger than their budget: {over}"
+    loose = {name: size for name, size in found.items() if size * SLACK < BUDGET["tokens"][name]}
+    assert not loose, f"lower these budgets in tests/house/budget.toml: {loose}"
+
+
+def test_the_product_has_no_more_files_than_its_budget() -> None:
+    files = sum(1 for folder in ("engine", "ir", "codegen") for _ in _files(folder))
+    assert files <= BUDGET["files"] <= files * SLACK + 1
+
+
+def test_comments_and_docstrings_are_not_counted() -> None:
+    assert tokens('"""A page."""\n\n# why\nx = 1  # one\n') == 3
+
+
+def _files(name: str) -> list[Path]:
+    """The Python files of a folder, or those directly in it for NAME/*."""
+    folder = ROOT / name.removesuffix("/*")
+    return sorted(folder.glob("*.py") if name.endswith("/*") else folder.rglob("*.py"))
