@@ -30,9 +30,7 @@ Subject = Annotated[
     str | None,
     typer.Argument(metavar="[SUITE.json|MODEL]", help="A suite or a model: every distinct kernel of it once."),
 ]
-Search = Annotated[
-    str | None, typer.Option("--search", metavar="NAME", help="hill (default), mcts, mcts-tree, evolution, random, ..")
-]
+Search = Annotated[str | None, typer.Option("--search", metavar="NAME", help="Search: hill (default), mcts or random.")]
 Tries = Annotated[int, typer.Option("--tries", min=1, help="Candidates to look at, for each kernel.")]
 Programs = Annotated[
     int | None, typer.Option("--programs", min=1, help="Stop after so many different programs, for each kernel.")

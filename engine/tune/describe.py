@@ -11,7 +11,7 @@ from typing import Any
 from ..rewrite.statements.choices import RuleSite
 from ..schedule.decisions import Decisions
 from ..schedule.space import DEFAULT, Fire, Policy, Space, State, Token
-from .neighbours import default_fill, options
+from .search import default_fill, options
 
 PROBES = 64
 NOTHING = "nothing"

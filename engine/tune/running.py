@@ -14,15 +14,10 @@ from ..schedule.decisions import Decisions, Whole
 from ..schedule.limits import refusal
 from ..schedule.space import ScheduleCandidate, Start
 from ..store.protocol import Attempt, Evaluator, Score
-from .exhaustive import Exhaustive
-from .local import Evolution, Hill, Random
-from .mcts import FactoredTree, PlainTree, TreeThenHill
-from .search import Proposal, Search, Tried, reward
+from .search import Hill, Proposal, Random, Search, TreeSearch, Tried, reward
 
-SEARCHES: dict[str, type[Search]] = {
-    search.name: search for search in (Hill, TreeThenHill, FactoredTree, Evolution, Random, PlainTree, Exhaustive)
-}
-DEFAULT_SEARCH = Hill.name  # it is as good as any here (examples/suites/results/predicted/regret.md)
+SEARCHES: dict[str, type[Search]] = {search.name: search for search in (Hill, TreeSearch, Random)}
+DEFAULT_SEARCH = Hill.name  # the least regret of all (examples/suites/results/predicted/regret.md)
 SCORES_KEPT = 50_000  # programs whose score is remembered
 REPEATS = 20  # tries per program after which a space counts as used up
 LEADERS = 8  # programs that are kept, should the best be wrong

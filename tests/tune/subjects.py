@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
 from dplc.codegen.target import target
@@ -10,7 +11,15 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.space import Space, Start
+from dplc.engine.tune.running import SEARCHES
 from dplc.ir.program import Kernel
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "benches"))
+SHIPPED = tuple(SEARCHES)
+
+from exhaustive import tokens  # noqa: E402  (importing it adds the search `exhaustive`)
+
+__all__ = ["MACHINE", "MATMUL", "RULES", "SHIPPED", "SOFTMAX", "SUM", "kernels", "space", "tokens"]
 
 MACHINE = target("sm_90a")
 MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"

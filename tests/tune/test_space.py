@@ -17,12 +17,11 @@ from dplc.engine.schedule.replay import replay
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
 from dplc.engine.store.protocol import Decision
 from dplc.engine.tune.describe import levels, size
-from dplc.engine.tune.exhaustive import tokens
-from dplc.engine.tune.neighbours import default_fill, mutated, options, random_token
+from dplc.engine.tune.search import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
-from tests.tune.subjects import MACHINE, MATMUL, SOFTMAX, SUM, kernels, space
+from tests.tune.subjects import MACHINE, MATMUL, SOFTMAX, SUM, kernels, space, tokens
 
 
 @pytest.mark.parametrize("text", [MATMUL, SOFTMAX, SUM])

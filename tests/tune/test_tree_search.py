@@ -13,15 +13,14 @@ from dplc.engine.bench.records import geomean
 from dplc.engine.cost.validate import MeasuredVariant, agreement
 from dplc.engine.schedule.space import DEFAULT
 from dplc.engine.store.protocol import Score
-from dplc.engine.tune import mcts
-from dplc.engine.tune.mcts import FactoredTree, PlainTree, TreeNode, TreeThenHill
-from dplc.engine.tune.search import Proposal, Tried
+from dplc.engine.tune import search as searches
+from dplc.engine.tune.search import Proposal, TreeNode, TreeSearch, Tried
 from dplc.engine.tune.search_log import DEEPEST, WIDEST, CandidateTimes, SharedPrefix
 from tests.tune.subjects import SUM, space
 
 
-def tree(kind: type[Any] = FactoredTree) -> Any:
-    return kind(space(SUM, "register_row"), random.Random(0))
+def tree() -> Any:
+    return TreeSearch(space(SUM, "register_row"), random.Random(0))
 
 
 def visited(*rewards: float, visits: int | None = None) -> TreeNode:
@@ -46,7 +45,7 @@ def test_a_reward_passes_up_its_whole_path_and_nowhere_else() -> None:
 def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule is not fired, and the node of the value is closed."""
     search = tree()
-    monkeypatch.setattr(mcts, "ordered", lambda *_: [1, 2])
+    monkeypatch.setattr(searches, "ordered", lambda *_: [1, 2])
     site: Any = SimpleNamespace(rule="r", where="0", open=SimpleNamespace(name="N"), choose=lambda value: None)
     search._path, search._guide, search._inside = [search.root], {}, True
     assert search._values(search.space, "slot", site) is DEFAULT
@@ -65,7 +64,6 @@ def test_worth_is_the_best_reward_the_unknown_and_the_spread() -> None:
     explore = 0.3 * math.sqrt(math.log(16) / 4)
     spread = math.sqrt((0.04 + 0.36 + 0.16 + 0.16) / 4 - 0.16 + 0.02 / 4)
     assert search.worth(node, child) == pytest.approx(0.6 + explore + spread)
-    assert tree(PlainTree).worth(node, child) == pytest.approx(0.4 + explore + spread)
 
 
 def test_of_equal_rewards_the_wider_spread_and_the_less_visited_are_worth_more() -> None:
@@ -119,12 +117,6 @@ def test_a_node_closes_when_all_its_options_are_exhausted() -> None:
     middle.children["y"].closed = True
     search._close()
     assert middle.closed and top.closed
-
-
-def test_the_tree_has_a_quarter_of_the_budget() -> None:
-    search = tree(TreeThenHill)
-    assert isinstance(search.propose(0.24).memo, tuple)
-    assert not isinstance(search.propose(0.25).memo, tuple)
 
 
 def test_the_tree_that_is_shown_ends_somewhere() -> None:

@@ -1,4 +1,7 @@
-"""Every schedule of a small space, each program's path once."""
+"""Every schedule of a small space, each program's path once. Importing it adds the search `exhaustive`.
+
+The bench of regret and tests of searches need the best schedule of a space. No real space is small enough for it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,19 @@ import random
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ..rewrite.statements.choices import RuleSite
-from ..schedule.decisions import Decisions
-from ..schedule.space import DecisionPoint, ScheduleCandidate, Space, State, Token
-from ..store.protocol import Schedule
-from .neighbours import options
-from .search import Proposal, Search
+from dplc.engine.rewrite.statements.choices import RuleSite
+from dplc.engine.schedule.decisions import Decisions
+from dplc.engine.schedule.space import DecisionPoint, ScheduleCandidate, Space, State, Token
+from dplc.engine.store.protocol import Schedule
+from dplc.engine.tune.running import SEARCHES
+from dplc.engine.tune.search import Proposal, Search, options
 
 
 class Exhaustive(Search):
-    """Depth first; states that were reached before are not walked again. Times of kernels add up, so that one kernel
-    after the other is changed, the others as by default."""
+    """Search depth first, and walk each state once.
+
+    Times of kernels add up. So the search varies one kernel after the other, with the others as by default.
+    """
 
     name: ClassVar[str] = "exhaustive"
 
@@ -40,7 +45,7 @@ class Exhaustive(Search):
 def every(
     space: Space, state: State, schedule: Schedule, genome: tuple[tuple[DecisionPoint, Token], ...], known: set[State]
 ) -> Iterator[ScheduleCandidate]:
-    """Every candidate below a state that is not below one of the known states."""
+    """Yield every candidate below a state that is not below one of the known states."""
     if state in known:
         return
     known.add(state)
@@ -56,7 +61,7 @@ def every(
 
 
 def tokens(space: Space, state: State) -> Iterator[Token]:
-    """Every complete decision at a state."""
+    """Yield every complete decision at a state."""
     for option in options(space, state):
         if isinstance(option, RuleSite):
             yield from _filled(space, option)
@@ -72,3 +77,6 @@ def _filled(space: Space, spot: RuleSite) -> Iterator[Token]:
         made = spot.choose(value)
         if made is not None:
             yield from _filled(space, made)
+
+
+SEARCHES[Exhaustive.name] = Exhaustive
