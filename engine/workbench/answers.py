@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from ...ir import schemas
 from ...ir.diagnostic import Span
 from ...ir.text.read_statements import CLOSED, CONSTANTS
-from ..language import core as s
 from ..language.format import format_number
-from ..language.positions import walk
 from ..language.rule import ATTRIBUTES, BUILT_IN, LEVELS, Rule
 from ..language.sorts import TARGET_FIELDS
 from ..language.subject import CheckedRule
@@ -245,19 +243,3 @@ def outline(document: Document) -> list[tuple[str, str, Span]]:
         for node in document.declarations
         if getattr(node, "name", None)
     ]
-
-
-def variables(document: Document) -> Iterator[tuple[Span, str]]:
-    """Names that stand in rules, with a kind, for highlighting: function, type, variable, parameter, number."""
-    numbers = document.rules.numbers.keys()
-    for declaration in document.declarations:
-        for node in walk(declaration):
-            if isinstance(node, s.Apply):
-                yield node.span, "type" if node.fn[:1].isupper() else "function"
-            elif isinstance(node, s.NameOf):
-                yield (
-                    node.span,
-                    "enumMember"
-                    if node.text.isupper() and len(node.text) > 2
-                    else ("macro" if node.text in numbers else "variable"),
-                )

@@ -1,4 +1,4 @@
-"""Where a name of rules is declared and read: in rule files, in the examples beside them, in Python."""
+"""Find the declaration and the uses of a name in rule files and their examples."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _lines(path: Path) -> list[str]:
 
 def references(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
     """Where the word at a place is declared and read. A variable: in its rule; a parameter also where examples and
-    pipelines set it; anything else in all rule files, their examples, and Python.
+    pipelines set it; anything else in all rule files and their examples.
 
     texts: of files that the editor has open, as they stand there.
     """
@@ -112,7 +112,7 @@ def references(document: Document, line: int, column: int, texts: Texts = nothin
     for path, text in _rule_texts(document, texts):
         read = _names_of_rules(text, word) if names else _occurrences(text, word)
         found += [FilePlace(path, n, start, end) for n, start, end in read]
-    return found if names else [*found, *_read_by_python(document, word), *_in_python(word, level_at(document, line))]
+    return found if names else [*found, *_in_python(word, level_at(document, line))]
 
 
 def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
@@ -208,24 +208,6 @@ def _names_of_rules(text: str, word: str) -> Iterator[tuple[int, int, int]]:
         before = _BEFORE_A_PASS if number in ordered else _BEFORE_A_RULE
         if before.search(lines[number][:start]):
             yield number, start, end
-
-
-def _read_by_python(document: Document, word: str) -> Iterator[FilePlace]:
-    """Where Python reads a number of the policy: `policy(target).most_threads`."""
-    if word not in document.rules.numbers:
-        return
-    read = re.compile(rf"(?<=\.){re.escape(word)}\b(?!\()")
-    for path in _python_files():
-        for number, line in enumerate(_lines(path)):
-            for found in read.finditer(line) if word in line else ():
-                yield FilePlace(path, number, *found.span())
-
-
-@functools.cache
-def _python_files() -> tuple[Path, ...]:
-    """Those that know the policy."""
-    every = sorted((ROOT / "engine").rglob("*.py"))
-    return tuple(path for path in every if re.search(r"import .*polic|polic\w*\(", "\n".join(_lines(path))))
 
 
 # ---- files

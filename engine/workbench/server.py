@@ -12,7 +12,6 @@ from ...ir.diagnostic import DplcError, Source
 from ..language.layout import formatted
 from . import actions, answers, places
 from .commands import answer_lenses
-from .document import Document
 from .editor import Server, text_range
 
 KINDS = {
@@ -23,7 +22,6 @@ KINDS = {
     "parameter": lsp.CompletionItemKind.TypeParameter, "keyword": lsp.CompletionItemKind.Keyword,
     "constant": lsp.CompletionItemKind.EnumMember, "number": lsp.CompletionItemKind.Constant,
 }  # fmt: skip
-TOKENS = ("function", "type", "variable", "enumMember", "macro")
 
 
 def _location(place: places.FilePlace) -> lsp.Location:
@@ -111,26 +109,6 @@ def _answer_places(made: Server) -> None:
             where = text_range(span.line - 1, span.column, span.end_line - 1, span.end_column)
             listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, kind))
         return listed
-
-    @made.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, lsp.SemanticTokensLegend(list(TOKENS), []))
-    def tokens(given: lsp.SemanticTokensParams) -> lsp.SemanticTokens:
-        return lsp.SemanticTokens(_encoded(made.document(given.text_document.uri)))
-
-
-def _encoded(document: Document) -> list[int]:
-    """Names as editors want them: five numbers each, relative to the one before."""
-    lines = document.text.splitlines()
-    found = set()
-    for span, kind in answers.variables(document):
-        word = answers.WORD.match(lines[span.line - 1], span.column) if span.line <= len(lines) else None
-        if word is not None:
-            found.add((span.line - 1, span.column, len(word[0]), TOKENS.index(kind)))
-    data: list[int] = []
-    line = column = 0
-    for at, start, length, kind_number in sorted(found):
-        data += [at - line, start - column if at == line else start, length, kind_number, 0]
-        line, column = at, start
-    return data
 
 
 def _change_texts(made: Server) -> None:
