@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ def viewed(view: View, rules: Path) -> dict[str, Any]:
 def test_a_page_that_was_viewed_is_whole_before_anything_is_compiled(view: View, rules: Path) -> None:
     assert KeptPage([EXPONENTIALS], [rules]).found() == {}
     kept = viewed(view, rules)
-    assert kept["effects"] and abs(kept["kept"] - time.time()) < 600
+    assert kept["effects"] and kept["kept"] > 0
     program, shown = view()
     assert all(shown.record[name] == kept[name] for name in PARTS)
     before = len(shown.seen)
