@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawing import draws
 from hypothesis import HealthCheck, Phase, settings
 
 sys.path.insert(0, str(Path(__file__).parent / "endtoend"))
 
 # Machines differ: a deadline would test the machine. The seed is fixed, so that a red test is red again.
-settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, max_examples=draws(25), suppress_health_check=[HealthCheck.too_slow]
+)
 # What only asks whether a test fails (`make mutants`) needs no small example.
 settings.register_profile("unshrunk", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
-settings.register_profile("long", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def test_an_element_at_a_place_that_is_computed(what: str) -> None:
         torch.testing.assert_close(compiled(v, at), function(v, at))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
 def test_any_axis_of_any_shape_by_any_integer(shape: list[int], data: st.DataObject) -> None:
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from drawing import draws
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowering_cases import UNARY, WHOLE
@@ -24,7 +25,7 @@ def test_expressions_of_one_tensor(expression: str) -> None:
         check_lowering(capture_text(f"x = torch.randn{shape}\n{expression}"))
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(40))
 @given(st.sampled_from(EXPRESSIONS), st.lists(st.sampled_from((1, 2, 3, 5, 7)), min_size=1, max_size=4))
 def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> None:
     try:

@@ -93,18 +93,16 @@ def test_a_pipe_that_closes_early_is_no_error() -> None:
 def test_ctrl_c() -> None:
     """SIGINT is ignored in what runs in the background: it gets its meaning back in the child."""
     run = subprocess.Popen(
-        [DPLC, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)\ntorch.randn(3)"],
+        [DPLC, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(3600)\ntorch.randn(3)"],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert run.stderr is not None
     assert run.stderr.readline() == "up\n"
-    start = time.monotonic()
     run.send_signal(signal.SIGINT)
-    assert run.stderr.read().strip() == "interrupted"
-    assert run.wait() == 130
-    assert time.monotonic() - start < 30
+    assert run.communicate(timeout=600)[1].strip() == "interrupted"
+    assert run.returncode == 130
 
 
 def test_standard_input() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def aged(entry: Path, days: float) -> Path:
-    then = time.time() - days * 86400
+    then = entry.stat().st_mtime - days * 86400
     os.utime(entry, (then, then))
     return entry
 

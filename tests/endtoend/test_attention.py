@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def test_one_kernel_anywhere(text: str, device: str) -> None:
     ),
     st.sampled_from(["a100", "h200", "rtx5090"]),
 )  # fmt: skip
-@settings(max_examples=12)
+@settings(max_examples=draws(4))
 def test_heads_of_any_size(sizes: tuple[int, int, int], causal: bool, tile: dict[str, int], device: str) -> None:
     """Strips of each width, whole and ragged; copies in a ring, and in two phases with rows of keys in another order."""
     size, rows, keys = sizes

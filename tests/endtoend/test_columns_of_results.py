@@ -5,6 +5,7 @@ Ragged and prime extents; each is run whole, checked, and compared with float64.
 from __future__ import annotations
 
 import pytest
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_turned import compiled, is_right
@@ -40,13 +41,13 @@ def test_a_column_that_no_registers_hold_is_right() -> None:
     is_right(text)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(st.sampled_from(sorted(COLUMNS)), st.integers(1, 3), st.integers(1, 150), st.integers(1, 70))
 def test_it_is_right_at_any_size(name: str, b: int, n: int, m: int) -> None:
     is_right(COLUMNS[name].format(b=b, n=n, m=m, t=""))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=draws(3), deadline=None)
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.sampled_from([2, 4, 8, 16]), st.integers(33, 140), st.integers(1, 70))
 def test_it_is_right_with_any_lanes_and_teams(lanes: int, teams: int, n: int, m: int) -> None:
     text = COLUMNS["softmax"].format(b=2, n=n, m=m, t="")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -86,7 +87,7 @@ def test_training() -> None:
     close(own.layer.weight.grad, model.layer.weight.grad)
 
 
-@settings(max_examples=12)  # each is a compile
+@settings(max_examples=draws(4))  # each is a compile
 @given(st.integers(1, 140), st.integers(1, 3), st.sampled_from(("backward", "forward", "ortho")), st.booleans())
 def test_transforms_of_any_length(n: int, rows: int, norm: str, back: bool) -> None:
     def function(z: Any) -> Any:

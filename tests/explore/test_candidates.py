@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawing import draws
 from exploring import (
     H100,
     PROGRAMS,
@@ -66,7 +67,7 @@ def check_seed(seed: int) -> None:
         assert_right(graph, candidate, data_for(graph, seed))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(8), deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_programs(seed: int) -> None:
     check_seed(seed)

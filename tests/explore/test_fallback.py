@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawing import draws
 from exploring import H100, assert_right, exploration_of, explored, random_data, shared_lowering, tools, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,7 +52,7 @@ def test_reductions_over_many_axes(text: str) -> None:
     assert_explored(explored(text))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(st.data())
 def test_folds_of_any_axes_of_any_rank(data: Any) -> None:
     shape = data.draw(st.lists(st.sampled_from((2, 3)), min_size=1, max_size=6))

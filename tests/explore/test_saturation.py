@@ -156,7 +156,6 @@ def test_rules_that_never_end_are_stopped_and_nothing_is_wrong() -> None:
     (problem,) = problems(text)
     graph = saturate(problem, rules(ASSOCIATIVE), SaturationBudget(nodes=300, iterations=12))
     assert graph.stop is not None and graph.stop.reason in ("nodes", "iterations") and graph.stop.rows < 10_000
-    assert graph.stop.seconds < 5
     assert original_is_there(graph)
     assert EgraphSearch(Extraction(graph, H100, Permissions.of(tools().fusion))).as_written().seconds < float("inf")
 

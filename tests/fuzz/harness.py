@@ -11,7 +11,6 @@ import random
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,13 +58,12 @@ class Tally:
 
     passed: int = 0
     refused: int = 0
-    slowest: tuple[float, int] = (0.0, -1)
     failures: list[Failure] = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return (
             f"{self.passed + self.refused + len(self.failures)} mutants: {self.refused} refused, {self.passed} passed, "
-            f"{len(self.failures)} failed; slowest {self.slowest[0]:.1f} s (mutant {self.slowest[1]})"
+            f"{len(self.failures)} failed"
         )
 
 
@@ -77,10 +75,7 @@ def run(kind: type[Victim], first: int, count: int) -> Tally:
         canary = folder / "canary"
         victim = kind(folder / "work", payloads(canary))
         for number in range(first, first + count):
-            start = time.process_time()
             failure = _one(victim, number, tally)
-            seconds = time.process_time() - start
-            tally.slowest = max(tally.slowest, (seconds, number))
             if failure is None and canary.exists():
                 failure = Failure(number, "code ran", "")
                 canary.unlink()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
+from counting import at_most_calls
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
@@ -47,14 +47,12 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name: str) -> None:
     parameters, clauses = RULES[name]
-    start = time.process_time()
-    with pytest.raises(DplcError) as told:
+    with at_most_calls(5_000_000), pytest.raises(DplcError) as told:
         rules = RuleSet([read_rules(Source("rules/tile/mine.rw", RULE.format(parameters=parameters, clauses=clauses)))])
         require(rules)
         Engine(rules, check=True).fire("r", read_subject(parse(Source("p", PROGRAM))), target("sm_80"))
     assert told.value.exit_code == 1
     assert told.value.render().startswith("rules/tile/mine.rw:") and "^" in told.value.render()
-    assert time.process_time() - start < 10
 
 
 def test_subsets_of_a_long_list_end() -> None:
@@ -100,11 +98,12 @@ TEXTS = {
 def test_programs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.ir"
     path.write_text(TEXTS[name])
-    start = time.process_time()
-    with pytest.raises(DplcError, match="no dimension" if "dim that" in name else r"mine.ir") as told:
+    with (
+        at_most_calls(5_000_000),
+        pytest.raises(DplcError, match="no dimension" if "dim that" in name else r"mine.ir") as told,
+    ):
         rewrite_file(path, toolchain(), target("sm_80"), [], None)
     assert told.value.exit_code == 1
-    assert time.process_time() - start < 10
 
 
 DUMPS = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ sums = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(sums, st.sampled_from(("//", "%", "<", "<=", ">", ">=", "==", "!=", "+", "-")), sums, st.integers(1, 24))
 def test_values_stay(a: Any, op: str, b: Any, n: int) -> None:
     right = n if op in ("//", "%") else b
@@ -64,7 +65,7 @@ def test_values_stay(a: Any, op: str, b: Any, n: int) -> None:
         assert low <= expected <= high
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(sums, sums)
 def test_substitution_is_reading_elsewhere(a: Any, b: Any) -> None:
     moved = substitute(a, {A: b})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import draws
 from hypothesis import given, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "codegen" / "materialise"))
@@ -225,7 +226,7 @@ def test_programs_mean_what_their_tiles_mean(title: str) -> None:
         assert all(same(got[name], value) for name, value in want.items())
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=draws(20), deadline=None, derandomize=True)
 @given(tiles())
 def test_random_tiles(drawn: Any) -> None:
     text, arrays = drawn

@@ -1,5 +1,6 @@
 """`parse(print(p)) is p` for every program: Loop and Tile IR, drawn by Hypothesis."""
 
+from drawing import draws
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +88,7 @@ tile_kernels = st.builds(Kernel, names, many_params, some_params, tiles.map(lamb
 programs = st.lists(loop_kernels | tile_kernels, min_size=1, max_size=2).map(tuple)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_what_is_printed_is_read_back_as_the_same_nodes(program):
     text = print_program(program, "tile")

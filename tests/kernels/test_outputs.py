@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compared import judged
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ def test_groups_are_read_once_whatever_follows(after: Any, channels: int, groups
     assert len(made.compilation.kernels) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(10), deadline=None)
 @given(outer=st.integers(1, 3), pieces=st.integers(1, 4), inner=st.integers(1, 7), cut=st.integers(1, 3))
 def test_rows_that_are_cut_anew(outer: int, pieces: int, inner: int, cut: int) -> None:
     """A row of pieces * inner * cut elements, after its softmax, as rows of other lengths."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from compared import judged
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ LOOPS = [recurrence, joined, backwards, averaged, summed, shown_before, coupled,
 
 
 @pytest.mark.parametrize("program", LOOPS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(rows=st.integers(1, 3), steps=st.integers(1, 40), columns=st.sampled_from([1, 2, 7, 33, 64]))
 def test_loops_are_right(program: Callable[..., Tensor], rows: int, steps: int, columns: int) -> None:
     judged(program, 2 * torch.rand(rows, steps, columns) - 1, torch.randn(rows, steps, columns))

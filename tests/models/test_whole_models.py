@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import cProfile
-import pstats
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from counting import at_most_calls
 
 from dplc.codegen.memory_plan import most_alive
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, compile_captured
-from dplc.engine.language.collector import collections_paused
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
@@ -50,12 +47,10 @@ def test_all_weights_are_asked_for_by_name(qwen: CompiledModel) -> None:
 
 
 def test_the_front_end_is_quick(qwen: CompiledModel) -> None:
-    """All 28 layers without capture: under a second on a quiet machine. The whole compile has three here."""
+    """All 28 layers without capture: under a second on a quiet machine."""
     captured = qwen.compilation.captured
-    with collections_paused():
-        start = time.process_time()
+    with at_most_calls(9_000_000):
         made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
-        assert time.process_time() - start < 3
     assert made.cuda == qwen.compilation.cuda
 
 
@@ -75,8 +70,6 @@ def test_a_block_compiles_in_few_calls() -> None:
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
     compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
-    with cProfile.Profile() as calls:
+    with at_most_calls(830_000):
         made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
-    # 914,000 before fields were read in one call, 781,000 since; 820,000 with rules that there were not then
-    assert pstats.Stats(calls).total_calls < 830_000
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

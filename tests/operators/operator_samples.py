@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,14 +76,10 @@ def operators(share: float = 1.0, seed: int = 0) -> Iterator[tuple[OpInfo, torch
                 yield op, dtype
 
 
-def names() -> list[str]:
-    return list(dict.fromkeys(op.formatted_name for op, _ in operators()))
-
-
-def samples(only: str | None = None, share: float = 1.0) -> Iterator[Sample]:
+def samples(only: str | None = None, share: float = 1.0, dtypes: Sequence[torch.dtype] = DTYPES) -> Iterator[Sample]:
     """All of them in PyTorch's order, the same values in every process. only: one operator, by name."""
     for op, dtype in operators(share):
-        if only in (None, op.formatted_name):
+        if only in (None, op.formatted_name) and dtype in dtypes:
             torch.manual_seed(0)
             for place, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
                 arguments = (sample.input, *sample.args)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from drawing import draws
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wide_checks import at_most, flat
@@ -106,7 +107,7 @@ graph f(x: f32[33, 16], y: f32[16, 7], w: i64[16]) -> z: f32[33, 7]:
 """
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(8), deadline=None)
 @example(RECIPROCAL, "sm_80")
 @example(BEYOND, "h200")
 @given(programs(), st.sampled_from(("sm_80", "h200")))

@@ -1,6 +1,6 @@
 """Programs under drawn policies: what is right does not depend on what is said to pay.
 
-DPLC_POLICIES_FIRST=300 python -m pytest -m slow tests/programs/test_wide_policies.py    # the next three hundred
+DPLC_TEST_BUDGET=100 DPLC_POLICIES_FIRST=300 python -m pytest tests/programs/test_wide_policies.py    # the next three hundred
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 from pathlib import Path
 
 import pytest
+from drawing import draws
 from expressions import EXPRESSIONS
 from wide_checks import failure
 from wide_policies import policy
@@ -20,6 +21,7 @@ from dplc.engine.ruleset import toolchain
 POOL = [text for group in EXPRESSIONS.values() for text in group]
 PROGRAMS = 12  # for a policy: two thirds of them expressions over awkward shapes, the others drawn
 EXPLORED, BUILT = 20, 10  # percent
+FIRST = int(os.environ.get("DPLC_POLICIES_FIRST", "0"))
 
 
 def check_policy(seed: int, folder: Path) -> None:
@@ -34,14 +36,7 @@ def check_policy(seed: int, folder: Path) -> None:
         assert not found, f"policy {seed}: {found}\n{each.text}\n{text}--prefer {' --prefer '.join(settings)}"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + draws(3)))
 @pytest.mark.filterwarnings("error::dplc.engine.explore.exploring.ExplorationWarning")
 def test_drawn_policies(seed: int, tmp_path: Path) -> None:
     check_policy(seed, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(300))
-@pytest.mark.filterwarnings("error::dplc.engine.explore.exploring.ExplorationWarning")
-def test_three_hundred_policies(seed: int, tmp_path: Path) -> None:
-    check_policy(int(os.environ.get("DPLC_POLICIES_FIRST", "0")) + seed, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from counting import at_most_calls
 from entries import tuned
 from schedules import H200, default_schedule, loops, written_down
 
@@ -151,18 +151,15 @@ def test_measured_goes_before_predicted(tools: Toolchain, path: Path) -> None:
     assert compilation.origins[0].basis == "measured"
 
 
-def test_a_lookup_takes_less_than_a_millisecond(tools: Toolchain, path: Path) -> None:
+def test_a_lookup_takes_less_than_a_thousand_calls(tools: Toolchain, path: Path) -> None:
     remembered(tools, path, *SHAPES)
     (kernel,) = loops(tools, product, *SHAPES)
     schedules = stored_schedules(tools, path)
     assert schedules is not None
-    times = []
-    for _ in range(20):
-        start = time.process_time()
-        wanted = key_of(kernel, H200, tools.rules)
-        assert schedules.store.valid(schedules.store.exact(wanted), wanted)
-        times.append(time.process_time() - start)
-    assert sorted(times)[10] < 1e-3
+    for most in (100_000, 1_000):  # the first one opens the store
+        with at_most_calls(most):
+            wanted = key_of(kernel, H200, tools.rules)
+            assert schedules.store.valid(schedules.store.exact(wanted), wanted)
 
 
 # ---- other sizes, and none

@@ -119,12 +119,14 @@ def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_p
     assert re.search(r"\d of 3 mutants caught: \d wrong", out)
 
 
-def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
-    seen = [
-        json.loads(call(capsys, str(BUILT_IN / "kernel"), "--part", f"{k}/2", "--examples", "0", "--json")[1])
-        for k in (1, 2)
-    ]
-    names = [[rule["rule"] for rule in found["rules"]] for found in seen]
+def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[list[str]] = []
+    monkeypatch.setattr(check_command, "require", lambda rules, only: ())
+    monkeypatch.setattr(
+        check_command, "check_rules", lambda _, chosen, *__: names.append([r.name for r in chosen]) or []
+    )
+    for k in (1, 2):
+        call(capsys, str(BUILT_IN / "kernel"), "--part", f"{k}/2", "--examples", "0")
     assert names == [["base_from_base", "guard_in_guard"], ["guard_around_replicas", "same_guard"]]
     assert call(capsys, "--part", "3/2")[0] == 2
 

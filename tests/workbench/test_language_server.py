@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 pytest.importorskip("pygls", reason="the language server needs pygls")
 pytest.importorskip("pytest_lsp", reason="the client of the tests needs pytest-lsp")
 
+from counting import at_most_calls
 from editor import document, opened, place
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
@@ -335,7 +335,7 @@ def test_what_is_remembered_follows_every_key(tmp_path: Path) -> None:
 
 
 def test_diagnostics_and_answers_are_quick() -> None:
-    """CPU time, where a machine has others to serve: typing in the longest file, and asking in it."""
+    """Typing in the longest file, and asking in it: what was not typed in is not read again."""
     from dplc.engine.language.rule import BUILT_IN
     from dplc.engine.workbench import answers
     from dplc.engine.workbench.document import Document
@@ -345,15 +345,9 @@ def test_diagnostics_and_answers_are_quick() -> None:
     text = longest.read_text()
     opened_ = Document(longest)
     opened_.problems(text)
-    typed, asked = [], []
-    for n in range(1, 6):
-        start = time.process_time()
-        opened_.problems(text.replace("\nwhere ", "\nwhere " + " " * n, 1))
-        typed.append(time.process_time() - start)
-        start = time.process_time()
-        answers.completions(opened_, 40, 6)
-        answers.meaning(opened_, 40, 6)
-        asked.append(time.process_time() - start)
-    print(longest.name, sorted(typed), sorted(asked))
-    assert sorted(typed)[2] < 0.150
-    assert sorted(asked)[2] < 0.050
+    for n in range(1, 4):
+        with at_most_calls(400_000):
+            opened_.problems(text.replace("\nwhere ", "\nwhere " + " " * n, 1))
+        with at_most_calls(100_000):
+            answers.completions(opened_, 40, 6)
+            answers.meaning(opened_, 40, 6)

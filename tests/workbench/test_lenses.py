@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -92,10 +91,9 @@ async def test_a_check_finds_a_wrong_rule_while_one_types(client: LanguageClient
     uri = await opened(client, tmp_path / "mine.rw", wrong)
     going = asyncio.ensure_future(click(client, (await lenses(client, uri))[1, "dplc.checkRule"]))
     await asyncio.sleep(0)
-    start = time.perf_counter()
     given = lsp.HoverParams(document(uri), lsp.Position(3, 10))
     assert await client.text_document_hover_async(given) is not None
-    assert time.perf_counter() - start < 1.0 and not going.done()
+    assert not going.done()
     await going
     (found,) = client.diagnostics[uri]
     assert found.range.start.line == 1 and "rule `twice` is wrong" in found.message

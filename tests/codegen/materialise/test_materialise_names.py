@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowering_oracle import read, same
@@ -64,7 +65,7 @@ def drawn(kernels: tuple[Kernel, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 @given(st.sampled_from(PROGRAMS), st.integers(0, 10**6))
 def test_values_called_as_what_is_made(program: str, seed: int) -> None:
     """Kernel IR of the renamed program verifies, and means what the program meant."""

@@ -12,8 +12,7 @@ import numpy as np
 from dplc.codegen.target import Target, target
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.pipeline import PassStep, pipelines
-from dplc.engine.language.rule import BUILT_IN, RuleSet, read_rules
-from dplc.engine.language.rule_texts import further_of, rule_paths
+from dplc.engine.language.rule import RuleSet, built_in_files, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.ir.diagnostic import Source
@@ -28,16 +27,16 @@ load_facts()  # what the rules ask
 def rule_files(changes: dict[str, tuple[str, str]] | None = None) -> RuleSet:
     """The built-in rules, some with one piece of their text replaced: {file or rule: (old, new)}."""
     files = []
-    for path in rule_paths(BUILT_IN):
-        text = path.read_text()
+    for file in built_in_files():
+        text = file.source.text
         for name, (old, new) in (changes or {}).items():
             head = next((m.start() for m in re.finditer(rf"\nrule {name}\b", text)), -1)
-            if path.stem == name or head >= 0:
+            if file.stem == name or head >= 0:
                 before, rest = text[: max(head, 0)], text[max(head, 0) :]
                 assert old in rest, f"{name} no longer says `{old}`"
                 text = before + rest.replace(old, new, 1)
-        name = str(path.relative_to(BUILT_IN.parent))
-        files.append(read_rules(Source(name, text), further=further_of(path, name)))
+        changed = text != file.source.text
+        files.append(read_rules(Source(file.source.name, text), further=file.further) if changed else file)
     return RuleSet(files)
 
 
