@@ -23,7 +23,7 @@ def fired_in(
 ) -> Fired:
     """{rule: [(case, firings, times faster)]}. tell: of every case when it begins. priced: whether the model is asked;
     else it is 1.0 times. Cases that do not compile are left out."""
-    suite, machine = read_suite(path), tools.on(target)
+    suite, tools, machine = read_suite(path), tools.at(target), tools.on(target)
     found: Fired = {}
     for number, case in enumerate(suite.cases):
         tell(case.name, number, len(suite.cases))

@@ -61,7 +61,7 @@ class LiveRules(ABC):
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
         rules = exactly(rules) if self.exact else rules
         settings = read_settings((*self.given, *switches.settings), rules)
-        return toolchain(rules, settings)
+        return toolchain(rules, settings).at(self.target)
 
     # ---- files
     def files(self) -> dict[Path, tuple[int, int]]:

@@ -91,13 +91,13 @@ class LiveProgram(LiveRules):
     def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
         if self._last is not None:
             tools = self.tools(switches)
-            return compile_captured(self.captured, CompileOptions(tools, tools.on(self.target), Trace())), tools
+            return compile_captured(self.captured, CompileOptions(tools, self.target, Trace())), tools
         stages = self._stages  # nobody has seen it yet: every text is shown when it is made
         stages.begin("rules")
         tools = self.tools(switches)
         growing = Growing(self.shown, self.captured)
         watch = Stopwatch(lambda name, number, count: stages.begin(name), growing.add)
-        made = compile_captured(self.captured, CompileOptions(tools, tools.on(self.target), Trace()), watch=watch)
+        made = compile_captured(self.captured, CompileOptions(tools, self.target, Trace()), watch=watch)
         stages.begin("links")
         return made, tools
 
