@@ -310,7 +310,8 @@ def fused(values: Values, options: CompileOptions) -> tuple[TensorGraph, Plan]:
     evidence = TermEvidence() if trace is not None else None
     graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
     trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
-    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None)
+    asked = frozenset() if trace is None else trace.asked
+    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None, asked)
     trace_fusion(trace, plan, graph, tools.fusion.rules)
     return graph, plan
 

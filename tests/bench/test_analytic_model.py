@@ -16,8 +16,8 @@ from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost import work
-from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.fusing import fixed_seconds
+from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.limits import least_seconds
 from dplc.engine.cost.predict import UNHIDDEN, occupancy, predict, resident_blocks, wave
 from dplc.engine.ruleset import toolchain
