@@ -16,16 +16,34 @@ DEVICES = Path(__file__).parent / "devices"
 
 @dataclass(frozen=True)
 class Target:
-    """A device. Sizes in bytes, bandwidth in bytes per second, rates per second.
+    """A device, as its file in codegen/devices describes it.
 
-    arch: the name for the assembler (`sm_90a`); sm: 80, 90, 120; smem: shared memory a block may use; slab: the largest
-    piece of it that one staged operand should take; recompute: how often a value may be computed again rather than
-    stored. Of one multiprocessor: threads, registers, blocks that it holds; schedulers, each of which issues one
-    instruction of a warp per clock; fp32_per_clock, special_per_clock: lanes of the pipes; shared_bytes_per_clock.
-    tensor_flops_per_second: dense, 16 bit; warp_product_share: what `mma.sync` reaches of that. issue_share: what
-    products fill of the schedulers' slots; dram_share: what copies reach of DRAM; these, memory_latency_seconds and
-    launch_seconds are typical, not measured.
-    policy: what a user's rule files override of the numbers of `rules/policy.rw`; no device file says it.
+    - name: a text, the name that the driver reports ("NVIDIA H200")
+    - arch: a text, the architecture for the assembler ("sm_90a")
+    - sm: the compute capability as a number (80, 90, 120)
+    - multiprocessors: of the device
+    - threads: that one multiprocessor holds
+    - registers: of 32 bits, of one multiprocessor
+    - smem: bytes of shared memory that one block may use
+    - slab: bytes of shared memory that one staged operand should use at most
+    - dram_bytes_per_second: peak bandwidth of DRAM
+    - l2_bytes: capacity of the L2 cache
+    - l2_bytes_per_second: bandwidth of the L2 cache
+    - clock: cycles per second
+    - fp32_per_clock: f32 lanes of one multiprocessor, results per cycle
+    - recompute: how many times a value may be computed instead of stored
+    - blocks: that one multiprocessor holds
+    - schedulers: of one multiprocessor; each issues one instruction of a warp per cycle
+    - special_per_clock: lanes for exp, log, sin of one multiprocessor, results per cycle
+    - shared_bytes_per_clock: bytes of shared memory that one multiprocessor reads per cycle
+    - tensor_flops_per_second: of the tensor cores, dense, 16 bit
+    - warp_product_share: the fraction of these that `mma.sync` reaches
+    - issue_share: the fraction of issue slots that a product fills (typical, not measured)
+    - dram_share: the fraction of the DRAM bandwidth that a copy reaches (typical, not measured)
+    - memory_latency_seconds: of one load from DRAM (typical, not measured)
+    - launch_seconds: of one kernel launch (typical, not measured)
+
+    policy: what rule files override of the numbers of `rules/policy.rw`; a device file does not have it.
     """
 
     name: str

@@ -323,8 +323,8 @@ def choices(
     files = rules.rules if isinstance(rules, Rules) else rules
     check_kinds(device=device, rules=files, target=target, settings=settings, exact=exact)
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    tools = tools_of(rules, settings, exact)
-    return chosen, tools, tools.on(target_for(chosen, target, ordinal))
+    tools, machine = tools_of(rules, settings, exact), target_for(chosen, target, ordinal)
+    return chosen, tools.at(machine), tools.on(machine)
 
 
 def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) -> Toolchain:
@@ -336,8 +336,8 @@ def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) 
     if exact:
         tools = toolchain(exactly(tools.rules), settings)
     for name, values in (settings or {}).items():
-        for parameter in values:
-            check_setting("settings", name, parameter, tools.rules)
+        for parameter, value in values.items():
+            check_setting("settings", name, parameter, value, tools.rules)
     return tools
 
 

@@ -172,7 +172,6 @@ def compile_captured(
     """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
     tools = options.tools
     check_settings(tools.settings, tools.rules)
-    options = replace(options, target=tools.on(options.target))
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
     prepared: tuple[Prepared, ...] = ()
@@ -263,7 +262,7 @@ class CompileOptions:
     """What a compile depends on beside its program, and where what the rules do is kept.
 
     tools: the rules, with what is set of them; schedules: those of a store; explore: chooses spelling and cuts, else
-    the rules do; trace: none where nobody reads it.
+    the rules do; trace: none where nobody reads it. What the rules override for the target is in force in both.
     """
 
     tools: Toolchain
@@ -271,6 +270,10 @@ class CompileOptions:
     trace: Trace | None = None
     schedules: ScheduleStore | None = None
     explore: Explore | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", self.tools.at(self.target))
+        object.__setattr__(self, "target", self.tools.on(self.target))
 
 
 def values_of(captured: Capture, options: CompileOptions, watch: Stopwatch | None = None) -> Values:
@@ -307,7 +310,8 @@ def fused(values: Values, options: CompileOptions) -> tuple[TensorGraph, Plan]:
     evidence = TermEvidence() if trace is not None else None
     graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
     trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
-    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None)
+    asked = frozenset() if trace is None else trace.asked
+    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None, asked)
     trace_fusion(trace, plan, graph, tools.fusion.rules)
     return graph, plan
 

@@ -14,6 +14,7 @@ from ..ir.text.parse import parse
 from .kernels.rules import FusionRules
 from .language import core as s
 from .language.check import check, errors, load_facts
+from .language.domains import wrong_kind
 from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.policy import under
@@ -36,7 +37,20 @@ class Toolchain:
 
     def on(self, target: Target) -> Target:
         """The target of a compile with these rules: what they override of the policy goes with it."""
-        return under(target, self.rules.numbers)
+        return under(target, self.rules.on(target).numbers)
+
+    def at(self, target: Target) -> Toolchain:
+        """The toolchain with what the rules declare for this target alone; itself where that is nothing."""
+        rules = self.rules.on(target)
+        if rules is self.rules:
+            return self
+        if rules.digest not in self._of_devices:
+            self._of_devices[rules.digest] = Toolchain(rules, self.settings, self.exact)
+        return self._of_devices[rules.digest]
+
+    @functools.cached_property
+    def _of_devices(self) -> dict[str, Toolchain]:
+        return {}
 
     @functools.cached_property
     def exactly(self) -> Toolchain:
@@ -161,13 +175,15 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
         name, dot, parameter = left.strip().partition(".")
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
-        check_setting(f"--prefer {name}" if parameter == PREFER else f"--set {text}", name, parameter, rules)
-        out.setdefault(name, {})[parameter] = _constant(text, value.strip())
+        constant = _constant(text, value.strip())
+        check_setting(f"--prefer {name}" if parameter == PREFER else f"--set {text}", name, parameter, constant, rules)
+        out.setdefault(name, {})[parameter] = constant
     return out
 
 
-def check_setting(what: str, name: str, parameter: str, rules: RuleSet) -> None:
-    """Raises UsageError unless there is such a rule with such a parameter. what: how the message begins."""
+def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
+    """Raises UsageError unless there is such a rule with such a parameter, of the kind of the value. what: how the
+    message begins."""
     if name not in rules.rules:
         raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
     known = [p.name for p in rules.rules[name].parameters]
@@ -175,6 +191,9 @@ def check_setting(what: str, name: str, parameter: str, rules: RuleSet) -> None:
         notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
         message = f"{what}: rule `{name}` has no parameter `{parameter}`"
         raise UsageError(message, None, notes, did_you_mean(parameter, known))
+    wrong = wrong_kind(rules.rules[name], parameter, value) if parameter in known else None
+    if wrong is not None:
+        raise UsageError(f"{what}: {wrong[0]}", hint=wrong[1])
 
 
 def _constant(setting: str, value: str) -> Any:

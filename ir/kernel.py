@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .node import AtomName, Dtype, Expr, Fn, Int, Name, Node
+from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, Name, Node
 from .program import Block, Stmt
 
 THREAD, SHARED = "thread", "smem"
@@ -197,7 +197,7 @@ class TensorMap(Stmt):
 
     positional: ClassVar[tuple[str, ...]] = ("src",)
     dst: Name
-    src: Name
+    src: Buffer
     box: tuple[Int, ...]
     swizzle: Int = 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .node import Expr, Fn, Int, MonoidName, Name, Num, Role
+from .node import Buffer, Expr, Fn, Int, MonoidName, Name, Num, Role
 from .program import Block, Stmt
 
 LOOP_ROLES = ("serial", "reduce", "free")
@@ -39,7 +39,7 @@ class Load(Stmt):
     """`dst = load buf[idx]`, or `dst = load buf[idx] if when else other`: where the guard fails nothing is read."""
 
     dst: Name
-    buf: Name
+    buf: Buffer
     idx: tuple[Expr, ...]
     when: Expr = True
     other: Num = 0.0
@@ -88,6 +88,6 @@ class Carry(Stmt):
 class Store(Stmt):
     """`buf[idx] = val`"""
 
-    buf: Name
+    buf: Buffer
     idx: tuple[Expr, ...]
     val: Expr

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 # Aliases whose *names* are the sorts of the rule language; what they mean to the type checker stands on the right.
 Name = str  # a binder or a use of a name
+Buffer = str  # a Name, that of memory; the first list of expressions after it has one for each dimension
 Role = str  # BLOCK THREAD REG VEC serial reduce free
 Via = str  # SYNC ASYNC TMA FETCH
 Fn = str  # the name of a scalar function
@@ -51,12 +52,16 @@ REQUIRED = Required()
 
 
 class Field(NamedTuple):
-    """One declared field. `sort` is an alias above or the name of a node class; `many` says it is a tuple of them."""
+    """One declared field. `sort` is an alias above or the name of a node class; `many` says it is a tuple of them.
+
+    memory: it is the Name of memory (`Buffer`).
+    """
 
     name: str
     sort: str
     many: bool
     default: Any
+    memory: bool = False
 
     @property
     def required(self) -> bool:
@@ -178,6 +183,15 @@ def _getter(names: tuple[str, ...]) -> Any:
     return staticmethod(scope["read"])
 
 
+def _memory_of(fields: tuple[Field, ...]) -> tuple[tuple[str, str | None], ...]:
+    """The fields that name memory, each with the first list of expressions after it."""
+    return tuple(
+        (field.name, next((f.name for f in fields[place:] if f.many and f.sort == "Expr"), None))
+        for place, field in enumerate(fields)
+        if field.memory
+    )
+
+
 # Fields of these sorts hold no nodes.
 _PLAIN = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype", "Int", "Num"))
 _marks = itertools.count()
@@ -196,6 +210,7 @@ class NodeType(type):
     places: dict[str, int]  # of the fields
     inner: tuple[str, ...]  # the fields that may hold nodes
     named: tuple[str, ...]  # the fields that hold names
+    memory: tuple[tuple[str, str | None], ...]  # the fields that name memory, each with the one of its indices
     read_all: Callable[[Any], tuple[Any, ...]]  # what the fields of a node hold; read_inner: those that may hold nodes
     read_inner: Callable[[Any], tuple[Any, ...]]
     mark: int
@@ -207,8 +222,8 @@ class NodeType(type):
         for field, annotation in declared.items():
             if annotation.startswith("ClassVar"):
                 continue
-            sort, many = _parse_sort(annotation)
-            own.append(Field(field, sort, many, namespace.pop(field, REQUIRED)))
+            sort, many = ("Name", False) if annotation == "Buffer" else _parse_sort(annotation)
+            own.append(Field(field, sort, many, namespace.pop(field, REQUIRED), annotation == "Buffer"))
         slots = () if bases else ("_memo", "_contents", "__weakref__")
         namespace["__slots__"] = tuple(field.name for field in own) + slots
         cls = super().__new__(mcs, name, bases, namespace)
@@ -218,6 +233,7 @@ class NodeType(type):
         cls.places = {field.name: place for place, field in enumerate(cls.fields)}
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
         cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
+        cls.memory = _memory_of(cls.fields)
         cls.read_all, cls.read_inner = _getter(tuple(cls.places)), _getter(cls.inner)
         cls.mark, cls.marks = 1 << next(_marks), 0
         line: Any = cls.__mro__[:-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .expr import Axis, Over
-from .node import AtomName, Dtype, Expr, Fn, Int, MonoidName, Name, Via
+from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
@@ -49,7 +49,7 @@ class Stage(Collective):
     positional: ClassVar[tuple[str, ...]] = ("src",)
     labels: ClassVar[tuple[str, ...]] = ("slab",)
     dst: Name
-    src: Name
+    src: Buffer
     origin: tuple[Expr, ...]
     slab: tuple[Axis, ...]
     depth: Int = 1

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import tile
+from ...ir.diagnostic import InternalError
 from ...ir.expr import Var, add, free_names, multiply
 from ...ir.kernel import Branch, Loop, Replicate
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
+from ...ir.text.print_statements import print_statement
 from .accumulators import replicated_axes
 from .combine import lower_combine
 from .combine_tuple import lower_combine_tuple
@@ -46,7 +48,12 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
                 out += initialised(low, accumulator, held)
     for position, stmt in enumerate(block):
         if position not in done:
-            made = LOWER[type(stmt)](low, stmt, Place(block, position, path, bound))
+            lower = LOWER.get(type(stmt))
+            if lower is None:
+                where = f"in `{print_statement(stmt).splitlines()[0]}`"
+                hint = "add one to LOWER in codegen/materialise/blocks.py"
+                raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", None, (where,), hint)
+            made = lower(low, stmt, Place(block, position, path, bound))
             if low.heard is not None:
                 low.heard.append(((*path, position), made))
             out += made

@@ -14,6 +14,7 @@ from ...codegen.kernel import Program
 from ...codegen.names import safe_kernel_name
 from ...codegen.target import Target
 from ...ir.program import Kernel
+from ..cost.predict import RESOURCES, UNHIDDEN
 from .limits import limits
 from .measuring import COLD, Clock, device_name, timing
 from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord
@@ -82,17 +83,22 @@ def _of_kernel(read: Callable[[KernelRecord], Any]) -> Callable[[CaseRecord], An
     return lambda case: read(case.kernels[0]) if case.kernels else None
 
 
-def _busy(resource: str) -> Callable[[CaseRecord], Any]:
-    """The share of a kernel's time, measured where it was, in which a resource is busy."""
+def _share(read: Callable[[KernelRecord], float | None]) -> Callable[[CaseRecord], Any]:
+    """Some microseconds of a kernel as a share of its time, measured where it was."""
 
     def share(case: CaseRecord) -> float | None:
-        if not case.kernels:
+        taken = read(case.kernels[0]) if case.kernels else None
+        if taken is None:
             return None
         timed = case.measured.dplc.median_us if case.measured is not None and case.measured.dplc is not None else None
         alone = timed / case.sizes["launches"] if timed is not None else case.kernels[0].predicted_us
-        return case.kernels[0].busy_us[resource] / alone
+        return taken / alone
 
     return share
+
+
+def _busy(resource: str) -> Column:
+    return resource, _share(lambda kernel: kernel.busy_us[resource]), number("{:.1%}")
 
 
 NAMED: tuple[Column, ...] = (("kernel", lambda c: c.name, str), ("launches", lambda c: c.sizes["launches"], str))
@@ -115,7 +121,9 @@ COLUMNS: tuple[Column, ...] = (
 PROFILE: tuple[Column, ...] = (
     *NAMED,
     MEGABYTES,
-    *((name, _busy(name), number("{:.0%}")) for name in ("DRAM", "L2", "shared", "issue")),
+    *map(_busy, RESOURCES),
+    ("busiest", _share(lambda kernel: kernel.busiest_us), number("{:.1%}")),
+    ("fixed", _share(lambda kernel: kernel.fixed_us), number("{:.1%}")),
     ("sector eff.", lambda c: c.sector_efficiency, number("{:.2f}")),
     ("wavefronts", lambda c: c.wavefront_ratio, number("{:.2f}")),
     REGISTERS,
@@ -139,8 +147,11 @@ LEGEND = (
     "same tensors."
 )
 PROFILE_LEGEND = (
-    "DRAM, L2, shared, issue: the share of a kernel's time (measured where a GPU was, else predicted) that the "
-    "resource alone would take, by what is counted in the kernel's IR and published peaks: no profiler was asked. "
+    "DRAM, L2, shared, issue, latency, tensor: the share of a kernel's time (measured where a GPU was, else predicted) "
+    "that the resource alone would take, by what is counted in the kernel's IR and published peaks: no profiler was "
+    "asked. busiest: the share of the busiest resource of each wave of blocks, summed. fixed: the share of the launch, the "
+    f"first loads and the last stores. The predicted time is fixed + busiest + {UNHIDDEN:.0%} of (the sum of the six "
+    "resources - busiest). "
     "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; counted by "
     "the emulator where it ran. "
     "occupancy: warps on the busiest multiprocessor over those it can hold, and what holds it down: the grid, blocks, "

@@ -18,5 +18,5 @@ def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, registers: i
         name=text.name, grid=text.grid, block=text.block, smem=text.smem, hbm_bytes=buffer_bytes(kernel),
         predicted_us=found.seconds * 1e6, predicted_bound=found.binding, waves=found.waves, resident=found.resident,
         dram_bytes=round(counted.dram), busy_us={name: taken * 1e6 for name, taken in found.bounds.items()},
-        occupancy=warps, held_by=held,
+        busiest_us=found.busiest * 1e6, fixed_us=found.fixed * 1e6, occupancy=warps, held_by=held,
     )  # fmt: skip

@@ -12,11 +12,14 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     """One launch. None: not looked at, or the tool for it is not there.
 
     hbm_bytes: its buffers, each once; dram_bytes: what it takes of them. busy_us: {resource: microseconds that it alone
-    would take}; occupancy: warps that a multiprocessor holds over those it could, and what holds that down (held_by):
-    counted in Kernel IR, for the model. registers, spill_bytes, instructions, ffma_share (of the hot loop; has_loop
-    says whether there is one), widths: of the assembled kernel. sector_efficiency: least sectors over sectors of global
-    accesses, wavefront_ratio: wavefronts of shared memory over the least; counted by the emulator in the first and the
-    last block. predicted_us by the analytic model: never measured. waves, resident: of blocks, as the model sees them.
+    would take}; busiest_us: those of the busiest resource of each wave of blocks, summed; fixed_us: the launch, and the
+    latency of the first loads and the last stores. predicted_us is fixed_us + busiest_us + 0.02 of (the sum of busy_us
+    - busiest_us): what the other resources do is not hidden wholly. occupancy: warps that a multiprocessor holds over
+    those it could, and what holds that down (held_by): counted in Kernel IR, for the model. registers, spill_bytes,
+    instructions, ffma_share (of the hot loop; has_loop says whether there is one), widths: of the assembled kernel.
+    sector_efficiency: least sectors over sectors of global accesses, wavefront_ratio: wavefronts of shared memory over
+    the least; counted by the emulator in the first and the last block. predicted_us by the analytic model: never
+    measured. waves, resident: of blocks, as the model sees them.
     """
 
     name: str
@@ -30,6 +33,8 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     resident: int
     dram_bytes: int
     busy_us: dict[str, float]
+    busiest_us: float | None = None
+    fixed_us: float | None = None
     occupancy: float
     held_by: str
     registers: int | None = None

@@ -41,9 +41,9 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
 
 def compile_options(flags: Flags, device: str | None = None) -> CompileOptions:
     """What the flags of a command say that a compile depends on."""
-    tools, machine = tools_for(flags), machine_for(flags, device)
-    explore = fusing_for(flags, tools, machine)
-    return CompileOptions(tools, machine, trace_for(flags), schedules_for(flags), explore)
+    tools, machine = tools_for(flags, device), machine_for(flags, device)
+    schedules = schedules_for(flags, tools)
+    return CompileOptions(tools, machine, trace_for(flags), schedules, fusing_for(flags, tools, machine, schedules))
 
 
 def captured_text(
@@ -59,29 +59,30 @@ def captured_text(
     return captured, (time.perf_counter() - start) * 1e3
 
 
-def tools_for(flags: Flags) -> Toolchain:
-    """The rules of `--rules` with the parameters of `--set` and `--prefer`; of `--exact`, less what is @approx."""
+def tools_for(flags: Flags, device: str | None = None) -> Toolchain:
+    """The rules of `--rules` with the parameters of `--set` and `--prefer`; of `--exact`, less what is @approx. What
+    they declare for one device is in force where the target is that device."""
     tools, settings = toolchain(flags.rules), flags.pinned
     rules = exactly(tools.rules) if flags.exact else tools.rules
-    return toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
+    tools = toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
+    return tools.at(target_for(choose_device(device), flags.target))
 
 
 def machine_for(flags: Flags, device: str | None = None) -> Target:
     """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80.
     With it goes what the rules override of the policy."""
-    return tools_for(flags).on(target_for(choose_device(device), flags.target))
+    return tools_for(flags, device).on(target_for(choose_device(device), flags.target))
 
 
-def schedules_for(flags: Flags) -> StoredSchedules | None:
+def schedules_for(flags: Flags, tools: Toolchain) -> StoredSchedules | None:
     """The store whose schedules a compile replays. Raises UsageError for a file that was named and is not there."""
     if not flags.no_db and flags.db is not None and not flags.db.is_file():
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
-    return stored_schedules(tools_for(flags), flags.db, not flags.no_db)
+    return stored_schedules(tools, flags.db, not flags.no_db)
 
 
-def fusing_for(flags: Flags, tools: Toolchain, machine: Target) -> Explore | None:
+def fusing_for(flags: Flags, tools: Toolchain, machine: Target, schedules: StoredSchedules | None) -> Explore | None:
     """What chooses how a program is fused: the store if it knows the program, else `--explore`, else the rules."""
-    schedules = schedules_for(flags)
     if schedules is None and not flags.explore:
         return None
     from ..explore.exploring import chosen  # forty modules, which most compiles have no use for

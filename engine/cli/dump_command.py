@@ -51,6 +51,6 @@ def _run(path: Path, flags: Flags, device: str | None, out: Path | None, binding
 
 
 def _compiled(path: Path, flags: Flags, device: str | None, binding: Mapping[str, int]) -> tuple[Dump, Compilation]:
-    dump, tools, machine = read_dump(path, binding), tools_for(flags), machine_for(flags, device)
+    dump, tools, machine = read_dump(path, binding), tools_for(flags, device), machine_for(flags, device)
     with progress("compiling"):
         return dump, compile_dump(dump, CompileOptions(tools, machine, trace_for(flags)), flags.seed)

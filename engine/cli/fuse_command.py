@@ -36,8 +36,8 @@ def fuse_expression(flags: Flags, wanted: FuseView) -> None:
     """`dplc fuse`"""
     if wanted.ir is not None:
         stage_named(wanted.ir)
-    tools = tools_for(flags)
-    machine = machine_for(flags, wanted.device if wanted.run else None)
+    device = wanted.device if wanted.run else None
+    tools, machine = tools_for(flags, device), machine_for(flags, device)
     captured, elapsed = captured_text(flags, values=wanted.run)
     values = values_of(captured, CompileOptions(tools, machine))
     top = max(wanted.top, wanted.candidate or 1)

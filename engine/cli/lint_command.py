@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
-from ..language.check import check, errors, load_facts
+from ..language.check import check, errors, for_every_device, load_facts
 from ..language.findings import Finding
 from ..language.lint import lint_rule
 from ..language.rule import RuleSet, load
@@ -40,14 +40,15 @@ def lint_rules(paths: list[Path], subjects: bool, as_json: bool) -> None:
 def _findings(rules: RuleSet, names: set[str]) -> list[Finding]:
     """What the texts say, in their order; the members of a family share theirs."""
     found: dict[object, Finding] = {}
-    for file in rules.files:
-        if names and file.source.name not in names:
-            continue
-        for declared in file.rules:
-            rule = rules.rules.get(declared.name)
-            if rule is not None and rule.span == declared.span:
-                for finding in lint_rule(rule, rules):
-                    found.setdefault((finding.check, finding.span), finding)
+    for each in for_every_device(rules):
+        for file in each.files:
+            if names and file.source.name not in names:
+                continue
+            for declared in file.rules:
+                rule = each.rules.get(declared.name)
+                if rule is not None and rule.span == declared.span:
+                    for finding in lint_rule(rule, each):
+                        found.setdefault((finding.check, finding.span), finding)
     return list(found.values())
 
 

@@ -16,8 +16,9 @@ WIDTH = 44  # the column of sentences, where a signature is shorter
 
 
 def show_facts(name: str | None, level: str | None, paths: list[Path], as_json: bool) -> None:
-    """All facts and functions, or those of a name in full."""
-    _show(reference.facts(load(paths)), name, level, as_json, "fact or function")
+    """All facts and functions, or those of a name in full; of `target`, what it has."""
+    entries = [reference.machine()] if name == "target" else reference.facts(load(paths))
+    _show(entries, name, level, as_json, "fact or function")
 
 
 def show_nodes(name: str | None, level: str | None, as_json: bool) -> None:

@@ -79,11 +79,16 @@ def why_rule(name: str, file: Path | None, flags: Flags) -> None:
         rewrite_file(file, tools, machine, [name], trace)
     events = [event for event in trace.events if concerns(event, [name])]
     if flags.as_json:
-        print_json([event.record() for event in events])
+        print_json([{**event.record(), **_held(event)} for event in events])
     elif not events:
         print_note(f"note: {_unmatched(tools, name, trace)}")
     else:
         print_text("\n".join(line for event in events for line in lines_of((event,), 2, diffs=False)), "diff")
+
+
+def _held(event: Event) -> dict[str, Any]:
+    """The guards that held of a firing, for JSON."""
+    return {"held": list(event.held())} if isinstance(event, Firing) else {}
 
 
 def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...codegen.target import load_device
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.text.words import words_in
 from ..kernels import graph_examples as term_examples
-from ..language.check import check, errors, load_facts, warnings
+from ..language.check import check, errors, for_every_device, load_facts, warnings
 from ..language.findings import Finding
 from ..language.format import format_fact, format_number, format_rule
 from ..language.numbers import PolicyNumber, format_value
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import RuleSet, built_in_files, load
 from ..rewrite.statements.driver import Engine
-from ..rewrite.statements.examples import run_examples
+from ..rewrite.statements.examples import Failure, run_examples
 from ..rewrite.torch_rules import examples as torch_examples
 from .show import print_json, print_note, print_text, write
 
@@ -59,11 +61,12 @@ def show_rule(name: str, paths: list[Path]) -> None:
     """A rule, a whole pass, or the members of a family."""
     rules = load(paths)
     if name in rules.rules:
-        found = [rules.rules[name]]
+        found = list(dict.fromkeys(each.rules[name] for each in for_every_device(rules)))
     else:
         found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
     if not found and name in rules.numbers:
-        show_number(rules.numbers[name], rules)
+        for number in {each.numbers[name].location: each.numbers[name] for each in for_every_device(rules)}.values():
+            show_number(number, rules)
     elif not found and name in rules.facts:
         show_fact(name, rules)
     elif not found:
@@ -92,9 +95,9 @@ def show_number(number: PolicyNumber, rules: RuleSet) -> None:
 
 def show_fact(name: str, rules: RuleSet) -> None:
     """A fact that is an expression, and the rules that ask it."""
-    (declared,) = [fact for file in rules.files for fact in file.facts if fact.name == name]
-    place = f"# {declared.span.source.name}:{declared.span.line}"
-    print_text(f"{place}\n{format_fact(declared)}# asked by {', '.join(readers(name, rules))}\n", "rw")
+    for declared in [fact for file in rules.files for fact in file.facts if fact.name == name]:
+        place = f"# {declared.span.source.name}:{declared.span.line}"
+        print_text(f"{place}\n{format_fact(declared)}# asked by {', '.join(readers(name, rules))}\n", "rw")
 
 
 def readers(name: str, rules: RuleSet) -> list[str]:
@@ -116,8 +119,7 @@ def accept_examples(paths: list[Path]) -> None:
         filled = {file: fill(file) for file in files}
         rules = load(paths, copies=True)
         sources = set(map(str, named))
-        chosen = [rule for rule in rules.rules.values() if rule.span.source.name in sources]
-        _, failures = run_examples(Engine(rules, check=True), chosen)
+        failures = [failure for _, _, failed in _examples(rules, sources, set()) for failure in failed]
         require_answers(failures, filled)
         print_note(f"note: {accept(failures)} examples rewritten: read what they say now")
 
@@ -133,13 +135,23 @@ def test_rules(paths: list[Path]) -> None:
     doubtful, wrong = warnings(found), errors(found)
     for told in (*doubtful, *wrong):  # errors last: they stand right above the prompt
         print_note(told.render())
-    chosen = [rule for rule in rules.rules.values() if not sources or rule.span.source.name in sources]
     broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
-    sound = [rule for rule in chosen if (rule.family or rule.name) not in broken]
-    count, failures = run_examples(Engine(rules, check=True), sound)
+    ran = list(_examples(rules, sources, broken))
+    failures = [failure for _, _, failed in ran for failure in failed]
     for failure in failures:
         print_note(failure.render())
-    failed = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
-    write(f"{len(chosen)} rules, {count} examples, {failed}\n")
+    told = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
+    write(f"{sum(n for n, _, _ in ran)} rules, {sum(n for _, n, _ in ran)} examples, {told}\n")
     if wrong or failures:
         raise DplcError("the rules do not pass")
+
+
+def _examples(rules: RuleSet, sources: set[str], broken: set[str]) -> Iterator[tuple[int, int, list[Failure]]]:
+    """(rules, examples that ran, those that failed) of the files of these names, of all files if there are none: of
+    rules for every device, then of those for one, on that device. broken: rules whose examples do not run."""
+    for each in for_every_device(rules):
+        named = (rule for rule in each.rules.values() if not sources or rule.span.source.name in sources)
+        chosen = [rule for rule in named if each.device is None or rule.device is not None]
+        sound = [rule for rule in chosen if (rule.family or rule.name) not in broken]
+        devices = [load_device(rule.device.text) for rule in chosen if rule.device is not None]
+        yield len(chosen), *run_examples(Engine(each, check=True), sound, devices[0] if devices else None)

@@ -50,9 +50,9 @@ def traffic_seconds(size: float, target: Target) -> float:
     return size / traffic_rate(target)
 
 
-def fixed_seconds(target: Target) -> float:
-    """What a kernel takes whatever it does: its launch, its first loads and its last stores."""
-    return float(target.launch_seconds + policy(target).memory_trips * target.memory_latency_seconds)
+def fixed_seconds(target: Target, ends: float = 1.0) -> float:
+    """What a kernel takes whatever it does: its launch, and so many times its first loads and last stores."""
+    return float(target.launch_seconds + ends * policy(target).memory_trips * target.memory_latency_seconds)
 
 
 def item_bytes(term: Any) -> int:

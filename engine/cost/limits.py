@@ -19,6 +19,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Node, nodes
 from ...ir.program import Block, Kernel
 from .accesses import SECTOR
+from .fusing import fixed_seconds
 from .work import COSTS
 
 
@@ -26,7 +27,7 @@ def least_seconds(kernel: Kernel, target: Target) -> float:
     """Seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
     moved = _bytes(kernel) / target.dram_bytes_per_second
     computed = _slots(kernel, target) / slots_per_second(target)
-    return _launch(target) + max(moved, computed)
+    return fixed_seconds(target) + max(moved, computed)
 
 
 def program_seconds(kernels: Sequence[Kernel], least_bytes: int, launches: int, target: Target) -> float:
@@ -34,15 +35,11 @@ def program_seconds(kernels: Sequence[Kernel], least_bytes: int, launches: int, 
     operation of its kernels of Loop IR once; what is stored in between counts for nothing."""
     moved = min(least_bytes, sum(_bytes(kernel) for kernel in kernels)) / target.dram_bytes_per_second
     computed = sum(_slots(kernel, target) for kernel in kernels) / slots_per_second(target)
-    return launches * _launch(target) + max(moved, computed)
+    return launches * fixed_seconds(target) + max(moved, computed)
 
 
 def slots_per_second(target: Target) -> float:
     return target.multiprocessors * target.fp32_per_clock * target.clock
-
-
-def _launch(target: Target) -> float:
-    return target.launch_seconds + 1.5 * target.memory_latency_seconds
 
 
 def _bytes(kernel: Kernel) -> float:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ...codegen.target import Target
 from .accesses import LANES
+from .fusing import fixed_seconds
 from .instruction_counts import InstructionCounts
 from .latency import Waits, alone
 from .spelled import WordCounts, beside
@@ -52,7 +53,9 @@ class Counts(NamedTuple):
 class Prediction(NamedTuple):
     """seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
 
-    bounds: {resource: the seconds it alone would take, summed over waves}; binding: the resource that takes longest.
+    bounds: {resource: the seconds it alone would take, summed over waves}; busiest: those of the resource that takes
+    longest in each wave, summed; binding: the resource that takes longest over all waves.
+    `seconds == fixed + busiest + UNHIDDEN * (sum(bounds.values()) - busiest)`, but for rounding.
     """
 
     seconds: float
@@ -60,6 +63,7 @@ class Prediction(NamedTuple):
     waves: int
     resident: int
     bounds: dict[str, float]
+    busiest: float
 
     @property
     def binding(self) -> str:
@@ -95,19 +99,20 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
     resident = resident_blocks(launch, target)
     wide = resident * target.multiprocessors
     full, rest = divmod(launch.blocks, wide)
-    bounds, variable = (0.0,) * len(RESOURCES), 0.0
+    bounds, variable, longest = (0.0,) * len(RESOURCES), 0.0, 0.0
     for blocks, times in ((wide, full), (rest, 1)):
         if blocks and times:
             taken = wave(launch, target, blocks)
             busiest = max(taken)
             variable += times * (busiest + UNHIDDEN * (sum(taken) - busiest))
+            longest += times * busiest
             bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
     waves = full + bool(rest)
     # the first loads of the first wave and the last stores of the last have nothing to hide behind; those of all waves
     # have nothing, and of every ring that a block fills anew, where no other block is on its multiprocessor
     ends = max(1.0, launch.waits.fills * waves) if resident == 1 else 1.0
-    fixed = target.launch_seconds + ends * 1.5 * target.memory_latency_seconds
-    return Prediction(variable + fixed, fixed, waves, resident, dict(zip(RESOURCES, bounds, strict=True)))
+    fixed = fixed_seconds(target, ends)
+    return Prediction(variable + fixed, fixed, waves, resident, dict(zip(RESOURCES, bounds, strict=True)), longest)
 
 
 def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from ..cost.fusing import fixed_seconds
 from .problem import ENode
 from .solution import BETTER, VIEWS, Extraction, PricedSolution, Solution
 
@@ -36,7 +37,7 @@ class Exact:
         self.choice: dict[int, int] = {}
         self.stored: set[int] = set()
         target = extraction.target
-        fixed = target.launch_seconds + 1.5 * target.memory_latency_seconds
+        fixed = fixed_seconds(target)
         self.least = [
             0.0 if any(node[0] in VIEWS for node in spelled) else fixed + size / target.dram_bytes_per_second
             for spelled, size in zip(self.graph.classes, extraction.memory.sizes, strict=True)

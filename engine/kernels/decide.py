@@ -26,7 +26,7 @@ from ..language import core as s
 from ..language.policy import policy
 from ..language.rule import Rule
 from ..rewrite.terms.terms import GuardRefusal
-from .decisions import Fused, FusionDecisions, Stored, called_in, refusal
+from .decisions import Fused, FusionDecisions, Stored, called_in, guards_of, refusal
 from .places import Places
 from .rules import FusionRules
 
@@ -61,7 +61,7 @@ class FusionSite:
 
 class Fusion:
     """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. told: somebody
-    reads why, so every refusal is kept with what its guard saw.
+    reads why, so every refusal is kept with what its guard saw; asked: rules whose firings keep it, too.
     """
 
     def __init__(
@@ -71,7 +71,9 @@ class Fusion:
         target: Target,
         marked: frozenset[Any] | None = None,
         told: bool = False,
+        asked: frozenset[str] = frozenset(),
     ):
+        self.asked = asked
         self.rules, self.target, self.marked, self.told = rules, target, marked, told
         self.flow = Dataflow(out.value for out in graph.outs)
         self.kept = {out.value for out in graph.outs}
@@ -94,10 +96,12 @@ class Fusion:
             start = self._share()
         fused = [one for one in self.fused.values() if self._is_open(one.value, one.reader)]
         fused += [one for one in self.climbed.values() if one.reader in self.why]
-        return FusionDecisions(self.flow, self.kept, None, self.why, list(self.refusals.values()), fused, self.told)
+        refusals = list(self.refusals.values())
+        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.told, self.asked)
 
     def _fired(self, rule: Rule, value: Any, reader: Any, bound: dict[str, Any]) -> Fused:
-        return Fused(rule, value, reader, bound if self.told else {})
+        guards = guards_of(rule, bound, self.asked, self.called)
+        return Fused(rule, value, reader, bound if self.told else {}, guards)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
@@ -344,7 +348,8 @@ class Fusion:
                     changed.append(term)
                     rule = attempt.rule
                     reason, told = rule.docs[0] if rule.docs else rule.name, bound if self.told else {}
-                    self.why[term] = Stored(term, None, reason, rule.location, told)
+                    guards = guards_of(rule, bound, self.asked, self.called)
+                    self.why[term] = Stored(term, None, reason, rule.location, told, guards)
                     break
             self._note(term)
         self.kept.update(changed)

@@ -12,32 +12,35 @@ from ..language import core as s
 from ..language.asking import UNDECIDED
 from ..language.evaluate import Expressions
 from ..language.rule import Rule
-from ..rewrite.seen import Called, what_it_saw
+from ..rewrite.seen import NAMELESS, Called, held, what_it_saw
 from ..rewrite.terms.terms import GuardRefusal
 
 
 @dataclass(frozen=True)
 class Stored:
     """Why a value is stored: the value, the operation that could not take it in, and the guard that said so; of a rule
-    that stored it, what its names stand for, where somebody reads that."""
+    that stored it, what its names stand for, and what its guards saw, where somebody reads that."""
 
     value: Term
     reader: Term | None
     reason: str
     location: str = ""
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    held: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Fused:
     """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in; None where
-    it was dropped for all that read it. bound: what its names stand for, where somebody reads that.
+    it was dropped for all that read it. bound: what its names stand for, where somebody reads that; held: what its
+    guards saw, where somebody asks for the rule: then, for the site moves on.
     """
 
     rule: Rule
     value: Term
     reader: Term | None
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    held: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass
@@ -45,7 +48,7 @@ class FusionDecisions:
     """The program as a flow, its stored values, and the record of why.
 
     groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings. told:
-    somebody reads why.
+    somebody reads why; asked: rules, or their files, that somebody asks for.
     """
 
     flow: Dataflow
@@ -55,6 +58,14 @@ class FusionDecisions:
     refusals: list[GuardRefusal] = field(default_factory=list)
     firings: list[Fused] = field(default_factory=list)
     told: bool = False
+    asked: frozenset[str] = frozenset()
+
+
+def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str], called: Called | None) -> tuple[str, ...]:
+    """The guards of a rule that fired, with what they saw, where somebody asks for it."""
+    if asked.isdisjoint((rule.name, rule.file, rule.family)):
+        return ()
+    return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
 
 def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> GuardRefusal:

@@ -22,7 +22,7 @@ from ..language.policy import policy
 from ..rewrite.terms.terms import GuardRefusal
 from .buffers import BufferLayout, Write, input_buffer, result_buffer
 from .decide import Fusion
-from .decisions import Fused, FusionDecisions, Stored, called_in, refusal
+from .decisions import Fused, FusionDecisions, Stored, called_in, guards_of, refusal
 from .fusion_summary import FusionSummary, fusion_summary
 from .launch_order import StoredValue, in_order
 from .lift import Lift
@@ -220,9 +220,9 @@ class Kernels:
             for rule in self.rules.siblings:
                 refused = rule.refused(first.value, second.value, self)
                 if refused is None:
-                    self.joined.append(
-                        Fused(rule.rule, first.value, second.value, rule.names_of(first.value, second.value))
-                    )
+                    pair = first.value, second.value
+                    guards = guards_of(rule.rule, rule.environment(*pair, self), self.decisions.asked, self.called)
+                    self.joined.append(Fused(rule.rule, *pair, rule.names_of(*pair), guards))
                     return other
                 guard, env = refused
                 self.refusals.append(refusal(rule.rule, guard, second.value, env, self.called))
@@ -358,12 +358,13 @@ def compile_graph(
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
     told: bool = False,
+    asked: frozenset[str] = frozenset(),
 ) -> Plan:
     """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
-    told: somebody reads why, so the plan keeps every refusal with what it saw.
+    told: somebody reads why, so the plan keeps every refusal with what it saw; asked: rules whose firings keep it, too.
     """
     machine = target or default_target()
-    return plan(graph, Fusion(graph, rules, machine, told=told).decide(), rules, machine, origins, results)
+    return plan(graph, Fusion(graph, rules, machine, told=told, asked=asked).decide(), rules, machine, origins, results)
 
 
 def plan(

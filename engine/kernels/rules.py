@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ..language import core as s
-from ..language.asking import gives, holds, pays
+from ..language.asking import UNDECIDED, gives, holds, pays
 from ..language.check import load_facts
 from ..language.evaluate import Expressions
 from ..language.questions import Closure
@@ -45,14 +45,20 @@ class Siblings:
         a, v, b, w = self.names
         return {a: first, v: first, b: second, w: second}
 
-    def refused(self, first: Any, second: Any, site: Any) -> tuple[s.Guard, dict[str, Any]] | None:
-        """The guard that keeps two stored values apart and what it was asked of; None if they may share a kernel."""
+    def environment(self, first: Any, second: Any, site: Any) -> dict[str, Any]:
+        """What the guards of a pair are asked of, parameters too; UNDECIDED is there where a default is."""
         env = {**self.names_of(first, second), "@site": site, "target": site.target}
         for name, default in self.defaults.items():
-            given = self.parameters.get(f"{self.rule.name}.{name}")
-            env[name] = given
-            if given is None and not gives(env, name, default, only_pays=True):
-                return self.guards[0][0], env
+            env[name] = self.parameters.get(f"{self.rule.name}.{name}")
+            if env[name] is None:
+                gives(env, name, default, only_pays=True)
+        return env
+
+    def refused(self, first: Any, second: Any, site: Any) -> tuple[s.Guard, dict[str, Any]] | None:
+        """The guard that keeps two stored values apart and what it was asked of; None if they may share a kernel."""
+        env = self.environment(first, second, site)
+        if UNDECIDED in env:
+            return self.guards[0][0], env
         ask = {"where": holds, "prefer": pays}
         return next(((guard, env) for guard, closure in self.guards if not ask[guard.kind](closure, env)), None)
 

@@ -5,18 +5,21 @@ Texts are made when the trace is printed: a compile whose trace is not printed p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from ...ir.folds import Folded
 from ...ir.tensor import Remap, TensorGraph, Term, operands
 from ...ir.text.tensor import print_lines
+from ..language.evaluate import Expressions
 from ..language.rule import Rule
-from ..rewrite.seen import show, written
+from ..rewrite.seen import held, show, written
 from ..rewrite.terms.nearest import NearMiss, nearest_miss
 from ..rewrite.terms.terms import TermEvidence
+from ..rewrite.torch_rules.compiler import Numbers
 from ..rewrite.torch_rules.lowered import Fired, Lowered
 from ..rewrite.trace import Firing, Skip, TextReason, Trace
 from .decisions import Fused, Stored, called, called_in
@@ -114,7 +117,9 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
             trace.add(Skip("d", rule.file, rule.name, unit, reason))
     for fired in lowered.firings:
         texts = (Op(fired),), (LoweredLines(fired, lowered.graph),)
-        trace.add(_firing("d", fired.rule, lowered.graph, fired.statement.dst, *texts, fired.bound, fired.folded))
+        guards = partial(held, fired.rule, dict(fired.bound), Numbers())
+        where = lowered.graph, fired.statement.dst
+        trace.add(_firing("d", fired.rule, *where, *texts, fired.bound, fired.folded, guards))
 
 
 def trace_algebra(
@@ -128,7 +133,9 @@ def trace_algebra(
         name = names.get(fired.before) or called(fired.after, names)
         made = Lines(after, (fired.after,), below=operands(fired.before))
         texts = (Lines(before, (fired.before,)),), (made,)
-        trace.add(_firing("a", fired.rule, before, name, *texts, _called(fired.bound, before, names), fired.folded))
+        guards = partial(held, fired.rule, dict(fired.bound), Expressions("tensor"), names)
+        bound = _called(fired.bound, before, names)
+        trace.add(_firing("a", fired.rule, before, name, *texts, bound, fired.folded, guards))
     for refusal in evidence.refusals:
         unit, reason = f"{before.name}.{called(refusal.term, names)}", TextReason(refusal.text(names))
         trace.add(Skip("a", refusal.rule.file, refusal.rule.name, unit, reason))
@@ -232,10 +239,10 @@ def _fused(graph: TensorGraph, names: dict[Term, str], fused: Fused) -> Firing:
     where = (" and " if kind == "siblings" else " into ").join(called(term, names) for term in values)
     if kind == "siblings":
         both = Lines(graph, values, frozenset(values))
-        return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),), bound)
+        return _firing("f", fused.rule, graph, where, (both,), (JoinedLines(both),), bound, held=lambda: fused.held)
     climbed = frozenset(values[1:]) if kind == "climb" else frozenset()
     before, after = Lines(graph, values, frozenset((value,))), Lines(graph, values, climbed)
-    return _firing("f", fused.rule, graph, where, (before,), (after,), bound)
+    return _firing("f", fused.rule, graph, where, (before,), (after,), bound, held=lambda: fused.held)
 
 
 def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: dict[str, Rule]) -> Firing | Skip | None:
@@ -245,7 +252,8 @@ def _stored(graph: TensorGraph, names: dict[Term, str], stored: Stored, rules: d
     if stored.reader is None and rule is not None:
         values = (stored.value,)
         after = Lines(graph, values, frozenset(values))
-        return _firing("f", rule, graph, name, (Lines(graph, values),), (after,), _called(stored.bound, graph, names))
+        bound, before = _called(stored.bound, graph, names), (Lines(graph, values),)
+        return _firing("f", rule, graph, name, before, (after,), bound, held=lambda: stored.held)
     if stored.location:
         return None
     reader = "nothing" if stored.reader is None else called(stored.reader, names)
@@ -271,6 +279,7 @@ def _called(bound: Mapping[str, Any], graph: TensorGraph, names: Mapping[Term, s
 def _firing(
     prefix: str, rule: Rule, graph: TensorGraph, where: str, before: tuple[object, ...], after: tuple[object, ...],
     bound: Mapping[str, Any] = NOTHING, folded: tuple[Folded, ...] = (),
+    held: Callable[[], tuple[str, ...]] = tuple,
 ) -> Firing:  # fmt: skip
     where_ = (rule.file, rule.name, rule.location, graph.name, where)
-    return Firing(prefix, *where_, {}, before, after, bound=bound, folded=folded)
+    return Firing(prefix, *where_, {}, before, after, bound=bound, folded=folded, held=held)

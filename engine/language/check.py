@@ -103,6 +103,17 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
     load_facts()
     wanted = None if only is None else set(only)
     found: dict[object, DplcError] = {}
+    for each in for_every_device(rules):
+        _check(each, wanted, found)
+    return list(found.values())
+
+
+def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
+    """The rules, and the same with what is declared for each device that some declaration names."""
+    return (rules, *(rules.on_device(name) for name in rules.devices if name != rules.device))
+
+
+def _check(rules: RuleSet, wanted: set[str] | None, found: dict[object, DplcError]) -> None:
     for number in unread_numbers(rules, wanted):
         found[number.span] = number
     for kind in kinds_of_facts(rules, wanted):
@@ -112,7 +123,6 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
             for finding in check_rule(rule, rules):
                 key = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
                 found.setdefault((finding.check, finding.span, key), finding)
-    return list(found.values())
 
 
 def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:

@@ -44,9 +44,9 @@ def facts_of_files(
     files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax], remembered: Remembered
 ) -> dict[str, s.FactOf]:
     """The facts of some files, each with numbers and earlier facts written out. Raises DplcError for one that means
-    nothing. One may ask those above it."""
+    nothing. One may ask those above it; one that overrides another stands in its place."""
     found: dict[str, s.FactOf] = {}
-    every = [fact for file in files for fact in file]
+    every = _overridden(fact for file in files for fact in file)
     for place, declared in enumerate(every):
         _check(declared, found)
         _asks_above(declared, {fact.name for fact in every[place:]})
@@ -54,6 +54,36 @@ def facts_of_files(
         written = partial(_written, declared, found, literals)
         found[declared.name] = remembered.made("fact", declared.name, told, written)
     return found
+
+
+def _overridden(declared: Iterable[s.FactOf]) -> list[s.FactOf]:
+    """The facts in force, each where its name stands first. Raises DplcError for one that overrides nothing, or is
+    asked otherwise than what it overrides."""
+    found: dict[str, s.FactOf] = {}
+    kept: list[s.FactOf] = []
+    for fact in declared:
+        earlier = found.setdefault(fact.name, fact)
+        if not fact.override:
+            kept.append(fact)
+            continue
+        if earlier is fact:
+            what = f"`override fact {fact.name}`, but there is no fact `{fact.name}`"
+            raise DplcError(what, fact.span, (), did_you_mean(fact.name, [name for name in found if name != fact.name]))
+        if (_sorts(fact), fact.result) != (_sorts(earlier), earlier.result):
+            note = f"it is {_signature(earlier)}, at {earlier.span.source.name}:{earlier.span.line}"
+            what = f"`override fact {fact.name}` is {_signature(fact)}: rules that ask it would not fit"
+            raise DplcError(what, fact.span, (note,), "give it the same parameters and the same result")
+        kept = [fact if one is earlier else one for one in kept]
+        found[fact.name] = fact
+    return kept
+
+
+def _sorts(fact: s.FactOf) -> tuple[str | None, ...]:
+    return tuple(parameter.sort for parameter in fact.parameters)
+
+
+def _signature(fact: s.FactOf) -> str:
+    return f"`{fact.name}({', '.join(f'{p.name}: {p.sort}' for p in fact.parameters)}) -> {fact.result}`"
 
 
 def asked_of(words: Iterable[str], facts: Facts, literals: Mapping[str, s.Syntax]) -> list[s.Syntax]:
@@ -73,7 +103,8 @@ def _check(declared: s.FactOf, known: Facts) -> None:
     if name in known:
         earlier = known[name].span
         note = f"first at {earlier.source.name}:{earlier.line}"
-        raise DplcError(f"fact `{name}` is declared twice", declared.span, (note,), "choose another name")
+        hint = f"choose another name; `override fact {name}(..)` replaces it"
+        raise DplcError(f"fact `{name}` is declared twice", declared.span, (note,), hint)
     if not NAME.fullmatch(name):
         what = f"`{name}` is no name of a fact: two words or more in lower case, joined by `_`"
         raise DplcError(what, declared.span)
@@ -132,8 +163,7 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
     wanted = len(fact.parameters)
     if len(asked.items) != wanted:
-        shown = ", ".join(f"{p.name}: {p.sort}" for p in fact.parameters)
-        note = f"it is `{fact.name}({shown}) -> {fact.result}`"
+        note = f"it is {_signature(fact)}"
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
     given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir.text import syntax as s
+from ...ir.text.print_statements import print_value
 from .evaluate import Expressions
 from .rule import Rule
+from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
 
 
 def constant(level: str, node: s.Syntax) -> Any:
@@ -22,6 +24,19 @@ def admits(rule: Rule, name: str, value: Any) -> bool:
     """Whether a parameter may have a value, as far as its domain is known without a program."""
     domain = _domain(rule, name)
     return domain is None or value in domain
+
+
+def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
+    """What is wrong with a value that is of another kind than a parameter (a float, true or a list for an integer), and
+    what to write; None where nothing is."""
+    parameter = next(p for p in rule.parameters if p.name == name)
+    wanted, given = PARAMETER_SORTS.get(parameter.sort or "any", ANY), sort_of_value(value)
+    if fits(given, wanted):
+        return None
+    hint = f"a list of one is written `[{value}]`" if wanted.many and not given.many else None
+    listed = tuple(value) if isinstance(value, list) else value
+    written = f'"{value}"' if isinstance(value, str) else print_value(listed)
+    return f"`{name}` is {wanted}, and {written} is {given}", hint
 
 
 def shown(rule: Rule, name: str) -> str:

@@ -14,6 +14,7 @@ import dataclasses
 import operator
 from typing import Any
 
+from ...codegen.target import Target
 from ...ir import expr as e
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError, did_you_mean
@@ -114,7 +115,7 @@ class Expressions:
         if op == "not in":
             return lambda env: a(env) not in b(env)
         if op in ("==", "!="):
-            return self._equality(op, a, b)
+            return self._equality(node, a, b)
         if op in e.COMPARISONS:
             return self._comparison(op, a, b)
         combine, whole = e.OPERATORS[op], _OF_WHOLE_NUMBERS.get(op)
@@ -136,14 +137,16 @@ class Expressions:
 
         return calculate
 
-    def _equality(self, op: str, a: Closure, b: Closure) -> Closure:
-        same = op == "=="
+    def _equality(self, node: s.Operation, a: Closure, b: Closure) -> Closure:
+        op, same = node.op, node.op == "=="
         if not self.symbolic:
 
             def equal(env: Environment) -> Any:
                 left, right = a(env), b(env)
                 if left == right:
                     return same
+                if left.__class__ is str or right.__class__ is str:
+                    _refuse_text(node, left, right)
                 if left.__class__ in _SIZED or right.__class__ in _SIZED:
                     return _known_equality(op, left, right)
                 return not same
@@ -152,6 +155,7 @@ class Expressions:
 
         def compare(env: Environment) -> Any:
             left, right = a(env), b(env)
+            _refuse_text(node, left, right)
             if (isinstance(left, Node) or isinstance(right, Node)) and not (_is_closed(left) or _is_closed(right)):
                 return e.compare(op, left, right)
             return (left == right) is same
@@ -264,7 +268,7 @@ class Expressions:
                 raise DplcError(
                     f"`{type(owner).__name__}` has no field `{field}`", node.span, (), did_you_mean(field, options)
                 )
-            return e.Var(value) if value.__class__ is str else value
+            return e.Var(value) if value.__class__ is str and owner.__class__ is not Target else value
 
         return get
 
@@ -359,6 +363,13 @@ def _disjunction(a: Closure, b: Closure) -> Closure:
 
 def _at_hints(cost: Any) -> Any:
     return tuple(map(hinted, cost)) if cost.__class__ is tuple else hinted(cost)
+
+
+def _refuse_text(node: s.Operation, left: Any, right: Any) -> None:
+    """Raises NotComputed where a text is compared with a name or an expression: they are never equal."""
+    if isinstance(left if right.__class__ is str else right if left.__class__ is str else None, Node):
+        name = node.a if right.__class__ is str else node.b
+        raise NotComputed("a name is compared with a text: never equal", name.span)
 
 
 _SIZED = frozenset((e.Size, e.Sum, e.Binary))

@@ -20,8 +20,9 @@ def format_rule(rule: Rule) -> str:
     clauses = tuple(rule.written) or meant
     marks = tuple(sorted(rule.attributes))
     declared = s.Rule(
-        rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses, rule.examples
-    )
+        rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses, rule.examples,
+        device=rule.device,
+    )  # fmt: skip
     return "\n".join(_rule(declared, (*clauses, *rule.examples))) + "\n"
 
 
@@ -61,10 +62,15 @@ def _rule(rule: s.Rule, clauses: Iterable[s.Syntax]) -> list[str]:
         head += f"({', '.join(map(_parameter, rule.parameters))})"
     if rule.rows:
         head += f" for {', '.join(map(expression, rule.rows))}"
-    lines = [*_docs(rule.docs), *(f"@{attribute}" for attribute in rule.attributes), f"{head} on {rule.level}"]
+    lines = [*_docs(rule.docs), *(f"@{attribute}" for attribute in rule.attributes)]
+    lines.append(f"{head} on {rule.level}{_device(rule)}")
     clauses = tuple(clauses)
     column = _column(clauses)
     return [*lines, *(line for clause in clauses for line in _clause(clause, column))]
+
+
+def _device(declared: s.Rule | s.NumberOf | s.FactOf) -> str:
+    return "" if declared.device is None else f" for {declared.device.text}"
 
 
 def _column(clauses: Iterable[s.Syntax]) -> int:
@@ -89,13 +95,14 @@ def format_fact(node: s.FactOf) -> str:
     """A fact that is an expression as text, ending in a newline."""
     docs = "".join(f"## {text}".rstrip() + "\n" for text in node.docs)
     given = ", ".join(f"{p.name}: {p.sort}" for p in node.parameters)
-    return f"{docs}fact {node.name}({given}) -> {node.result} = {expression(node.value)}\n"
+    head = f"{'override ' if node.override else ''}fact {node.name}({given}) -> {node.result}"
+    return f"{docs}{head} = {expression(node.value)}{_device(node)}\n"
 
 
 def format_number(node: s.NumberOf) -> str:
     """A number of the policy as text, ending in a newline."""
     docs = [f"## {text}".rstrip() for text in node.docs]
-    head = f"{'override ' if node.override else ''}number {node.name} = {expression(node.value)}"
+    head = f"{'override ' if node.override else ''}number {node.name} = {expression(node.value)}{_device(node)}"
     return "\n".join([*docs, _because(head, node.reason)]) + "\n"
 
 

@@ -56,17 +56,16 @@ def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumbe
         _check(declared, last)
         first.setdefault(declared.name, declared)
         last[declared.name] = declared
+    overridden = {name for name, declared in first.items() if declared is not last[name]}
+    before: dict[str, PolicyNumber] = {}
+    for name in first if overridden else ():
+        _resolve(name, first, before, (), {})
     found: dict[str, PolicyNumber] = {}
-    originals = {name: declared for name, declared in first.items() if declared is not last[name]}
     for name in last:
-        _resolve(name, last, found, ())
-    if originals:
-        before: dict[str, PolicyNumber] = {}
-        for name in first:
-            _resolve(name, first, before, ())
-        for name, number in found.items():
-            if number.value != before[name].value or name in originals:
-                found[name] = dataclasses.replace(number, overrides=before[name])
+        _resolve(name, last, found, (), before)
+    for name, original in before.items():
+        if found[name].value != original.value or name in overridden:
+            found[name] = dataclasses.replace(found[name], overrides=original)
     return found
 
 
@@ -95,8 +94,13 @@ def _check(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:
 
 
 def _resolve(
-    name: str, declared: Mapping[str, s.NumberOf], found: dict[str, PolicyNumber], above: tuple[str, ...]
+    name: str,
+    declared: Mapping[str, s.NumberOf],
+    found: dict[str, PolicyNumber],
+    above: tuple[str, ...],
+    before: Mapping[str, PolicyNumber],
 ) -> Value:
+    """The value of a number. before: what it overrides, by name, whose kinds stay."""
     if name in found:
         return found[name].value
     number = declared[name]
@@ -105,8 +109,10 @@ def _resolve(
     values: dict[str, Value] = {}
     for word in words_in(number.value):
         if word in declared:
-            values[word] = _resolve(word, declared, found, (*above, name))
+            values[word] = _resolve(word, declared, found, (*above, name), before)
     value = _value(number, values, declared)
+    if number.override and name in before:
+        value = _of_kind(number, value, before[name])
     found[name] = PolicyNumber(number, value, _literal(value, number.value))
     return value
 
@@ -130,6 +136,27 @@ def _value(number: s.NumberOf, values: dict[str, Value], known: Iterable[str]) -
 
 def _is_number(value: Any) -> bool:
     return value.__class__ in (int, float)
+
+
+def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
+    """A value that overrides another; a whole number is a float where that is one. Raises DplcError for another kind:
+    a number for a list, a float for a whole number."""
+    kind, given = kind_of(original.value), kind_of(value)
+    if given == kind:
+        return value
+    if given == kind.replace("float", "whole number"):
+        return tuple(map(float, value)) if isinstance(value, tuple) else float(value)
+    what = f"number `{number.name}` is {kind}, and {format_value(value)} is {given}"
+    note = f"it is {format_value(original.value)} at {original.location}"
+    single = isinstance(original.value, tuple) and not isinstance(value, tuple)
+    raise DplcError(what, number.value.span, (note,), f"a list of one is written `[{value}]`" if single else None)
+
+
+def kind_of(value: Value) -> str:
+    """What a number or a list of numbers is, for messages."""
+    each = value if isinstance(value, tuple) else (value,)
+    number = "whole number" if all(item.__class__ is int for item in each) else "float"
+    return f"a list of {number}s" if isinstance(value, tuple) else f"a {number}"
 
 
 def _literal(value: Value, written: s.Syntax) -> s.Syntax:

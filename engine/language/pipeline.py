@@ -19,7 +19,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
-from .domains import admits, shown
+from .domains import admits, shown, wrong_kind
 from .evaluate import Expressions
 from .order import LinePlace, arrange
 from .positions import walk
@@ -190,6 +190,9 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
     except Exception:
         raise DplcError(f"the value of `{written.name}` is not a constant", written.value.span) from None
     having = [rule for rule in members if any(parameter.name == written.name for parameter in rule.parameters)]
+    for rule in having:
+        if wrong := wrong_kind(rule, written.name, value):
+            raise DplcError(wrong[0], written.value.span, (), wrong[1])
     if not any(admits(rule, written.name, value) for rule in having):
         what = f"{value} is not in the domain of `{written.name}`: no rule of `{members[0].name}` would ever fire"
         raise DplcError(what, written.value.span, (f"the domain is {shown(having[0], written.name)}",))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
@@ -52,6 +53,7 @@ PARTS = {"match": "what the program has", "rewrite": "what it becomes"}
 Clause = s.LetClause | s.PickClause | s.Guard
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
 T = TypeVar("T")
+D = TypeVar("D", "Rule", s.NumberOf, s.FactOf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,7 @@ class Rule:
     written: Sequence[s.Syntax] = ()  # the clauses as they stand in the file, where they were elaborated
     covers: tuple[s.Cover, ...] = ()  # what its splits say of their parts
     wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
+    device: s.NameOf | None = None  # the only one that it is for
 
     @property
     def guards(self) -> tuple[s.Guard, ...]:
@@ -132,22 +135,50 @@ def pass_name(stem: str) -> str:
 
 
 class RuleSet:
-    """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards."""
+    """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards.
 
-    def __init__(self, files: Iterable[RuleFile], remembered: Remembered | None = None):
-        self.files = tuple(files)
-        self.numbers = numbers_of(file.numbers for file in self.files)
+    device: the name of the target (`Target.name`) whose declarations (`override number few_warps = 4 for h200`) are in
+    force; without it only those that are for every device.
+    """
+
+    def __init__(self, files: Iterable[RuleFile], remembered: Remembered | None = None, device: str | None = None):
+        self.files, self.device = tuple(files), device
+        self.numbers = numbers_of(self._in_force(file.numbers) for file in self.files)
         self.remembered = remembered or Remembered()
         self._literals = {name: number.literal for name, number in self.numbers.items()}
-        self.facts = facts_of_files((file.facts for file in self.files), self._literals, self.remembered)
+        facts = (self._in_force(file.facts) for file in self.files)
+        self.facts = facts_of_files(facts, self._literals, self.remembered)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
         for file in self.files:
-            for rule in file.rules:
+            for rule in self._in_force(file.rules):
                 self._declare(rule)
         self._arrange()
         self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
+
+    def _in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
+        """The declarations that are for every device, or for that of the set."""
+        return tuple(d for d in declared if d.device is None or device_named(d.device) == self.device)
+
+    @functools.cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the targets that some declaration is for, sorted."""
+        declared = (d for file in self.files for d in (*file.numbers, *file.facts, *file.rules))
+        return tuple(sorted({device_named(d.device) for d in declared if d.device is not None}))
+
+    def on(self, target: Target) -> RuleSet:
+        """The set with what is declared for a target in force; itself where nothing is."""
+        return self.on_device(target.name)
+
+    def on_device(self, name: str) -> RuleSet:
+        """The same, by the name of the target."""
+        device = name if name in self.devices else None
+        if device == self.device:
+            return self
+        out = RuleSet(self.files, self.remembered, device)
+        out.digest = hashlib.blake2b(f"{self.digest} for {device}".encode(), digest_size=16).hexdigest()
+        return out
 
     def _arrange(self) -> None:
         """Which rules are a pass, and which are canonical."""
@@ -163,10 +194,10 @@ class RuleSet:
         """The set with one file more, for who looks at rules: its digest stays. remembered: of a set like it."""
         files = (*self.files, file)
         if file.numbers or file.facts:
-            return RuleSet(files, remembered)
+            return RuleSet(files, remembered, self.device)
         out = copy.copy(self)
         out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)
-        for rule in file.rules:
+        for rule in self._in_force(file.rules):
             out._declare(rule)
         out._arrange()
         return out
@@ -208,7 +239,7 @@ class RuleSet:
         """The set less some rules; itself if there are none."""
         if not names & self.rules.keys():
             return self
-        out = RuleSet(
+        files = (
             dataclasses.replace(
                 file,
                 rules=tuple(rule for rule in file.rules if rule.name not in names),
@@ -216,6 +247,7 @@ class RuleSet:
             )
             for file in self.files
         )
+        out = RuleSet(files, device=self.device)
         out.digest = hashlib.blake2b(f"{self.digest} without {sorted(names)}".encode(), digest_size=16).hexdigest()
         return out
 
@@ -226,7 +258,7 @@ class RuleSet:
         files = (
             dataclasses.replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files
         )
-        out = RuleSet(files)
+        out = RuleSet(files, device=self.device)
         out.digest = hashlib.blake2b(f"{self.digest} unpreferred {sorted(names)}".encode(), digest_size=16).hexdigest()
         return out
 
@@ -272,7 +304,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
         tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
         rewrites[0].body,
         declared.examples, declared.override, family, declared.words, declared.written,
-        declared.covers,
+        declared.covers, device=declared.device,
     )  # fmt: skip
 
 
@@ -309,6 +341,22 @@ def _level_of(declared: s.Rule) -> Span:
     return Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
 
 
+def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -> None:
+    """Raises DplcError for an unknown device, and for a declaration that other devices would lack."""
+    if device.text not in devices():
+        notes = (f"devices are {', '.join(devices())}",)
+        raise DplcError(f"there is no device `{device.text}`", device.span, notes, did_you_mean(device.text, devices()))
+    if not declared.override:
+        kind = {s.Rule: "rule", s.NumberOf: "number", s.FactOf: "fact"}[type(declared)]
+        what = f"{kind} `{declared.name}` is for {device.text} only: other devices would have none"
+        raise DplcError(what, device.span, (), "declare it without a device; `override` it for one")
+
+
+def device_named(device: s.NameOf) -> str:
+    """The name of the target that a declaration is for: `h200` is the device file of the NVIDIA H200."""
+    return load_device(device.text).name
+
+
 CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`", s.Match: "`match`"}  # in messages
 Parse = Callable[[Source], tuple[s.Syntax, ...]]
 
@@ -328,6 +376,8 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
     pipelines, without, numbers, facts = [], [], [], []
     more = FurtherExamples(further, parse) if further is not None else None
     for declaration in parse(source):
+        if isinstance(declaration, s.Rule | s.NumberOf | s.FactOf) and declaration.device is not None:
+            _refuse_device(declaration, declaration.device)
         if isinstance(declaration, s.Rule):
             if more is not None:
                 declaration = dataclasses.replace(declaration, examples=more.after(declaration))

@@ -65,6 +65,7 @@ FIELD_SORTS = {
     "Value": "value",
     "Block": "stmt",
 }
+_VALUE_SORTS = {bool: BOOL, int: INT, float: NUM, str: TEXT, e.Var: NAME}
 _SORT_NAMES = (
     "int",
     "num",
@@ -137,6 +138,13 @@ def sort_of(text: str) -> Sort:
 def field_sort(sort: str, many: bool) -> Sort:
     """The sort of a node's field."""
     return Sort(CLOSED_SORTS.get(sort) or FIELD_SORTS.get(sort, "any"), many)
+
+
+def sort_of_value(value: Any) -> Sort:
+    """The sort of a constant."""
+    if isinstance(value, tuple | list):
+        return LIST
+    return _VALUE_SORTS.get(value.__class__, ANY)
 
 
 def constant_sort(name: str) -> Sort | None:

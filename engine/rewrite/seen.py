@@ -22,6 +22,7 @@ from ..language import core as s
 from ..language.evaluate import Expressions
 from ..language.positions import names_in, walk
 from ..language.questions import MISTAKES
+from ..language.rule import Rule
 from .loops import written as one_line
 
 CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
@@ -47,6 +48,11 @@ def what_it_saw(
     values = "; " + ", ".join(f"{name}={value}" for name, value in told.items()) if told else ""
     open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
     return f"[{written(condition)}{values}{open_}]"
+
+
+def held(rule: Rule, env: dict[str, Any], expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
+    """The guards of a rule that fired, each with what it saw: `where size(axes) <= most; most=4, size(axes)=3`."""
+    return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
 
 
 def compared(condition: s.Syntax, env: dict[str, Any], expressions: Expressions) -> dict[str, str]:

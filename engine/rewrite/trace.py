@@ -8,7 +8,7 @@ f fusion, l loop, t tile, k kernel.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class TextReason:
 class Firing:
     """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it;
     weighed: what each `choose` of the rule weighed; bound: the values of its pattern's names and `let`s; folded: what
-    its template asked for that canonical forms of values made simpler."""
+    its template asked for that canonical forms of values made simpler; held: its guards, with what they saw."""
 
     prefix: str
     label: str
@@ -59,6 +59,7 @@ class Firing:
     weighed: tuple[Weighed, ...] = ()
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
     folded: tuple[Folded, ...] = field(default=(), compare=False)
+    held: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
     @property
     def marker(self) -> str:
@@ -210,6 +211,7 @@ class Trace:
 
 
 def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Iterator[str]:
+    """The lines of `-v` (1) or `-vv` (2); without diffs a firing has the guards that held instead."""
     for event in events:
         if isinstance(event, Remark):
             yield event.line()
@@ -220,7 +222,7 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
             yield event.line()
         elif not diffs:
             yield _then(event)
-            yield from (f"    {line}" for line in _beside(event))
+            yield from (f"    {line}" for line in (*_beside(event), *event.held()))
         else:
             yield f">>> {event.marker}"
             yield f"# {_then(event)}"

@@ -52,8 +52,8 @@ def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job (`job.TuneOne`). heard: is told of every try. Raises DplcError."""
     tools = toolchain([Path(path) for path in job.rules])
     rules = exactly(tools.rules) if job.exact else tools.rules
-    tools = toolchain(rules, read_settings(job.settings, rules))
-    machine = tools.on(find_target(job.target))
+    tools, machine = toolchain(rules, read_settings(job.settings, rules)), find_target(job.target)
+    tools, machine = tools.at(machine), tools.on(machine)
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     if not isinstance(kernel, Kernel):
         raise UsageError("a job is a kernel of Loop IR")

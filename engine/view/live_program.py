@@ -94,13 +94,13 @@ class LiveProgram:
     def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
         if self._last is not None:
             tools = self.tools(switches)
-            return compile_captured(self.captured, CompileOptions(tools, tools.on(self.target), Trace())), tools
+            return compile_captured(self.captured, CompileOptions(tools, self.target, Trace())), tools
         progress = self._progress  # the page shows each text of the first compile as soon as it exists
         progress.begin("rules")
         tools = self.tools(switches)
         columns = GrowingColumns(self.shown, self.captured)
         watch = Stopwatch(lambda name, number, count: progress.begin(name), columns.add)
-        made = compile_captured(self.captured, CompileOptions(tools, tools.on(self.target), Trace()), watch=watch)
+        made = compile_captured(self.captured, CompileOptions(tools, self.target, Trace()), watch=watch)
         progress.begin("links")
         return made, tools
 
@@ -158,7 +158,7 @@ class LiveProgram:
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
         rules = exactly(rules) if self.exact else rules
         settings = read_settings((*self.given, *switches.settings), rules)
-        return toolchain(rules, settings)
+        return toolchain(rules, settings).at(self.target)
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""

@@ -64,7 +64,7 @@ def effect(cell: str, text: str, target: Target | None = None) -> Html:
 
 
 def _compiled(captured: Any, tools: Toolchain, target: Target) -> Compilation:
-    return compile_captured(captured, CompileOptions(tools, tools.on(target), Trace()))
+    return compile_captured(captured, CompileOptions(tools, target, Trace()))
 
 
 def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:

@@ -28,6 +28,7 @@ def fired_in(path: Path, tools: Toolchain, target: Target, report: Report, price
     report: called with (case, number, count) as each case begins. priced: predict speed-ups, which are 1.0 otherwise.
     Cases that do not compile are left out.
     """
+    tools = tools.at(target)
     found: Fired = {}
     for case, made, firings in _compiled(read_suite(path), tools, target, report):
         if made is not None:
@@ -42,7 +43,7 @@ def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -
 
     A cell holds how often a rule fired in a case, and the predicted speed-up of all its firings there.
     """
-    suite = read_suite(path)
+    suite, tools = read_suite(path), tools.at(target)
     cases: list[dict[str, Any]] = []
     rules: dict[str, dict[str, Any]] = {}
     for number, (case, made, firings) in enumerate(_compiled(suite, tools, target, report)):
@@ -73,7 +74,7 @@ def _compiled(
         trace = Trace()
         try:
             captured = subject_of(suite, case).capture()
-            made = compile_captured(captured, CompileOptions(tools, tools.on(target), trace))
+            made = compile_captured(captured, CompileOptions(tools, target, trace))
         except DplcError as error:
             yield case, None, error.render()
         else:

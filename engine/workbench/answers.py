@@ -51,13 +51,14 @@ def rule_at(document: Document, line: int) -> Rule | None:
 
 @functools.lru_cache(maxsize=64)
 def subject_of(rule: Rule, document: Document) -> CheckedRule:
-    return CheckedRule(document.rules.rules.get(rule.name, rule), document.rules)
+    of_every_device = document.rules.rules.get(rule.name, rule)
+    return CheckedRule(of_every_device if rule.device is None else rule, document.rules)
 
 
 def level_at(document: Document, line: int) -> str | None:
     """The level of the rule that a line is in, read off its head: it need not parse."""
     for text in reversed(document.text.splitlines()[: line + 1]):
-        head = re.match(r"(?:override +)?rule .*\bon +(\w+)\s*(?:#.*)?$", text)
+        head = re.match(r"(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?\s*(?:#.*)?$", text)
         if head:
             return head[1] if head[1] in LEVELS else None
     return None

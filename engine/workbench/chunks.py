@@ -13,7 +13,7 @@ from ..language import core as s
 from ..language.positions import parts
 
 HEAD = re.compile(
-    r"(?:override +)?(?:rule|number) |fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
+    r"(?:override +)?(?:rule|number) |(?:override +)?fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
     r"|(?:kernel|graph) +\w+ *\(|guards +\w+ *\([^\n]*\) *:"
 )
 _ABOVE = re.compile(r"##|@\w+")

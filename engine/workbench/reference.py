@@ -78,7 +78,7 @@ def facts(rules: RuleSet | None = None) -> list[Word]:
 
 def _facts_of_files(rules: RuleSet) -> list[Word]:
     listed = []
-    for declared in (fact for file in rules.files for fact in file.facts):
+    for declared in rules.facts.values():
         place = f"{declared.span.source.name}:{declared.span.line}"
         given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
         text = f"{declared.name}({given}) -> {declared.result}"
@@ -106,7 +106,7 @@ def _functions() -> tuple[Word, ...]:
 def nodes() -> tuple[Word, ...]:
     """Statements and values of the IRs but Torch IR's ops; monoids, atoms, and what `target` has."""
     statements = [_statement(cls) for cls in (*owners().values(), *ADDRESSES)]
-    return (*statements, *_values(), *_monoids(), *_atoms(), _target())
+    return (*statements, *_values(), *_monoids(), *_atoms(), machine())
 
 
 def _statement(cls: NodeType) -> Word:
@@ -149,8 +149,10 @@ def _atoms() -> list[Word]:
     return listed
 
 
-def _target() -> Word:
-    says = inspect.cleandoc(devices.Target.__doc__ or "")
+def machine() -> Word:
+    """What `target` has, with units, and the devices that `for NAME` and `target.name` may say."""
+    known = "\n".join(f'- {name}: "{devices.load_device(name).name}"' for name in devices.devices())
+    says = f"{inspect.cleandoc(devices.Target.__doc__ or '')}\n\nDevices, and their `target.name`:\n\n{known}"
     fields = tuple((name, sort.kind, "") for name, sort in TARGET_FIELDS.items())
     return Word("target", "target", "target.FIELD", says, tuple(LEVELS), _place(devices.Target), fields)
 

@@ -212,6 +212,8 @@ class _Blocks(BlockProducts):
                     while not group.queue[0]():
                         yield "poll", stmt
                     group.queue.pop(0)
+            else:
+                raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
 

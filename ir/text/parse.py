@@ -45,6 +45,15 @@ def _name(children: list[Any]) -> Token:
     return next(c for c in children if isinstance(c, Token) and c.type == "NAME")
 
 
+def _overrides(children: list[Any]) -> bool:
+    return any(isinstance(c, Token) and c.type == "OVERRIDE" for c in children)
+
+
+def _device(children: list[Any]) -> s.NameOf | None:
+    """The device that a declaration is for."""
+    return next((c[1] for c in children if isinstance(c, tuple) and c[0] == "device"), None)
+
+
 def _text(token: Token | None) -> str | None:
     return None if token is None else str(token)
 
@@ -72,7 +81,7 @@ class _Build(EquationBuilder):
             self.place(names[0]),
             tuple(text for kind, text in marks if kind == "doc"),
             tuple(text for kind, text in marks if kind == "attribute"),
-            any(isinstance(x, Token) and x.type == "OVERRIDE" for x in c),
+            _overrides(c),
             str(names[0]),
             tuple(x for x in parts if isinstance(x, s.Parameter)),
             rows,
@@ -80,14 +89,18 @@ class _Build(EquationBuilder):
             tuple(x for x in parts if not isinstance(x, s.Parameter | s.Example)),
             tuple(x for x in parts if isinstance(x, s.Example)),
             words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))),
+            device=_device(c),
         )
+
+    def of_device(self, meta: Any, c: list[Any]) -> tuple[str, s.NameOf]:
+        return ("device", s.NameOf(self.place(c[0]), str(c[0])))
 
     def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
         docs = _docs(c)
         name = _name(c)
         given = tuple(x for x in c if isinstance(x, s.Parameter))
-        result, value = str(c[-2]), c[-1]
-        return s.FactOf(self.place(name), docs, str(name), given, result, value)
+        result, value = str(c[-3]), c[-2]
+        return s.FactOf(self.place(name), docs, _overrides(c), str(name), given, result, value, _device(c))
 
     def given(self, meta: Any, c: list[Any]) -> s.Parameter:
         return s.Parameter(self.place(c[0]), str(c[0]), str(c[1]), None, None)
@@ -103,8 +116,7 @@ class _Build(EquationBuilder):
         name = _name(c)
         value = next(x for x in c if isinstance(x, s.Syntax))
         reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
-        override = any(isinstance(x, Token) and x.type == "OVERRIDE" for x in c)
-        return s.NumberOf(self.place(name), docs, override, str(name), value, reason)
+        return s.NumberOf(self.place(name), docs, _overrides(c), str(name), value, reason, _device(c))
 
     def rows(self, meta: Any, c: list[Any]) -> tuple[str, tuple[s.Syntax, ...]]:
         return ("rows", tuple(c))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .expression_syntax import *  # noqa: F403  (one tree, read as one)
-from .expression_syntax import Apply, Keyword, Run, Syntax
+from .expression_syntax import Apply, Keyword, NameOf, Run, Syntax
 
 # ---- statements
 
@@ -234,7 +234,7 @@ class Cover(Syntax):
 class Rule(Syntax):
     """rows: for a family, the values of the parameters, one tuple a member. words: the names in it that may be those of
     numbers (`NumberOf`), outside of its pattern and its examples. written: its clauses as they stand in the file, where
-    they were elaborated. covers: what its splits say."""
+    they were elaborated. covers: what its splits say. device: the only one that it is for."""
 
     docs: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -248,28 +248,35 @@ class Rule(Syntax):
     words: tuple[str, ...] = ()
     written: Sequence[Syntax] = ()
     covers: tuple[Cover, ...] = ()
+    device: NameOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NumberOf(Syntax):
-    """`number few_warps = 8 because ".."`: what choices depend on, by name. Rules read it where they name it."""
+    """`number few_warps = 8 because ".."`: what choices depend on, by name. Rules read it where they name it.
+
+    device: the only one that it is for, `override number few_warps = 4 for h200`."""
 
     docs: tuple[str, ...]
     override: bool
     name: str
     value: Syntax
     reason: str | None
+    device: NameOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FactOf(Syntax):
-    """`fact split_tiles(axes: [axis]) -> int = expression`: written out where a rule asks it."""
+    """`fact split_tiles(axes: [axis]) -> int = expression`: written out where a rule asks it. device: the only one
+    that it is for."""
 
     docs: tuple[str, ...]
+    override: bool
     name: str
     parameters: tuple[Parameter, ...]
     result: str
     value: Syntax
+    device: NameOf | None = None
 
 
 @dataclass(frozen=True, slots=True)

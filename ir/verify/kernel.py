@@ -295,9 +295,8 @@ def _own_names(stmt: Stmt) -> set[str]:
     """The names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
     found = set().union(*(names_of(value) for value in fields))
-    own = NAMED.get(type(stmt))
-    name = getattr(stmt, own) if own else None
-    return found | ({name} if name else set())
+    own = (NAMED.get(type(stmt)), *(buffer for buffer, _ in type(stmt).memory))
+    return found | {getattr(stmt, name) for name in own if name and getattr(stmt, name)}
 
 
 _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {

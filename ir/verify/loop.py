@@ -89,10 +89,10 @@ class Check:
         """Whether what facts take for granted holds: named memory exists, conditions are of whole numbers, and no name
         means two things.
         """
-        for stmt in nodes(block, Load, Store, Stage):
-            name = stmt.src if isinstance(stmt, Stage) else stmt.buf  # type: ignore[attr-defined]
-            if name not in self.shapes:
-                self.report(stmt, f"`{name}` is no buffer")
+        for stmt in nodes(block, Stmt):
+            for buffer, _ in type(stmt).memory:
+                if (name := getattr(stmt, buffer)) not in self.shapes:
+                    self.report(stmt, f"`{name}` is no buffer")  # type: ignore[arg-type]
         for e in nodes(block, Binary):
             if e.a.__class__ is float or e.b.__class__ is float:  # type: ignore[attr-defined]
                 self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
@@ -113,6 +113,7 @@ class Check:
                 self.report(stmt, f"{type(stmt).__name__} is no statement of this level")
                 continue
             self.names(stmt, scope)
+            self.ranks(stmt)
             self.statement(stmt, scope)
             if isinstance(stmt, Load | Let):
                 if stmt.dst in defined:
@@ -126,6 +127,13 @@ class Check:
         labels = stmt.gathered if isinstance(stmt, Stage) else ()
         for name in sorted(free_names(own) - scope.names - self.sums - {*labels}):
             self.report(stmt, f"`{name}` is not defined here")
+
+    def ranks(self, stmt: Stmt) -> None:
+        """Memory has an index for each of its dimensions."""
+        for buffer, index in type(stmt).memory:
+            shape = self.shapes[getattr(stmt, buffer)]
+            if index is not None and len(getattr(stmt, index)) != len(shape):
+                self.report(stmt, f"`{getattr(stmt, buffer)}` has {len(shape)} dimensions")
 
     def statement(self, stmt: Any, scope: Scope) -> None:
         if isinstance(stmt, For):
@@ -163,12 +171,8 @@ class Check:
             self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
 
     def access(self, stmt: Load | Store, scope: Scope) -> None:
-        shape = self.shapes[stmt.buf]
-        if len(shape) != len(stmt.idx):
-            self.report(stmt, f"`{stmt.buf}` has {len(shape)} dimensions")
-        else:
-            for position, extent in zip(stmt.idx, shape, strict=True):
-                self.bounds(stmt, position, extent, scope)
+        for position, extent in zip(stmt.idx, self.shapes[stmt.buf], strict=False):
+            self.bounds(stmt, position, extent, scope)
 
     def bounds(self, stmt: Stmt, position: Expr, extent: Expr, scope: Scope) -> None:
         """0 <= position < extent, unless a name in it was read from memory."""

@@ -218,11 +218,8 @@ class _TileCheck(Check):
                     self.report(stmt, f"`{acc}` starts as {start}, from which `{fn}` cannot add up")
 
     def stage(self, stmt: Stage) -> None:
-        source = self.shapes.get(stmt.src)
-        if stmt.src not in {param.name for param in self.kernel.ins} or source is None:
+        if stmt.src not in {param.name for param in self.kernel.ins}:
             self.report(stmt, f"`{stmt.src}` is no input")
-        elif len(source) != len(stmt.origin):
-            self.report(stmt, f"`{stmt.src}` has {len(source)} dimensions")
         if not free_names((stmt.origin, stmt.slot, stmt.when)).difference(stmt.gathered).isdisjoint(self.varying):
             self.report(stmt, "the origin, slot or predicate varies by thread")
         for name in sorted(self.fixed.intersection(stmt.gathered)):

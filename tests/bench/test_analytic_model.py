@@ -16,7 +16,9 @@ from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost import work
+from dplc.engine.cost.fusing import fixed_seconds
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
+from dplc.engine.cost.limits import least_seconds
 from dplc.engine.cost.predict import UNHIDDEN, occupancy, predict, resident_blocks, wave
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Call, Var
@@ -73,6 +75,17 @@ def test_residency_alone_changes_nothing() -> None:
     assert (resident_blocks(two, H200), resident_blocks(one, H200)) == (2, 1)
     more = predict(one, H200).bounds["latency"] - predict(two, H200).bounds["latency"]
     assert predict(one, H200).seconds == pytest.approx(predict(two, H200).seconds + UNHIDDEN * more)
+
+
+@pytest.mark.parametrize("trips", [1.5, 30.0])
+def test_latencies_that_a_kernel_always_waits_for_are_those_of_the_policy(trips: float) -> None:
+    machine = replace(H200, policy=(("memory_trips", trips),))
+    least = machine.launch_seconds + trips * machine.memory_latency_seconds
+    empty = read_program("kernel f(x: f32[1]) -> y: f32[1]:\n    for i in 0..1 free:\n        y[i] = 1.0\n")[1][0]
+    assert predict(BASE, machine).fixed == fixed_seconds(machine) == pytest.approx(least)
+    assert least_seconds(empty, machine) == pytest.approx(least, rel=1e-3)
+    alone = predict(replace(BASE, registers=255, shared=200 << 10), machine)
+    assert alone.resident == 1 and alone.fixed >= least
 
 
 def test_what_binds() -> None:

@@ -47,7 +47,7 @@ def test_from_end_to_end(capsys: pytest.CaptureFixture[str], tiny: Path, tmp_pat
     ]  # fmt: skip
     assert list(record["cases"][0]["kernels"][0]) == [
         "name", "grid", "block", "smem", "hbm_bytes", "predicted_us", "predicted_bound", "waves", "resident", "dram_bytes",
-        "busy_us", "occupancy", "held_by", "registers", "spill_bytes", "instructions", "has_loop", "ffma_share", "widths", "sector_efficiency", "wavefront_ratio",
+        "busy_us", "busiest_us", "fixed_us", "occupancy", "held_by", "registers", "spill_bytes", "instructions", "has_loop", "ffma_share", "widths", "sector_efficiency", "wavefront_ratio",
     ]  # fmt: skip
     assert record["totals"]["cases"] == 3
     assert record["totals"]["failed"] == record["totals"]["wrong"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,32 @@ def test_a_profile_says_what_is_busy_and_by_what_count(capsys: pytest.CaptureFix
     for title in ("DRAM", "L2", "shared", "issue", "occupancy", "held by"):
         assert title in out.splitlines()[1]
     assert "no profiler was asked" in page.read_text()
+
+
+ADDED = (  # programs whose kernels fill a part of a wave, one wave, and several, and a product on tensor cores
+    "torch.softmax(torch.randn(64, 512), -1)",
+    "torch.relu(torch.randn(8192, 4096) + 1)",
+    SPLIT,
+    "torch.randn(256, 256, dtype=torch.bfloat16) @ torch.randn(256, 256, dtype=torch.bfloat16)",
+)
+
+
+@pytest.mark.parametrize("text", ADDED)
+def test_what_a_profile_prints_adds_up_to_the_prediction(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    given = ("-c", text, "--no-assemble", "--no-run", "--target", "h200", "--profile")
+    _, out, _ = bench(capsys, *given, "--json")
+    kernels = [kernel for case in json.loads(out)["cases"] for kernel in case["kernels"]]
+    _, shown, _ = bench(capsys, *given)
+    title, _, *lines = [re.split(r"  +", line.strip()) for line in shown.splitlines()[1:] if line.strip()]
+    assert kernels and len(kernels) < len(lines)
+    for kernel, line in zip(kernels, lines, strict=False):
+        busy, busiest = kernel["busy_us"], kernel["busiest_us"]
+        total = kernel["fixed_us"] + busiest + 0.02 * (sum(busy.values()) - busiest)
+        assert total == pytest.approx(kernel["predicted_us"]) and max(busy.values()) <= busiest * (1 + 1e-9)
+        shares = {name: float(value.rstrip("%")) for name, value in zip(title, line, strict=True) if "%" in value}
+        six = sum(shares[name] for name in busy)
+        added = shares["fixed"] + shares["busiest"] + 0.02 * (six - shares["busiest"])
+        assert added == pytest.approx(100, abs=0.2), line
 
 
 def test_names_and_bounds_begin_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,9 @@ import json
 import pytest
 from command_line import Command
 
+from dplc.codegen.target import devices, load_device
+from dplc.engine.language.sorts import TARGET_FIELDS
+
 
 def test_the_commands(ok: Command, dplc: Command) -> None:
     assert "every level" in ok("rules", "facts").out
@@ -32,3 +35,10 @@ def test_the_commands(ok: Command, dplc: Command) -> None:
 def test_a_slip_is_told(dplc: Command, line: tuple[str, ...], help: str) -> None:
     done = dplc("rules", *line)
     assert done.code == 2 and help in done.err
+
+
+def test_facts_of_the_target_say_what_each_field_is(ok: Command) -> None:
+    shown = ok("rules", "facts", "target").out
+    lines = {line.split(":")[0].strip(" -"): line for line in shown.splitlines() if line.strip().startswith("- ")}
+    assert TARGET_FIELDS.keys() <= lines.keys()
+    assert all(load_device(name).name in lines[name] for name in devices())

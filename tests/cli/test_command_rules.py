@@ -155,3 +155,28 @@ def test_accept_leaves_a_file_that_is_wrong_as_it_is(dplc: Command, tmp_path: Pa
     before = path.read_text()
     dplc("rules", "test", "--accept", str(path))
     assert path.read_text() == before
+
+
+def test_show_prints_a_number_for_each_device(ok: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.rw").write_text("override number most_unrolled = 5 for h200\n")
+    shown = ok("rules", "show", "most_unrolled", "--rules", str(tmp_path / "mine.rw")).out
+    assert "number most_unrolled = 32" in shown and "override number most_unrolled = 5 for h200" in shown
+
+
+def test_test_runs_examples_of_a_rule_for_one_device_there(dplc: Command, tmp_path: Path) -> None:
+    own = (BUILT_IN.parent / "examples/overrides/copies_by_tma.rw").read_text().replace("on tile", "on tile for h200")
+    example = """\
+example "a single buffer"
+    for k in 0..4 serial:
+        s = Stage(a, origin=(k), slab=(i:16), depth=1)
+        Sync()
+        y = load s[0]
+        t <- add(t, y)
+        Sync()
+gives no "{}"
+"""
+    file = tmp_path / "mine.rw"
+    file.write_text(own + example.format("single-buffered"))
+    assert "1 rules, 1 examples, 0 failed, 0 errors" in dplc("rules", "test", str(file)).out
+    file.write_text(own + example.format("no such reason"))
+    assert dplc("rules", "test", str(file)).code == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from command_line import SOFTMAX, Command
+
+from dplc.engine.ruleset import toolchain
 
 
 def test_the_rules_that_made_one_kernel_of_a_softmax_are_in_its_trace(ok: Command) -> None:
@@ -28,6 +31,32 @@ def test_a_users_own_rule_of_fusion_is_in_the_trace(ok: Command, tmp_path: Path)
     out = ok("rules", "why", "inline", "-c", SOFTMAX, "--rules", str(mine)).out
     assert f"f:fuse inline at main e {mine}:1\n" in out
     assert f'{mine}:4: inline: matched, but "a reduction" [not reduction(v); v=top]' in out
+
+
+PRODUCT = "torch.relu(torch.randn(256, 256) @ torch.randn(256, 256))"
+TWO = "x = torch.randn(64, 64); (x @ torch.randn(64, 32), x @ torch.randn(64, 32))"
+HELD = (  # a rule of each kind, where it fires, and what one of its guards saw there
+    ("double_buffer", PRODUCT, "where not compiled(K) or K >= N; K=8, N=4, compiled(K)=true"),
+    ("stage_inputs", PRODUCT, "where size(shared) > 0; size(shared)=2"),
+    ("chunk_matmul_k", PRODUCT, "where BK < highest(K); BK=32, K=256, highest(K)=256"),
+    ("fuse_epilogue", SOFTMAX, "prefer row(v, y) <= ROW or rows(v) >= ROWS; ROW=32768, ROWS=256"),
+    ("inline", SOFTMAX, "where not reduction(v); v=difference"),
+    ("siblings", TWO, "prefer distance(a, b) <= NEAR; NEAR=3, a=matmul, b=matmul_1, distance(a, b)=1"),
+    ("online_rows", "torch.softmax(torch.randn(4, 70000), -1)", "prefer extent(n) > ROW; ROW=32768, extent(n)=70000"),
+    ("linear_bias", "nn.Linear(64, 64)(torch.randn(4, 64))", "where rank(w) == 2; rank(w)=2"),
+)
+
+
+@pytest.mark.parametrize(("rule", "text", "told"), HELD)
+def test_a_firing_tells_the_guards_that_held_with_their_values(ok: Command, rule: str, text: str, told: str) -> None:
+    out = ok("rules", "why", rule, "-c", text).out
+    _, *guards = out.split(f" {rule} at ")[1].split("\n")
+    guards = [line.strip() for line in guards if re.match(r"    (where|prefer) ", line)]
+    declared = toolchain().rules.rule(rule).guards
+    assert len(guards) == len(declared) and any(line.startswith(told) for line in guards), out
+    (record, *_) = json.loads(ok("rules", "why", rule, "-c", text, "--json").out)
+    assert record["held"] == guards
+    assert told not in ok("compile", "-c", text, "-vv").err  # only who asks for the rule is told
 
 
 def test_kernels_that_a_rule_joined_are_in_the_trace(ok: Command) -> None:

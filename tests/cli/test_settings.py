@@ -49,6 +49,33 @@ def test_without_effect(dplc, text: str, setting: str, message: str) -> None:  #
     assert message in done.err
 
 
+OF_ANOTHER_KIND = (
+    ("chunk_matmul_k.BK=32.0", "`BK` is an integer, and 32.0 is a number"),
+    ("chunk_matmul_k.BK=true", "`BK` is an integer, and true is true or false"),
+    ("chunk_matmul_k.BK=[32]", "`BK` is an integer, and (32) is a list"),
+    ('chunk_matmul_k.BK="32"', '`BK` is an integer, and "32" is a text'),
+    ("stage_inputs.which=(1,)", "a list of one is written `[1]`"),
+)
+
+
+@pytest.mark.parametrize(("setting", "message"), OF_ANOTHER_KIND)
+def test_a_value_of_another_kind_is_an_error(dplc, setting: str, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = dplc("compile", "-c", MATMUL, "--set", setting)
+    assert done.code == 2 and f"--set {setting}: " in done.err and message in done.err
+    rule, value = setting.split("=")
+    file = tmp_path / "mine.rw"
+    file.write_text(f"pipeline tile\n    pass {rule.replace('.', '(')}={value})\n")
+    told = dplc("compile", "-c", MATMUL, "--rules", str(file))
+    assert told.code == 1 and message in told.err and "mine.rw:2:" in told.err
+
+
+def test_a_value_of_another_kind_is_an_error_from_python() -> None:
+    x = torch.randn(16, 64)
+    for value in (32.0, True, [32], "32"):
+        with pytest.raises(UsageError, match="`BK` is an integer"):
+            package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": value}})
+
+
 def test_what_is_heard_is_not_mentioned(dplc) -> None:  # type: ignore[no-untyped-def]
     done = dplc("compile", "-c", MATMUL, "--set", "chunk_matmul_k.BK=32", "--set", "fuse_epilogue.TILE=1")
     assert (done.code, done.err) == (0, "")

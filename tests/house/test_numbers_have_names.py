@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from dplc.codegen.kernel import MAX_THREADS_PER_BLOCK
+from dplc.engine.cost import accesses, first_cache
+from dplc.engine.language.policy import built_in_policy
 from dplc.engine.language.positions import walk
 from dplc.engine.language.rule import built_in_files, load
+from dplc.ir.facts import layout, requests, staging
 from dplc.ir.text import syntax as s
 from dplc.ir.text.words import words_in
+from dplc.ir.verify import kernel as verify_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = (0, 1, 2)  # nothing, the next one, and there and back: numbers that no choice depends on
@@ -71,6 +76,36 @@ def literals(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", [*FACTS, *WEIGHING], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_fact_holds_a_number(path: Path) -> None:
     assert list(literals(path)) == [], "read it from the policy: `policy(site.target).name`"
+
+
+# What the model and the analyses hold of the machine, and the number of the policy that says the same to rules.
+OF_THE_MACHINE = {
+    "warp_lanes": (accesses.LANES, requests.WARP, layout.BANKS),
+    "most_threads": (MAX_THREADS_PER_BLOCK, verify_kernel.MOST_THREADS),
+    "bytes_of_float": (layout.DTYPE_BYTES["f32"], first_cache.WORD, layout.WORD),
+    "bytes_of_store": (layout.CHUNK, max(layout.VECTOR_BYTES)),
+    "swizzle_bytes": (layout.ROW, max(staging.SPANS)),
+    "register_group": (verify_kernel.GROUP,),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_MACHINE)
+def test_what_python_holds_of_the_machine_is_what_the_policy_says(name: str) -> None:
+    assert {getattr(built_in_policy(), name)} == {*OF_THE_MACHINE[name]}
+
+
+def test_no_fraction_of_the_policy_is_written_again() -> None:
+    """A fraction that has a name (1.5 latencies) is read by its name, also by the model."""
+    named = {n.value for n in load().numbers.values() if isinstance(n.value, float) and n.value != int(n.value)}
+    folders = ("engine/cost", "engine/facts", "engine/kernels", "engine/explore", "engine/schedule", "ir/facts")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value in named
+    ]
+    assert named and found == [], "read it from the policy: `policy(target).name`"
 
 
 def test_units_are_there() -> None:

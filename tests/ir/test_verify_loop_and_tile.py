@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 from typing import Any
 
+import numpy as np
 import pytest
 from altered_texts import altered
 
+from dplc.codegen.materialise import materialise
+from dplc.codegen.materialise.blocks import LOWER
+from dplc.codegen.target import target
+from dplc.ir.diagnostic import DplcError
+from dplc.ir.interp import tile as tile_meaning
+from dplc.ir.node import CLASSES, Buffer, Expr, nodes, replace
+from dplc.ir.program import Kernel, Stmt
+from dplc.ir.text.print_statements import print_statement
 from dplc.ir.text.read import read_program
+from dplc.ir.tile import STATEMENTS, Collective, Tile
+from dplc.ir.verify import kernel as kernels
 from dplc.ir.verify import loop, tile
 
 LOOP = """
@@ -108,3 +122,105 @@ def test_tile_problems(old: str, new: str, what: str) -> None:
 
 def test_not_one_tile() -> None:
     assert tile.problems(kernel(LOOP)) == ("the body of kernel `f` is not one Tile",)
+
+
+# ---- all statements, by what their classes declare
+
+OF_EVERY_STATEMENT = {  # where each statement that names memory stands
+    "loop": (LOOP, loop.problems),
+    "tile": (TILE, tile.problems),
+    "kernel": (
+        """
+        kernel f(x: f32[64, 8]) -> y: f32[64, 8]:
+            Launch(grid=(1, 1, 1), block=32, shared=2048):
+                x_map = TensorMap(x, box=(8, 8))
+                StoreTo(f32, Address(y), values=(1.0))
+        """,
+        kernels.problems,
+    ),
+}
+
+
+def _naming_memory(level: str) -> list[Any]:
+    text, _ = OF_EVERY_STATEMENT[level]
+    return [stmt for stmt in nodes(kernel(textwrap.dedent(text)).body, Stmt) if type(stmt).memory]
+
+
+def test_every_statement_that_names_memory_is_in_a_program_of_this_file() -> None:
+    ours = [cls for cls in CLASSES if issubclass(cls, Stmt) and cls.__module__.startswith("dplc.ir")]
+    declared = {cls for cls in ours if cls.memory}
+    assert {type(stmt) for level in OF_EVERY_STATEMENT for stmt in _naming_memory(level)} == declared
+    named = {(cls, field.name) for cls in ours for field in cls.fields if field.name in ("buf", "src")}
+    assert named == {(cls, name) for cls in declared for name, _ in cls.memory}
+
+
+@pytest.mark.parametrize("level", OF_EVERY_STATEMENT)
+def test_a_statement_that_names_no_memory_is_an_error_at_its_place(level: str) -> None:
+    text, problems = OF_EVERY_STATEMENT[level]
+    unit = kernel(textwrap.dedent(text))
+    for stmt in _naming_memory(level):
+        for buffer, index in type(stmt).memory:
+            other = replace(stmt, **{buffer: "zz"})
+            told = problems(_changed(unit, stmt, other))
+            assert any(
+                "zz" in one.replace(print_statement(other), "") and print_statement(other) in one for one in told
+            )
+            if index is not None:
+                longer = replace(stmt, **{index: (*getattr(stmt, index), 0)})
+                told = problems(_changed(unit, stmt, longer))
+                assert any(f"dimensions, in `{print_statement(longer)}`" in one for one in told)
+
+
+def _changed(unit: Any, old: Any, new: Any) -> Any:
+    def walk(node: Any) -> Any:
+        if node is old:
+            return new
+        if isinstance(node, tuple):
+            return tuple(map(walk, node))
+        return replace(node, body=walk(node.body)) if "body" in getattr(type(node), "by_name", ()) else node
+
+    return Kernel(unit.name, unit.ins, unit.outs, walk(unit.body))
+
+
+class Fetch(Stmt):
+    """A statement that nobody but this test knows."""
+
+    buf: Buffer
+    idx: tuple[Expr, ...]
+
+
+class FetchTogether(Collective):
+    """Another, in which all threads take part."""
+
+    buf: Buffer
+    idx: tuple[Expr, ...]
+
+
+@pytest.mark.parametrize(("buffer", "what"), [("zz", "`zz` is no buffer"), ("x", "`x` has 2 dimensions")])
+def test_a_new_statement_is_checked_by_the_sorts_of_its_fields(buffer: str, what: str) -> None:
+    unit = kernel(LOOP)
+    check = loop.Check(unit, (*loop.LOOP_STATEMENTS, Fetch))
+    body = (Fetch(buffer, (0,)), *unit.body)
+    if check.grounded(body):
+        check.block(body, loop.Scope())
+    assert what in check.found[0]
+
+
+def test_every_statement_of_tile_ir_has_a_check_a_meaning_and_a_lowering() -> None:
+    statements = {*loop.LOOP_STATEMENTS, *STATEMENTS} - {Tile}
+    assert all(issubclass(cls, loop.TILE_STATEMENTS) for cls in statements)
+    assert statements == set(LOWER)
+    told = "".join(inspect.getsource(part) for part in (tile_meaning._Blocks.plain, tile_meaning._Blocks.collective))
+    words = set(re.findall(r"\w+", told)) - {"Stmt", "Collective"}
+    assert all({base.__name__ for base in cls.__mro__} & words for cls in statements)
+
+
+@pytest.mark.parametrize("stranger", [Fetch("x", (0, 0)), FetchTogether("x", (0, 0))])
+def test_a_statement_without_a_meaning_or_a_lowering_is_an_error_that_names_it(stranger: Any) -> None:
+    unit = kernel(TILE)
+    (launch,) = unit.body
+    unit = Kernel(unit.name, unit.ins, unit.outs, (replace(launch, body=(stranger, *launch.body)),))
+    with pytest.raises(DplcError, match=f"`{type(stranger).__name__}` has no lowering"):
+        materialise(unit, target("sm_80"))
+    with pytest.raises(DplcError, match=f"{type(stranger).__name__} is no statement of Tile IR"):
+        tile_meaning.run((unit,), {"x": np.zeros((8, 16), np.float32), "n": np.zeros(8, np.int64)})

@@ -95,6 +95,40 @@ def test_what_a_declaration_may_not_say(text: str, place: str, what: str, hint: 
     assert message.startswith(place) and what in message and hint in message and "^" in message, message
 
 
+KINDS = (  # what the number is, what overrides it, what it is then (None: an error)
+    ("8", "4", 4),
+    ("8", "4.0", None),
+    ("8", "(4,)", 4),
+    ("8", "[4]", None),
+    ("8", "(4, 2)", None),
+    ("8.5", "4", 4.0),
+    ("8.5", "4.5", 4.5),
+    ("8.5", "[4.5]", None),
+    ("(8, 4)", "(4,)", None),
+    ("(8, 4)", "4", None),
+    ("(8, 4)", "[4]", (4,)),
+    ("(8, 4)", "{4, 2}", (4, 2)),
+    ("(8, 4)", "[4.0]", None),
+    ("(8.0, 4.0)", "[4]", (4.0,)),
+    ("(8.0, 4.0)", "4.0", None),
+)
+
+
+@pytest.mark.parametrize("device", ["", " for h200"])
+@pytest.mark.parametrize(("number", "other", "value"), KINDS)
+def test_an_override_keeps_the_kind_of_its_number(number: str, other: str, value: object, device: str) -> None:
+    texts = NUMBER.replace("8", number), f"override number few_copies = {other}{device}\n"
+    if value is None:
+        with pytest.raises(DplcError) as raised:
+            rules(*texts).on(target("h200"))
+        message = raised.value.render()
+        assert message.startswith("1.rw:1:30: error: number `few_copies` is a") and "^" in message
+        assert ("a list of one is written `[4" in message) is (number[0] == "(" and other in ("4", "(4,)", "4.0"))
+    else:
+        found = rules(*texts).on(target("h200")).numbers["few_copies"].value
+        assert repr(found) == repr(value)
+
+
 def test_an_unknown_number_is_an_unbound_name_with_the_one_that_was_meant() -> None:
     found = [f.render() for f in check(rules(NUMBER + RULE.replace("few_copies", "few_copis")), {"0.rw"})]
     assert any("unbound variable `few_copis`" in text and "did you mean `few_copies`?" in text for text in found)

@@ -15,6 +15,7 @@ from ....ir.tile import Tile
 from ...language import core as s
 from ...language.questions import Closure, Environment
 from ...language.rule import Rule, is_built_in
+from ..seen import held
 from ..why_not import Evidence
 from .clauses import EVERY, PlanRunner, plans
 from .context import places, splice
@@ -125,9 +126,17 @@ class CompiledRule:
         """What each `choose` weighed at a match."""
         if not self.weighers:
             return ()
+        return weighed(self.weighers, self._whole(match_env))
+
+    def held(self, match_env: Environment) -> tuple[str, ...]:
+        """The guards that held at a match, each with what it saw."""
+        return held(self.rule, self._whole(match_env), self.expressions)
+
+    def _whole(self, match_env: Environment) -> Environment:
+        """All names of a match, also the lets that only a search leaves out."""
         env = dict(match_env)
         self.decisions[True].finish(env, all_=True)
-        return weighed(self.weighers, env)
+        return env
 
     def _local(self, name: str, span: Any) -> Any:
         rule: CompiledRule = self.find(name, span)

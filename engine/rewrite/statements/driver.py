@@ -7,6 +7,7 @@ After each firing the `@canonical` rules run to a fixpoint on what changed.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -342,7 +343,8 @@ class _Run:
         chosen = {name: match.env[name] for name in rule.parameters if name in match.env}
         r, prefix, unit = rule.rule, self.trace.prefix, before[0].name
         where = (self.marker(r), r.name, r.location, unit, match.where)
-        self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned, rule.weighed(match.env), match.env))
+        weighed, guards = rule.weighed(match.env), functools.partial(rule.held, match.env)
+        self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned, weighed, match.env, held=guards))
 
     def left_alone(self, name: str) -> None:
         if self.trace is not None:

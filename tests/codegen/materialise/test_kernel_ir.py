@@ -53,11 +53,13 @@ def test_text_round_trips():
 
 def test_every_statement_has_a_check_and_a_text():
     from dplc.codegen.cuda_statements import PRINT
+    from dplc.ir.interp.kernel import _MEANING
     from dplc.ir.verify.kernel import _CHECKS
 
     names = {cls.__name__ for cls in STATEMENTS} - {"Launch"}
     assert {cls.__name__ for cls in PRINT} == names
     assert {cls.__name__ for cls in _CHECKS} == names
+    assert {cls.__name__ for cls in _MEANING} == names
 
 
 # (what is changed, into what, what the verifier says)
