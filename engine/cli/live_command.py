@@ -11,11 +11,9 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.diagnostic import DplcError
-from ..models.sources import is_model
 from ..view.kept_page import KeptPage
 from ..view.live_page import LivePage, News
 from ..view.page import page
@@ -24,6 +22,7 @@ from ..view.stages import Stages
 from ..view.wishes import SearchWish
 from .options import Flags
 from .show import print_note
+from .subjects import Subject
 
 if TYPE_CHECKING:
     from ..capture.capture import Capture
@@ -33,16 +32,14 @@ FIRST_LOOK = 1.0  # seconds that the browser has for asking for the page, before
 LAST_LOOK = 2.0  # seconds that a page has for hearing why there will be nothing
 
 
-def serve_page(
-    flags: Flags, port: int, browse: bool, search: SearchWish, check: bool, subject: str | None = None
-) -> None:
+def serve_page(flags: Flags, port: int, browse: bool, search: SearchWish, check: bool, subject: Subject) -> None:
     """The page on this machine, compiled again when a rule file changes, until Ctrl-C. search: what is searched beside;
-    check: checked mode runs beside, too. subject: a model or a suite; without one it is the expression.
+    check: checked mode runs beside, too. subject: an expression, a model or a suite.
 
     Raises DplcError where the program cannot be captured, or cannot be compiled and no rule file might mend it.
     """
-    shown = LivePage(subject or flags.text)
-    kept = None if subject is not None else _kept(flags)
+    shown = LivePage(subject.name)
+    kept = _kept(flags) if subject.kind == "text" else None
     shown.show(**({} if kept is None else kept.found()))
     stages = Stages(shown)
     page(shown.record, live=True)  # imports what renders it, while nothing else takes the processor
@@ -91,7 +88,7 @@ def _read_ahead(stages: Stages) -> None:
 
 
 def _follow(
-    flags: Flags, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: str | None,
+    flags: Flags, server: PageServer, stages: Stages, search: SearchWish, check: bool, subject: Subject,
     kept: KeptPage | None,
 ) -> None:  # fmt: skip
     """Capture, compile, and compile again."""
@@ -115,7 +112,7 @@ def _follow(
 
 
 def _program(
-    flags: Flags, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: str | None,
+    flags: Flags, shown: LivePage, stages: Stages, search: SearchWish, check: bool, subject: Subject,
     kept: KeptPage | None,
 ) -> LiveRules:  # fmt: skip
     """What is compiled whenever rules change. Raises DplcError for what cannot be captured."""
@@ -128,27 +125,27 @@ def _program(
         tools_for(flags)  # nothing that is saved could mend what is wrong here
     stages.begin("capture")
     given = tuple(flags.rules or ()), flags.pinned, machine
-    if subject is not None and not is_model(subject):
+    if subject.kind == "suite":
         from ..view.live_suite import LiveSuite
 
-        return LiveSuite(Path(subject), *given, shown=shown, exact=flags.exact)
+        return LiveSuite(subject.path, *given, shown=shown, exact=flags.exact)
     from ..view.session import LiveProgram
 
     return LiveProgram(
-        _captured(flags, subject), subject or flags.text, *given, shown=shown, stages=stages, exact=flags.exact,
+        _captured(flags, subject), subject.name, *given, shown=shown, stages=stages, exact=flags.exact,
         search=search, check=check, kept=kept,
     )  # fmt: skip
 
 
-def _captured(flags: Flags, model: str | None) -> Capture:
+def _captured(flags: Flags, subject: Subject) -> Capture:
     """The expression, or a model without its weights."""
-    if model is None:
+    if subject.kind == "text":
         from .compiling import captured_text
 
         return captured_text(flags)[0]
     from .model_commands import captured_model
 
-    return captured_model(model, flags)
+    return captured_model(subject.name, flags)
 
 
 def _tell_the_end(server: PageServer, news: News) -> None:

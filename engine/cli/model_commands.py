@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...ir.diagnostic import UsageError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS
+from ...ir.diagnostic import UsageError
 from ...ir.expr import Size
 from ..capture.capture import Capture
 from ..capture.sizes import Dim
@@ -36,17 +35,10 @@ from .show import bars, print_json, print_remark, write
 
 def shape_of(flags: Flags) -> ModelShape:
     """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
-    dtype = flags.dtype or "f32"
-    if dtype not in COMPUTING_FLOATS:
-        raise UsageError(
-            f"--dtype {dtype}: there is no such dtype here",
-            notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
-            hint=did_you_mean(dtype, COMPUTING_FLOATS),
-        )
     if str(flags.length) == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
     length, batch = extent("--seq-len", str(flags.length), "s"), extent("--batch", flags.batch, "b")
-    return ModelShape(length, batch, dtype, flags.layers)
+    return ModelShape(length, batch, float_named(flags.dtype) or "f32", flags.layers)
 
 
 def extent(option: str, text: str, name: str) -> int | Dim:

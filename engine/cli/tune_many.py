@@ -6,13 +6,12 @@ import contextlib
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 from ...ir.sizes import hints, sizes_in, value_of
 from ..bench.suite_file import read_suite
 from ..capture.capture import Capture
@@ -20,7 +19,7 @@ from ..models import weights
 from ..models.capturing import capture_results
 from ..models.inputs import drawn
 from ..models.module import build
-from ..models.sources import find, is_model
+from ..models.sources import find
 from ..ruleset import Toolchain
 from ..run.rows import narrowed
 from ..store.store import default_path, open_store
@@ -37,6 +36,7 @@ from .model_commands import shape_of
 from .narrowing import captured_row, row_of, tell_lengths
 from .options import Flags
 from .show import bars, print_json, print_note, progress, write
+from .subjects import Subject
 from .tune_command import CHECK, check_search, ended_by, searching
 
 
@@ -47,7 +47,7 @@ class Many:
     top: candidates of fusion of each program.
     """
 
-    subject: str | None
+    subject: Subject
     only: str | None
     grid: list[str]
     jobs: int
@@ -109,13 +109,11 @@ def _programs(
     flags: Flags, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
 ) -> Iterator[TuningProgram]:
     top = many.top if search.free is None or CANDIDATE in search.free else 1
-    if many.subject is None:
+    if many.subject.kind == "text":
         return of_grid(flags.text, many.grid, tools, machine, top, lambda text: _row(replace(flags, text=text)))
-    if is_model(many.subject):
-        return iter([_of_model(many.subject, flags, tools, machine, top)])
-    if flags.row:
-        raise UsageError("--row: the cases of a suite have no sizes", hint="--row goes with -c, or with a model")
-    suite = read_suite(Path(many.subject))
+    if many.subject.kind == "model":
+        return iter([_of_model(many.subject.name, flags, tools, machine, top)])
+    suite = read_suite(many.subject.path)
     return of_suite(suite, suite.select(many.only), tools, machine, top)
 
 

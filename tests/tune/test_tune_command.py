@@ -159,25 +159,6 @@ def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
     assert line.startswith("schedule of `") and "from the store, predicted for NVIDIA H200" in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("tiny", "--grid", "M=3"), "it goes with -c"),
-        (("-c", SUM, "--only", "x"), "cases of a suite"),
-        (("tiny", "--only", "x"), "cases of a suite"),
-        (("-c", SUM, "--layers", "2"), "goes with a model"),
-        (("tiny", "-c", SUM), "either a suite, a model or an expression"),
-        (("tiny", "--space"), "goes with -c alone"),
-    ],
-)
-def test_options_that_mean_nothing_are_told(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["tune", *arguments])
-    assert stop.value.code == 2 and said in capsys.readouterr().err
-
-
 def test_a_way_that_could_not_be_built_says_why() -> None:
     """Beside one whose results are wrong, and one that was not tried."""
     space: Any = SimpleNamespace(ways=("a", "b", "c"), built=set(), problems={1: "2048 threads per block"})
