@@ -327,9 +327,16 @@ def _meets(line: Line, given: list[str]) -> bool:
 
 
 def described(kinds: Iterable[str]) -> str:
-    """Kinds, for people: `an expression (-c EXPR), a dump (FILE.ir) or a model (..)`."""
-    left = set(kinds)
-    if left >= set(LEVELS):
-        left = left - set(LEVELS) | {"dump"}
+    """Kinds, for people: `an expression (-c EXPR), a dump of Torch or Tensor IR or a model (..)`."""
+    levels = [level for level in LEVELS if level in kinds]
+    left = {kind for kind in kinds if kind not in LEVELS} | ({"dump"} if levels else set())
     words = [f"{what} ({form})" if form else what for kind, (what, form) in KINDS.items() if kind in left]
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "nothing"
+    if levels and len(levels) < len(LEVELS):
+        named = f"a dump of {_either(level.capitalize() for level in levels)} IR"
+        words = [named if word.startswith("a dump") else word for word in words]
+    return _either(words)
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

@@ -19,7 +19,6 @@ from ..models import weights
 from ..models.capturing import capture_results
 from ..models.inputs import drawn
 from ..models.module import build
-from ..models.sources import find
 from ..ruleset import Toolchain
 from ..run.rows import narrowed
 from ..store.store import default_path, open_store
@@ -32,7 +31,7 @@ from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
 from ..tune.tuning_program import CANDIDATE
 from .compiling import machine_for, tools_for
-from .model_commands import shape_of
+from .model_commands import shape_of, source_of
 from .narrowing import captured_row, row_of, tell_lengths
 from .options import Flags
 from .show import bars, print_json, print_note, progress, write
@@ -125,7 +124,7 @@ def _row(flags: Flags) -> Capture:
 
 def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
     """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
-    source, shape = find(model), shape_of(flags)
+    source, shape = source_of(model), shape_of(flags)
     found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
     sizes = sizes_in(found.captured.graph)
     captured = narrowed(found.captured, row_of(flags.row, sizes), sizes)

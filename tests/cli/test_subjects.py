@@ -123,7 +123,7 @@ def test_every_option_applies_or_is_an_error(command: str, subjects: dict[str, s
         if base is None or (kind == "suite" and takes(command, "model") and not takes(command, kind)):
             continue  # of a JSON file that is no suite here, the models say what is wrong
         if not takes(command, kind):
-            with pytest.raises(UsageError, match="does not take|a program is needed"):
+            with pytest.raises(UsageError, match=r"does not take|a program is needed"):
                 invoke(base)
             continue
         assert invoke(base)
@@ -137,14 +137,14 @@ def check(command: str, kind: str, base: list[str], name: str, invoke: Invoke) -
     option = typed(options_of(command)[name])
     lines = [line for line in lines_of(command) if name in line.options and line.is_for(kind)]
     if not lines:
-        with pytest.raises(UsageError, match="does not apply|needs a program"):
+        with pytest.raises(UsageError, match=r"does not apply|needs a program"):
             invoke([*base, *option])
         return
     (line,) = lines
     for given in needed(command, line):
         assert invoke([*base, *given, *option]) != invoke([*base, *given]), f"{base}: {name} changes nothing"
         for other in line.without:
-            with pytest.raises(UsageError, match="does not go with|goes with|does not apply"):
+            with pytest.raises(UsageError, match=r"does not go with|goes with|does not apply"):
                 invoke([*base, *given, *option, *typed(options_of(command)[other])])
     if line.needs:
         with pytest.raises(UsageError, match=f"`{name}` goes with "):
