@@ -21,7 +21,6 @@ from .options import (
     RuleFiles,
     Settings,
     TargetName,
-    Verbose,
 )
 from .subjects import flags_of
 
@@ -82,6 +81,12 @@ Row = Annotated[
         "times it at N (default: at B).",
     ),
 ]
+Told = Annotated[
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, help="-v lists each improvement with what changed, -vv every candidate."
+    ),
+]
 NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
 
 
@@ -111,7 +116,7 @@ def tune(
     jobs: Jobs = 1,
     executor: Executor = "processes",
     as_json: Json = False,
-    verbose: Verbose = 0,
+    verbose: Told = 0,
     html: Page = None,
     db: DatabaseFile = None,
     no_db: NotKept = False,

@@ -36,7 +36,7 @@ from .narrowing import captured_row, row_of, tell_lengths
 from .options import Flags
 from .show import bars, print_json, print_note, progress, write
 from .subjects import Subject
-from .tune_command import CHECK, check_search, ended_by, searching
+from .tune_command import CHECK, Candidates, check_search, ended_by, searching
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,10 @@ def _carried_out(
 ) -> bool:
     """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
     with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        candidates: dict[int, Candidates] = {}  # of each job
 
         def heard(run: SearchProgress, tried: Tried) -> None:
+            candidates.setdefault(len(told), Candidates(flags.verbose)).heard(run, tried)
             show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
 
         show("tuning", 0, len(jobs))
