@@ -182,7 +182,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Line:
+class Applies:
     """A line of the table: these options apply to subjects of these kinds, if one of `needs` was given and none of
     `without`."""
 
@@ -197,14 +197,14 @@ class Line:
 
 
 @cache
-def lines_of(command: str) -> tuple[Line, ...]:
+def lines_of(command: str) -> tuple[Applies, ...]:
     """The lines of a command, without `dplc`: `rules why`."""
     made = []
     for key, options in TABLE[command].items():
         rest, _, without = key.partition("without ")
         kinds, _, needs = rest.partition("with ")
         expanded = {kind for word in kinds.split() for kind in (LEVELS if word == "dump" else (word,))}
-        made.append(Line(tuple(options.split()), frozenset(expanded), tuple(needs.split()), tuple(without.split())))
+        made.append(Applies(tuple(options.split()), frozenset(expanded), tuple(needs.split()), tuple(without.split())))
     return tuple(made)
 
 
@@ -306,7 +306,7 @@ def check_options(ctx: Any, subject: Subject) -> None:
             _check(option, subject.kind, lines_of(command_of(ctx)), given)
 
 
-def _check(option: str, kind: str, lines: tuple[Line, ...], given: list[str]) -> None:
+def _check(option: str, kind: str, lines: tuple[Applies, ...], given: list[str]) -> None:
     mine = [line for line in lines if option in line.options]
     here = [line for line in mine if line.is_for(kind)]
     if not here:
@@ -322,7 +322,7 @@ def _check(option: str, kind: str, lines: tuple[Line, ...], given: list[str]) ->
     raise UsageError(f"`{option}` does not go with `{other}`")
 
 
-def _meets(line: Line, given: list[str]) -> bool:
+def _meets(line: Applies, given: list[str]) -> bool:
     return (not line.needs or not set(line.needs).isdisjoint(given)) and set(line.without).isdisjoint(given)
 
 

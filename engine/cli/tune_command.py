@@ -158,7 +158,7 @@ def _scored(run: SearchProgress, tried: Tried) -> str:
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
-    """The rules that only one of two schedules fires, and the parameters that differ; the sites if only these differ."""
+    """The rules that only one of two schedules fires and the parameters that differ; else the sites that differ."""
     old, new = _firings(before), _firings(after)
     found, moved = [], []
     for rule in dict.fromkeys((*old, *new)):

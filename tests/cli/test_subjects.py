@@ -15,7 +15,7 @@ from command_line import Command
 
 import dplc.engine.cli as package
 from dplc.engine.cli.app import app
-from dplc.engine.cli.subjects import KINDS, LEVELS, SUBJECTS, TABLE, Line, lines_of, name_of
+from dplc.engine.cli.subjects import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lines_of, name_of
 from dplc.engine.models.manifest import MANIFEST
 from dplc.ir.diagnostic import UsageError
 
@@ -151,7 +151,7 @@ def check(command: str, kind: str, base: list[str], name: str, invoke: Invoke) -
             invoke([*base, *option])
 
 
-def needed(command: str, line: Line) -> list[list[str]]:
+def needed(command: str, line: Applies) -> list[list[str]]:
     return [typed(options_of(command)[other]) for other in line.needs] or [[]]
 
 
