@@ -174,8 +174,12 @@ def compile_captured(
     check_settings(tools.settings, tools.rules)
     watch = watch or Stopwatch()
     watch.timings["capture"] = capture_ms
+    return compile_values(values_of(captured, options, watch), options, watch)
+
+
+def compile_values(values: Values, options: CompileOptions, watch: Stopwatch) -> Compilation:
+    """The rest of the way for values: `options.explore` decides how they are fused, else the rules do."""
     prepared: tuple[Prepared, ...] = ()
-    values = values_of(captured, options, watch)
     with watch.stage("fusion"):
         chosen = options.explore(values) if options.explore is not None else None
         if chosen is None:
@@ -286,12 +290,18 @@ def values_of(captured: Capture, options: CompileOptions, watch: Stopwatch | Non
         lowered = lower(folded, tools.torch, trace is not None)
         trace_lowering(trace, lowered)
     with watch.stage("tensor"):
-        evidence = TermEvidence() if trace is not None else None
         settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
-        graph = rewrite_graph(settled, tools.algebra, target, evidence, lowered.origins)
-        trace_algebra(trace, evidence, settled, graph, tools.algebra.rules)
+        graph = simplified(settled, options, lowered.origins)
     results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
     return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
+
+
+def simplified(settled: TensorGraph, options: CompileOptions, origins: dict[Any, TorchOp]) -> TensorGraph:
+    """Values after algebra. origins: the torch op of each term."""
+    evidence = TermEvidence() if options.trace is not None else None
+    graph = rewrite_graph(settled, options.tools.algebra, options.target, evidence, origins)
+    trace_algebra(options.trace, evidence, settled, graph, options.tools.algebra.rules)
+    return graph
 
 
 def cut_into_kernels(

@@ -32,6 +32,7 @@ DTYPES: dict[str, Dtype] = {
     "e5m2": Dtype("e5m2", 1, "uint8", "float8_e5m2"),
 }
 COMPUTING_FLOATS = ("f32", "f16", "bf16", "f64")  # PyTorch adds and multiplies them, and models may be of them
+FLOAT_NAMES = {name: ours for ours in COMPUTING_FLOATS for name in (ours, DTYPES[ours].torch)}  # ours and torch's
 FLOATS = (*COMPUTING_FLOATS, "e4m3", "e5m2")
 INTEGERS = ("i32", "i64", "u8", "i8", "i16")
 HALVES = ("f16", "bf16")

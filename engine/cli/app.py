@@ -18,15 +18,15 @@ from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
 from .ops_app import ops
-from .options import Flags
 from .rules_app import rules_app
+from .subjects import Commands, flags_of
 from .tune_app import tune
 from .view_app import view
 
 INTERRUPTED = 130
 COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
 
-app = typer.Typer(
+app = Commands(
     name="dplc",
     help="PyTorch to CUDA, every optimisation a rule in a text file.",
     no_args_is_help=True,
@@ -65,7 +65,8 @@ def language_server() -> None:
 
 @app.command("compile")
 def compile_command(
-    model: given.Model = None,
+    ctx: typer.Context,
+    subject: given.Model = None,
     expression: given.Expression = None,
     ir: Annotated[
         str | None,
@@ -93,46 +94,29 @@ def compile_command(
     exact: given.Exact = False,
 ) -> None:
     """Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump)."""
-    flags = Flags(
-        _text(expression) if model is None else "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db,
-        no_db, explore, length, layers, sizes, exact, batch, rows,
-    )  # fmt: skip
-    _check_sizes(sizes, model)
-    if model is None and (layers is not None or weights is not None):
-        raise UsageError("--layers and --weights go with a model", hint="dplc compile MODEL ..")
-    if model is None and rows is not None and out is None:
-        raise UsageError("--rows is of an artefact: it goes with -o", hint="dplc compile -c TEXT --rows 1,64 -o DIR")
-    if model is not None and model.endswith(".ir"):
+    flags = flags_of(ctx)
+    if ctx.obj.is_dump:
         from .dump_command import compile_file
 
-        compile_file(Path(model), flags, ir)
-        return
-    if model is not None:
+        compile_file(ctx.obj.path, flags, ir)
+    elif ctx.obj.kind == "model":
         from . import model_commands
 
-        if expression is not None:
-            raise UsageError("compile either a model or an expression, not both")
-        model_commands.compile_command(model, flags, weights, out, cubins, ir)
-        return
-    if out is not None:
+        model_commands.compile_command(ctx.obj.name, flags, weights, out, cubins, ir)
+    elif out is not None:
         from . import model_commands
 
         model_commands.compile_text_command(flags, out, cubins, ir)
-        return
-    from . import commands
+    else:
+        from . import commands
 
-    commands.compile_expression(flags, ir)
-
-
-def _check_sizes(sizes: list[str] | None, subject: str | Path | None) -> None:
-    """Raises UsageError for `--size` of what has no sizes."""
-    if sizes and subject is not None and not str(subject).endswith(".ir") and not Path(subject).is_dir():
-        raise UsageError("--size goes with a dump or a text of sizes", hint="dplc run FILE.ir --size s=7,100")
+        commands.compile_expression(flags, ir)
 
 
 @app.command("run")
 def run_command(
-    artefact: given.Artefact = None,
+    ctx: typer.Context,
+    subject: given.Artefact = None,
     expression: given.Expression = None,
     device: given.Device = None,
     seed: given.Seed = 0,
@@ -158,37 +142,32 @@ def run_command(
     exact: given.Exact = False,
 ) -> None:
     """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
-    table = _table(bench, profile, artefact, check, blocks)
-    flags = Flags(
-        "", seed, dtype, rules, settings, prefer, target, verbose, as_json, db, no_db, explore, sizes=sizes, exact=exact
-    )
-    _check_sizes(sizes, artefact)
-    if artefact is not None and artefact.suffix == ".ir":
-        from .dump_command import run_file
+    flags, table = flags_of(ctx), "profile" if profile else "bench" if bench else ""
+    if ctx.obj.is_dump:
+        from .dump_command import check_file, run_file
 
-        run_file(artefact, flags, device, out)
-        return
-    if artefact is not None:
+        if check:
+            check_file(ctx.obj.path, flags, blocks, device)
+        else:
+            run_file(ctx.obj.path, flags, device, out, table)
+    elif ctx.obj.kind == "artefact":
         from . import artefact_command as command
 
-        if expression is not None or check:
-            raise UsageError("run either an artefact or an expression; --check goes with an expression")
-        given = command.RunFlags(weights, ids, device, seed, out, as_json, sizes, trust_edited_cuda)
-        command.run_command(artefact, given)
-        return
-    if weights is not None or ids is not None or trust_edited_cuda:
-        raise UsageError("--weights, --ids and --trust-edited-cuda go with an artefact", hint="dplc run DIR ..")
-    flags = replace(flags, text=_text(expression))
-    from . import checking, commands
+        wanted = command.RunFlags(weights, ids, device, seed, out, as_json, sizes, trust_edited_cuda)
+        command.run_command(ctx.obj.path, wanted)
+    elif check:
+        from . import checking
 
-    if check:
         checking.check_expression(flags, blocks, device)
-        return
-    commands.run_expression(flags, device, out, table)
+    else:
+        from . import commands
+
+        commands.run_expression(flags, device, out, table)
 
 
 @app.command("fuse")
 def fuse_command(
+    ctx: typer.Context,
     expression: given.Expression = None,
     explore: Annotated[
         bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
@@ -216,15 +195,15 @@ def fuse_command(
     seed: given.Seed = 0,
 ) -> None:
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
-    flags = Flags(_text(expression), seed, None, rules, settings, prefer, target, as_json=as_json, exact=exact)
     from . import fuse_command as command
 
-    command.fuse_expression(flags, command.FuseView(explore, top, candidate, ir, run, device, html))
+    command.fuse_expression(flags_of(ctx), command.FuseView(explore, top, candidate, ir, run, device, html))
 
 
 @app.command("rewrite")
 def rewrite_command(
-    file: Annotated[
+    ctx: typer.Context,
+    subject: Annotated[
         Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
     ] = None,
     expression: given.Expression = None,
@@ -252,25 +231,15 @@ def rewrite_command(
     exact: given.Exact = False,
 ) -> None:
     """Apply rules to a program and print what comes out."""
-    if (file is None) == (expression is None):
-        raise UsageError(
-            "rewrite needs a program: either -c EXPR or a file",
-            hint="dplc compile -c EXPR --ir tile > FILE.ir writes one",
-        )
-    text = _text(expression) if file is None else ""
-    flags = Flags(text, seed, dtype, rules, settings, prefer, target, verbose=2 * trace, exact=exact)
+    flags = replace(flags_of(ctx), verbose=2 * trace)
     if html is not None:
-        if not trace or file is not None or only or about:
-            raise UsageError("--html goes with --trace and -c, and shows all passes", hint="dplc view -c EXPR -o FILE")
         from . import view_command
 
-        view_command.write_page(flags, html)
+        view_command.write_page(flags, html, ctx.obj)
         return
-    if about and not trace:
-        raise UsageError("--about chooses what a trace shows: it goes with --trace")
     from . import rewriting
 
-    rewriting.rewrite_program(file, flags, only or [], about or [])
+    rewriting.rewrite_program(ctx.obj.path if ctx.obj.is_dump else None, flags, only or [], about or [])
 
 
 app.command("tune")(tune)
@@ -285,7 +254,8 @@ app.command("view")(view)
 
 @app.command("doctor")
 def doctor_command(
-    model: Annotated[
+    ctx: typer.Context,
+    subject: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="How much of a model dplc runs, instead.")
     ] = None,
     length: given.Length = 32,
@@ -297,34 +267,14 @@ def doctor_command(
 ) -> None:
     """What this machine has: compilers, GPU, caches, and what to do about what is missing. With --model: what share of
     a model's ops, and of their predicted time, dplc runs under torch.compile, and what is left to eager, and why."""
-    if model is None:
+    if ctx.obj.kind == "none":
         from . import doctor
 
         doctor.report(as_json)
         return
     from .doctor_model import report_of_model
 
-    report_of_model(
-        model, Flags(length=length, batch=batch, layers=layers, dtype=dtype, target=target, as_json=as_json)
-    )
-
-
-def _table(bench: bool, profile: bool, artefact: Path | None, check: bool, blocks: str | None) -> str:
-    """The table of `run --bench` that is wanted: "", bench or profile. Raises UsageError."""
-    if blocks is not None and not check:
-        raise UsageError("--blocks goes with --check")
-    if profile and not bench:
-        raise UsageError("--profile goes with --bench")
-    if bench and (check or artefact is not None):
-        hint = "leave out --check" if artefact is None else "dplc bench DIR benches a model"
-        raise UsageError("--bench goes with an expression, and not with --check", hint=hint)
-    return "profile" if profile else "bench" if bench else ""
-
-
-def _text(expression: str | None) -> str:
-    if expression is None:
-        raise UsageError("an expression is needed: -c EXPR", hint='for example -c "torch.relu(torch.randn(8))"')
-    return sys.stdin.read() if expression == "-" else expression
+    report_of_model(ctx.obj.name, flags_of(ctx))
 
 
 def main(arguments: list[str] | None = None) -> None:

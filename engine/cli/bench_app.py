@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ...ir.diagnostic import UsageError
 from . import options as given
-from .options import Flags
+from .subjects import flags_of
 
 
 def bench(
-    suite: Annotated[
+    ctx: typer.Context,
+    subject: Annotated[
         str | None,
         typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), a model, or what `compile MODEL -o` wrote."),
     ] = None,
@@ -51,28 +49,13 @@ def bench(
 
     shown = bench_command.Shown(as_json, html, markdown, profile)
     steps = BenchSteps(run, assemble, bench_command.command_line())
-    flags = Flags(
-        sys.stdin.read() if expression == "-" else expression or "", seed, dtype, rules, settings, prefer, target,
-        as_json=as_json, explore=explore, length=length, layers=layers, sizes=sizes, exact=exact, batch=batch,
-    )  # fmt: skip
-    of_suite, of_model = only is not None, bool(layers or weights or trust_edited_cuda)
-    if expression is not None:
-        _refuse(suite is not None or of_suite or of_model, "-c goes without SUITE, --only and the options of models")
+    flags = flags_of(ctx)
+    if ctx.obj.kind == "text":
         from .expression_bench import bench_expression
 
         return bench_expression(flags, shown, steps)
-    if suite is None:
-        raise UsageError("bench a suite, a model or an expression", hint="dplc bench SUITE.json, MODEL, or -c EXPR")
+    if ctx.obj.kind == "suite":
+        return bench_command.bench_suite(ctx.obj.path, only, flags, shown, steps)
     from . import model_bench
 
-    if model_bench.wanted(suite):
-        _refuse(of_suite, "--only goes with a suite")
-        return model_bench.bench_model(suite, flags, weights, shown, steps, trust_edited_cuda)
-    _refuse(profile or explore, "--profile and --explore go with -c or a model: a suite's table has a line for a case")
-    return bench_command.bench_suite(Path(suite), only, flags, shown, steps)
-
-
-def _refuse(wrong: bool, what: str) -> None:
-    """Raises UsageError for options that do not go together."""
-    if wrong:
-        raise UsageError(what)
+    return model_bench.bench_model(ctx.obj.name, flags, weights, shown, steps, trust_edited_cuda)

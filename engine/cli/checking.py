@@ -23,12 +23,11 @@ LINE_WIDTH = 72
 
 def check_expression(flags: Flags, blocks: str | None = None, device: str | None = None) -> None:
     """`dplc run --check`. Raises DplcError where something was found."""
-    if device not in (None, "emulator"):
-        raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
+    check_device(device)
     compilation = compile_text(flags, "emulator")
     print_trace(compilation, flags)
     if not (compilation.sizes or flags.sizes):
-        _check(compilation, flags, blocks)
+        check_compilation(compilation, flags, blocks)
         return
     asked = bindings(compilation.sizes, "the text", flags.sizes)
     alone(asked, flags.as_json, "--json is of one run")
@@ -36,13 +35,22 @@ def check_expression(flags: Flags, blocks: str | None = None, device: str | None
         if len(asked) > 1:
             write(told(binding))
         drawn, _ = captured_text(flags, sizes=binding)
-        _check(drawn_at(compilation, drawn, binding), flags, blocks, run_reference(drawn, drawn.tensors))
+        check_compilation(drawn_at(compilation, drawn, binding), flags, blocks, run_reference(drawn, drawn.tensors))
 
 
-def _check(
+def check_device(device: str | None) -> None:
+    """Raises UsageError for a device on which nothing can be checked."""
+    if device not in (None, "emulator"):
+        raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{device}`")
+
+
+def check_compilation(
     compilation: Compilation, flags: Flags, blocks: str | None, references: Sequence[Any] | None = None
 ) -> None:  # fmt: skip
-    """One run of the kernels. references: the right outputs, else those of what was captured."""
+    """One run of the kernels, reported. references: the right outputs, else those of what was captured.
+
+    Raises DplcError where something was found.
+    """
     checker = CheckingExecutor(None if blocks is None else tuple(word.strip() for word in blocks.split(",")))
     judged = _run(compilation, checker, references)
     ok = judged is not None and judged.ok

@@ -63,10 +63,13 @@ def run_expression(flags: Flags, device: str | None = None, out: Path | None = N
     if compilation.sizes or flags.sizes:
         _run_bindings(compilation, flags, chosen, out, bench)
     else:
-        report_run(compilation, chosen, out, flags.as_json, table=_table(compilation, flags, chosen, bench))
+        report_run(compilation, chosen, out, flags.as_json, table=kernel_table(compilation, flags, chosen, bench))
 
 
-def _table(compilation: Compilation, flags: Flags, device: str, bench: str) -> tuple[BenchRecord, TableLayout] | None:
+def kernel_table(
+    compilation: Compilation, flags: Flags, device: str, bench: str
+) -> tuple[BenchRecord, TableLayout] | None:
+    """The table of `run --bench` and `--profile`. bench: which, "" for none."""
     if not bench:
         return None
     from .expression_bench import benched, layout
@@ -84,7 +87,7 @@ def _run_bindings(compilation: Compilation, flags: Flags, device: str, out: Path
             write(told(binding))
         drawn, _ = captured_text(flags, sizes=binding)
         bound = drawn_at(compilation, drawn, binding)
-        table = _table(bound, flags, device, bench)
+        table = kernel_table(bound, flags, device, bench)
         report_run(bound, device, out, flags.as_json, run_reference(drawn, drawn.tensors), table)
 
 

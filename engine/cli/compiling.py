@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ...codegen.target import Target
 from ...ir.diagnostic import UsageError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS, DTYPES
+from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
 from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.text import capture_text
@@ -34,9 +34,14 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
     captured, elapsed = captured_text(flags, values)
     with progress("compiling"):
         compilation = compile_captured(captured, given, elapsed)
+    tell_compilation(compilation)
+    return compilation
+
+
+def tell_compilation(compilation: Compilation) -> None:
+    """Warn of settings without effect, and name the schedules that are out of a store. Raises UsageError."""
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
-    return compilation
 
 
 def compile_options(flags: Flags, device: str | None = None) -> CompileOptions:
@@ -99,14 +104,13 @@ def trace_for(flags: Flags) -> Trace | None:
 
 def float_named(name: str | None) -> str | None:
     """A dtype of `--dtype`, by our name or torch's. Raises UsageError."""
-    known = {DTYPES[ours].torch: ours for ours in COMPUTING_FLOATS} | {ours: ours for ours in COMPUTING_FLOATS}
-    if name is not None and name not in known:
+    if name is not None and name not in FLOAT_NAMES:
         raise UsageError(
             f"--dtype {name}: not a dtype for floats",
             notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
-            hint=did_you_mean(name, tuple(known)),
+            hint=did_you_mean(name, tuple(FLOAT_NAMES)),
         )
-    return None if name is None else known[name]
+    return None if name is None else FLOAT_NAMES[name]
 
 
 def stage_named(name: str) -> str:

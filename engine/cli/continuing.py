@@ -48,16 +48,18 @@ from ..compiler import (
     Values,
     compile_captured,
     compile_plan,
-    fused,
+    compile_values,
     launch_plan,
     lower_tiles,
+    simplified,
 )
 from ..kernels.kernels import Plan
 from ..kernels.launched import launches_of
 from ..kernels.renaming import push_renamings
 from ..kernels.sharing import share
+from ..rewrite.pinned import check_settings, unheard
 from ..rewrite.statements.passes import Shaped
-from ..rewrite.terms.terms import rewrite_graph
+from ..rewrite.trace import Trace
 from ..schedule.tail import cuda_of
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
@@ -150,13 +152,13 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
 def compile_dump(dump: Dump, options: CompileOptions, seed: int = 0) -> Compilation:
     """The rest of the way to CUDA. The inputs of its capture are drawn. Raises DplcError where that is not possible."""
     captured, watch = stand_in(dump, seed), Stopwatch()
+    check_settings(options.tools.settings, options.tools.rules)
     if dump.level == "torch":
         made = compile_captured(captured, options)
     elif dump.level == "tensor":
         settled = push_renamings(dump.graph)
-        graph = rewrite_graph(settled, options.tools.algebra, options.target)
-        values = Values(captured, settled, graph, {}, _types(dump.outs))
-        made = compile_plan(captured, *fused(values, options), options, watch)
+        values = Values(captured, settled, simplified(settled, options, {}), {}, _types(dump.outs))
+        made = compile_values(values, options, watch)
     elif dump.level == "loop":
         made = compile_plan(captured, None, plan_of(dump), options, watch)
     else:
@@ -167,17 +169,19 @@ def compile_dump(dump: Dump, options: CompileOptions, seed: int = 0) -> Compilat
 def _compile_schedule(dump: Dump, captured: Capture, options: CompileOptions, watch: Stopwatch) -> Compilation:
     """From Tile IR, or from Kernel IR, which is printed as it is."""
     tile: tuple[Kernel, ...] = ()
+    heard = options.trace or Trace()
     if dump.level == "tile":
         tile = share(dump.sized).kernels
-        kernels, cuda = lower_tiles(tile, options, watch, Shaped(), dump.sizes)
+        kernels, cuda = lower_tiles(tile, dataclasses.replace(options, trace=heard), watch, Shaped(), dump.sizes)
     else:
         kernels = share(dump.sized).kernels
         cuda = cuda_of(kernels, sizes=dump.sizes)
     plan, shared = plan_of(dump), share(dump.sized)
     program, launched = launch_plan(plan, launches_of(plan, shared, kernels), kernels, cuda, captured.kinds)
-    return Compilation(
+    made = Compilation(
         captured, options.target, None, plan, tile, kernels, cuda, program, launched, watch.timings, options.trace
     )
+    return dataclasses.replace(made, unheard=unheard(heard, options.tools.settings, options.tools.rules))
 
 
 def plan_of(dump: Dump) -> Plan:

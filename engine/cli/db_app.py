@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-db_app = typer.Typer(no_args_is_help=True, help="The tuning store: what was found, exports to share, clean-up.")
+from .subjects import Commands
+
+db_app = Commands(no_args_is_help=True, help="The tuning store: what was found, exports to share, clean-up.")
 
 Store = Annotated[
     Path | None, typer.Option("--db", metavar="FILE", help="The store (default: in the user's cache directory).")

@@ -14,17 +14,17 @@ from ..capture.shares import Shares
 from ..models.compiling import ModelShape
 from ..models.inputs import TOKENS, called, drawn, extents
 from ..models.module import build
-from ..models.sources import ModelSource, find
+from ..models.sources import ModelSource
 from ..torch_backend import backend
 from .compiling import machine_for
-from .model_commands import shape_of
+from .model_commands import shape_of, source_of
 from .options import Flags
 from .show import print_json, write
 
 
 def report_of_model(model: str, flags: Flags) -> None:
     """Print the shares of a model. Raises DplcError for a model that is not there or fits in no memory here."""
-    source, shape, machine = find(model), shape_of(flags), machine_for(flags)
+    source, shape, machine = source_of(model), shape_of(flags), machine_for(flags)
     found = shares_of(source, shape, machine)
     if flags.as_json:
         print_json({"model": source.name, "target": machine.arch, **record(found)})

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from .options import DatabaseFile, Exact, Flags, FloatDtype, Json, Layers, NoDatabase, RuleFiles, Settings, TargetName
+from .options import DatabaseFile, Exact, FloatDtype, Json, Layers, NoDatabase, RuleFiles, Settings, TargetName
+from .subjects import flags_of
 
 
 def generate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A configuration, its folder, or an id of the hub.")],
+    ctx: typer.Context,
+    subject: Annotated[str, typer.Argument(metavar="MODEL", help="A configuration, its folder, or an id of the hub.")],
     prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="What the text begins with.")] = None,
     ids: Annotated[
         str | None, typer.Option("--ids", metavar="NUMBERS", help="The prompt as tokens, where there is no tokenizer.")
@@ -48,5 +50,5 @@ def generate(
     """Continue a prompt with a model, greedily, one token at a time with a cache of keys and values."""
     from . import generate_command as command
 
-    flags = Flags("", seed, dtype, rules, settings, None, target, 0, as_json, db, no_db, layers=layers, exact=exact)
-    command.generate(model, command.Prompt(prompt, ids), flags, command.Room(count, maximum, chunk), weights, device)
+    room = command.Room(count, maximum, chunk)
+    command.generate(subject, command.Prompt(prompt, ids), flags_of(ctx), room, weights, device)

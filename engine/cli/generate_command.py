@@ -14,11 +14,11 @@ from ..api import choose_device
 from ..models import weights as weight_files
 from ..models.checking import emulator
 from ..models.generating import Generation, Generator, all_lengths, check_length, compile_generation
-from ..models.sources import ModelSource, find
+from ..models.sources import ModelSource
 from ..models.tokenizing import Stream, Tokenizer, stops_of
 from ..models.weights import Tell
 from .compiling import compile_options, print_schedules
-from .model_commands import shape_of, size
+from .model_commands import shape_of, size, source_of
 from .options import Flags
 from .show import bars, print_json, print_note, write
 
@@ -89,7 +89,7 @@ def generate(model: str, prompt: Prompt, flags: Flags, room: Room, folder: Path 
     chosen = choose_device(device)
     if chosen == "reference":
         raise UsageError("--device reference: text is generated on cuda and on the emulator")
-    tokenizer, source = prompt.tokenizer(model), find(model)
+    tokenizer, source = prompt.tokenizer(model), source_of(model)
     tokens = prompt.tokens(tokenizer, source)
     maximum = room.length(len(tokens), source)
     check_length(len(tokens), maximum)

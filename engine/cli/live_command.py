@@ -19,6 +19,7 @@ from ..view.page import page
 from ..view.server import PageServer
 from .options import Flags
 from .show import print_note
+from .subjects import Subject
 
 if TYPE_CHECKING:
     from ..capture.capture import Capture
@@ -28,15 +29,13 @@ FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torc
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
-def serve_page(
-    flags: Flags, port: int, browse: bool, search: SearchRequest, check: bool, model: str | None = None
-) -> None:
+def serve_page(flags: Flags, port: int, browse: bool, search: SearchRequest, check: bool, subject: Subject) -> None:
     """Serve the page on this machine until Ctrl-C, and compile again when a rule file changes.
 
-    search, check: searches and checked mode that follow each compile. model: a model instead of the expression.
+    search, check: searches and checked mode that follow each compile. subject: an expression or a model.
     Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
     """
-    shown = LivePage(model or flags.text)
+    shown = LivePage(subject.name)
     progress = Progress(shown)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
     with _served(shown, port) as server:
@@ -48,7 +47,7 @@ def serve_page(
         if browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(flags, server, progress, search, check, model)
+            _follow(flags, server, progress, search, check, subject)
 
 
 @contextlib.contextmanager
@@ -78,7 +77,7 @@ def _read_ahead(progress: Progress) -> None:
 
 
 def _follow(
-    flags: Flags, server: PageServer, progress: Progress, search: SearchRequest, check: bool, model: str | None
+    flags: Flags, server: PageServer, progress: Progress, search: SearchRequest, check: bool, subject: Subject
 ) -> None:
     """Capture and compile, then compile again whenever a rule file changes."""
     shown = server.shown
@@ -86,7 +85,7 @@ def _follow(
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(flags, shown, progress, search, check, model)
+        program = _program(flags, shown, progress, search, check, subject)
     except DplcError as error:
         _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
@@ -101,7 +100,7 @@ def _follow(
 
 
 def _program(
-    flags: Flags, shown: LivePage, progress: Progress, search: SearchRequest, check: bool, model: str | None
+    flags: Flags, shown: LivePage, progress: Progress, search: SearchRequest, check: bool, subject: Subject
 ) -> LiveProgram:
     """Capture the program. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
@@ -114,20 +113,20 @@ def _program(
         tools_for(flags)  # an error here is not in a file that the user could change
     progress.begin("capture")
     return LiveProgram(
-        _captured(flags, model), model or flags.text, tuple(flags.rules or ()), flags.pinned, machine, shown=shown,
+        _captured(flags, subject), subject.name, tuple(flags.rules or ()), flags.pinned, machine, shown=shown,
         progress=progress, exact=flags.exact, search=search, check=check,
     )  # fmt: skip
 
 
-def _captured(flags: Flags, model: str | None) -> Capture:
+def _captured(flags: Flags, subject: Subject) -> Capture:
     """Capture the expression, or a model without its weights."""
-    if model is None:
+    if subject.kind == "text":
         from .compiling import captured_text
 
         return captured_text(flags)[0]
     from .model_commands import captured_model
 
-    return captured_model(model, flags)
+    return captured_model(subject.name, flags)
 
 
 def _tell_the_end(server: PageServer, news: News) -> None:

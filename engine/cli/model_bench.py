@@ -14,7 +14,6 @@ from ..bench.measuring import CudaClock, can_measure
 from ..bench.records import CaseRecord
 from ..models import artefact, benching, measuring, weights
 from ..models.benching import BenchedModel
-from ..models.sources import is_model
 from ..models.weights import Tell
 from ..run.binding import at_binding
 from .bench_command import Shown, complain, show_bench
@@ -23,11 +22,6 @@ from .compiling import tools_for
 from .model_commands import compiled_model
 from .options import Flags
 from .show import bars, write
-
-
-def wanted(path: str) -> bool:
-    """Whether `dplc bench` was given a model or an artefact rather than a suite."""
-    return artefact.is_artefact(Path(path)) or is_model(path)
 
 
 def bench_model(

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...ir.diagnostic import UsageError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS
+from ...ir.diagnostic import UsageError
 from ...ir.expr import Size
 from ..capture.capture import Capture
 from ..capture.sizes import Dim
@@ -19,7 +18,7 @@ from ..models import artefact, weights
 from ..models.capturing import capture_results
 from ..models.compiling import CompiledModel, ModelShape, compile_model, with_rows
 from ..models.module import build
-from ..models.sources import find
+from ..models.sources import ModelSource, find
 from ..models.texts import compile_text
 from ..models.weights import Tell
 from .compiling import (
@@ -34,19 +33,17 @@ from .options import Flags
 from .show import bars, print_json, print_remark, write
 
 
+def source_of(model: str) -> ModelSource:
+    """The configuration of a model, with a remark on where that of an id comes from. Raises DplcError."""
+    return find(model, print_remark)
+
+
 def shape_of(flags: Flags) -> ModelShape:
     """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
-    dtype = flags.dtype or "f32"
-    if dtype not in COMPUTING_FLOATS:
-        raise UsageError(
-            f"--dtype {dtype}: there is no such dtype here",
-            notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
-            hint=did_you_mean(dtype, COMPUTING_FLOATS),
-        )
     if str(flags.length) == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
     length, batch = extent("--seq-len", str(flags.length), "s"), extent("--batch", flags.batch, "b")
-    return ModelShape(length, batch, dtype, flags.layers)
+    return ModelShape(length, batch, float_named(flags.dtype) or "f32", flags.layers)
 
 
 def extent(option: str, text: str, name: str) -> int | Dim:
@@ -83,7 +80,7 @@ def rows_of(flags: Flags, size: Any) -> Any:
 def compiled_model(model: str, flags: Flags, tell: Tell) -> CompiledModel:
     """Raises DplcError for a model that is not there or cannot be compiled."""
     shape = shape_of(flags)
-    made = compile_model(find(model), shape, compile_options(flags), rows_of(flags, shape.length), tell)
+    made = compile_model(source_of(model), shape, compile_options(flags), rows_of(flags, shape.length), tell)
     print_schedules(made.compilation)
     return made
 
@@ -91,7 +88,7 @@ def compiled_model(model: str, flags: Flags, tell: Tell) -> CompiledModel:
 def captured_model(model: str, flags: Flags) -> Capture:
     """A model as a program, its weights left out. Raises DplcError for one that is not there or cannot be captured."""
     shape = shape_of(flags)
-    return capture_results(build(find(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
+    return capture_results(build(source_of(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
 
 
 def compile_command(

@@ -23,16 +23,12 @@ def new_rule(name: str, lines: str | None, op: str | None, level: str, flags: Fl
     """Print a rule, or write it to a file. lines: `FILE.ir:10-20`. Raises UsageError for no program or for several."""
     if not re.fullmatch(r"[a-z_]\w*", name):
         raise UsageError(f"`{name}` is no name of a rule", hint="lower case letters, digits and _")
-    if lines is not None and (flags.text or op):
-        raise UsageError("--from takes a piece of a file: neither -c nor --op goes with it")
     if lines is not None:
         text = _from_file(name, lines)
     elif op is not None:
         text = _from_op(name, op, flags)
-    elif flags.text:
-        text = _from_expression(name, level, flags)
     else:
-        raise UsageError("a program is needed: -c EXPR, --from FILE.ir:10-20 or --op OP")
+        text = _from_expression(name, level, flags)
     text = formatted(Source(f"{name}.rw", text))
     if out is None:
         print_text(text, "rw")

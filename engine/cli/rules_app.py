@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ...ir.diagnostic import UsageError
 from . import options as given
-from .options import Flags, Json, RuleFiles
+from .options import Json, RuleFiles
+from .subjects import Commands, flags_of
 
-rules_app = typer.Typer(no_args_is_help=True, help="List, show and test rules.")
+rules_app = Commands(no_args_is_help=True, help="List, show and test rules.")
 
 
 @rules_app.command("list")
@@ -72,6 +72,7 @@ def rules_fmt(
 
 @rules_app.command("new")
 def rules_new(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the rule.")],
     expression: given.Expression = None,
     lines: Annotated[
@@ -92,7 +93,7 @@ def rules_new(
     """Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal."""
     from .new_rule_command import new_rule
 
-    new_rule(name, lines, op, level, Flags(expression or "", seed, dtype, rules, target=target), out)
+    new_rule(name, lines, op, level, flags_of(ctx), out)
 
 
 @rules_app.command("lint")
@@ -128,8 +129,9 @@ def rules_doc(
 
 @rules_app.command("why")
 def rules_why(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    file: Annotated[
+    subject: Annotated[
         Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
     ] = None,
     expression: given.Expression = None,
@@ -143,12 +145,9 @@ def rules_why(
     exact: given.Exact = False,
 ) -> None:
     """Where a rule fires in a program and what it weighed there, or why it does not fire."""
-    if (file is None) == (expression is None):
-        raise UsageError("a program is needed: either -c EXPR or a file", hint="dplc rules why NAME -c EXPR")
     from .rewriting import why_rule
 
-    flags = Flags(expression or "", seed, dtype, rules, settings, prefer, target, as_json=as_json, exact=exact)
-    why_rule(name, file, flags)
+    why_rule(name, ctx.obj.path if ctx.obj.is_dump else None, flags_of(ctx))
 
 
 @rules_app.command("test")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,6 @@ from .options import (
     DatabaseFile,
     Exact,
     Expression,
-    Flags,
     FloatDtype,
     Json,
     Layers,
@@ -23,6 +22,7 @@ from .options import (
     Settings,
     TargetName,
 )
+from .subjects import flags_of
 
 INTERRUPTED = 130
 
@@ -79,10 +79,17 @@ Row = Annotated[
         "times it at N (default: at B).",
     ),
 ]
+Told = Annotated[
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, help="-v lists each improvement with what changed, -vv every candidate."
+    ),
+]
 NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
 
 
 def tune(
+    ctx: typer.Context,
     subject: Subject = None,
     expression: Expression = None,
     layers: Layers = None,
@@ -107,6 +114,7 @@ def tune(
     jobs: Jobs = 1,
     executor: Executor = "processes",
     as_json: Json = False,
+    verbose: Told = 0,
     html: Page = None,
     db: DatabaseFile = None,
     no_db: NotKept = False,
@@ -119,14 +127,10 @@ def tune(
     from ..tune.tuning import SearchOptions
     from .tune_command import TuneView, tune_expression
 
-    many = subject is not None or bool(grid) or jobs > 1 or executor != "processes"
-    _check(subject, expression, executor, space and many, html is not None and many)
-    _check_subject(subject, bool(grid), only, layers)
-    text = sys.stdin.read() if expression == "-" else expression or ""
-    flags = Flags(
-        text, 0, dtype, rules, settings, None, target, 0, as_json, db, no_db, length=length, layers=layers, exact=exact,
-        batch=batch, row=row,
-    )  # fmt: skip
+    if executor not in ("processes", "ray"):
+        raise UsageError(f"--executor {executor}: executors are processes and ray")
+    many = ctx.obj.kind != "text" or bool(grid) or jobs > 1 or executor != "processes"
+    flags = replace(flags_of(ctx), seed=0)  # that of the text; `--seed` is the search's
     budget, passes = Budget(tries, programs, seconds, patience), frozenset(free or ()) or None
     wanted = SearchOptions(search or DEFAULT_SEARCH, seed, budget, passes, True, predict, assemble)
     interrupted = False
@@ -137,34 +141,8 @@ def tune(
     elif many:
         from .tune_many import Many, tune_many
 
-        interrupted = tune_many(flags, wanted, Many(subject, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
+        interrupted = tune_many(flags, wanted, Many(ctx.obj, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
     else:
         interrupted = tune_expression(flags, wanted, TuneView(top, html))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _check(subject: str | None, expression: str | None, executor: str, space_of_many: bool, page_of_many: bool) -> None:
-    """Raises UsageError for options that do not go together."""
-    if expression is not None and subject is not None:
-        raise UsageError("tune either a suite, a model or an expression")
-    if executor not in ("processes", "ray"):
-        raise UsageError(f"--executor {executor}: executors are processes and ray")
-    if expression is None and subject is None:
-        hint = 'for example -c "torch.relu(torch.randn(8))"; or a suite or a model'
-        raise UsageError("an expression is needed: -c EXPR", hint=hint)
-    if space_of_many:
-        raise UsageError("--space shows one expression: it goes with -c alone")
-    if page_of_many:
-        raise UsageError("--html shows one search: it goes with -c alone")
-
-
-def _check_subject(subject: str | None, grid: bool, only: str | None, layers: int | None) -> None:
-    """Raises UsageError for options that would mean nothing of what is tuned."""
-    suite = subject is not None and subject.endswith(".json")  # or a model's configuration, where it means nothing
-    if grid and subject is not None:
-        raise UsageError("--grid gives sizes to an expression: it goes with -c")
-    if only is not None and not suite:
-        raise UsageError("--only chooses cases of a suite", hint="dplc tune SUITE.json --only PATTERN")
-    if layers is not None and subject is None:
-        raise UsageError("--layers goes with a model", hint="dplc tune MODEL --layers N")

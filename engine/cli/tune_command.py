@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,8 @@ from ..explore.explore import HINT
 from ..explore.saturate import available
 from ..explore.ways import Fusing
 from ..ruleset import Toolchain
+from ..schedule.space import Start
+from ..store.protocol import Decision, Schedule
 from ..store.store import open_store
 from ..tune.page import html as html_page
 from ..tune.page import micro
@@ -62,12 +65,13 @@ def tune_expression(flags: Flags, search: SearchOptions, view: TuneView) -> bool
     check_passes(search.free, tools)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
-    log = SearchLog()
+    log, tried_so_far = SearchLog(), Candidates(flags.verbose)
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with evaluator_for(fusing.target, search) as evaluator, kept as store, bars() as show:
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             log.heard(run, tried)
+            tried_so_far.heard(run, tried)
             show(searching(run), run.tries, run.limit or 0)
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
@@ -113,6 +117,74 @@ def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
     for name in wanted or ():
         if name not in labels:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
+
+
+class Candidates:
+    """The candidates of a search, on standard error while it runs: each improvement with `-v`, each one with `-vv`.
+
+    A candidate has its time, and the rules and parameters in which it differs from the best one before it.
+    """
+
+    def __init__(self, verbose: int) -> None:
+        self.verbose = verbose
+        self.way = 0
+        self.best: dict[Start, Schedule] = {}  # of the kernels of the best one
+
+    def heard(self, run: SearchProgress, tried: Tried) -> None:
+        """Another candidate was tried."""
+        improved = bool(run.curve) and run.curve[-1][0] == run.tries
+        if self.verbose > 1 or (self.verbose and improved):
+            print_note("\n".join((f"try {run.tries}: {_scored(run, tried)}", *self._changes(run, tried))))
+        if improved:
+            self.way = tried.candidate.way
+            self.best |= {candidate.start: candidate.schedule for candidate, _, _ in tried.parts}
+
+    def _changes(self, run: SearchProgress, tried: Tried) -> Iterator[str]:
+        if tried.candidate.way != self.way:
+            yield f"  fusion: {run.search.space.ways[tried.candidate.way]}"
+        for candidate, _, _ in tried.parts:
+            before = self.best.get(candidate.start)
+            if before is not None and (found := changes(before, candidate.schedule)):
+                yield f"  {candidate.start.kernels[0].name}: {'; '.join(found)}"
+
+
+def _scored(run: SearchProgress, tried: Tried) -> str:
+    """The time of a candidate, and how much faster than the default it is; or why it has none."""
+    score, default = tried.score, run.default.seconds
+    if score.seconds is None:
+        return f"{score.status}: {score.detail}" if score.detail else score.status
+    faster = f", {default / score.seconds:.2f}x" if default is not None else ""
+    return f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
+
+
+def changes(before: Schedule, after: Schedule) -> list[str]:
+    """The rules that only one of two schedules fires and the parameters that differ; else the sites that differ."""
+    old, new = _firings(before), _firings(after)
+    found, moved = [], []
+    for rule in dict.fromkeys((*old, *new)):
+        for one, other in itertools.zip_longest(old.get(rule, ()), new.get(rule, ())):
+            if one is None or other is None:
+                found.append(f"with {_fired(other)}" if one is None else f"without {_fired(one)}")
+                continue
+            pairs = ((name, one.parameters.get(name), value) for name, value in other.parameters.items())
+            values = [f"{name} from {_text(a)} to {_text(b)}" for name, a, b in pairs if a != b]
+            found += [f"{rule[1]} {', '.join(values)}"] if values else []
+            moved += [f"{rule[1]} at {other.site}"] if one.site != other.site else []
+    return found or moved
+
+
+def _firings(schedule: Schedule) -> dict[tuple[str, str], list[Decision]]:
+    """{(pass, rule): its firings}"""
+    found: dict[tuple[str, str], list[Decision]] = {}
+    for decision in schedule:
+        found.setdefault((decision.step, decision.rule), []).append(decision)
+    return found
+
+
+def _fired(decision: Decision) -> str:
+    """A rule with the values of its parameters."""
+    values = ", ".join(f"{name}={_text(value)}" for name, value in decision.parameters.items())
+    return f"{decision.rule}({values})" if values else decision.rule
 
 
 def searching(run: SearchProgress) -> str:
@@ -171,9 +243,7 @@ def _kernel(outcome: TuningOutcome) -> str:
         f"  checked: {outcome.checked or 'no'}; {kept}",
     ]
     changed = outcome.winner.key != outcome.default.key
-    for decision in outcome.winner.schedule if changed else ():
-        values = ", ".join(f"{name}={_text(value)}" for name, value in decision.parameters.items())
-        lines.append(f"  {decision.step}: {decision.rule}{f'({values})' if values else ''}")
+    lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule if changed]
     return "\n".join(lines) + "\n"
 
 

@@ -6,13 +6,12 @@ import contextlib
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 from ...ir.sizes import hints, sizes_in, value_of
 from ..bench.suite_file import read_suite
 from ..capture.capture import Capture
@@ -20,7 +19,6 @@ from ..models import weights
 from ..models.capturing import capture_results
 from ..models.inputs import drawn
 from ..models.module import build
-from ..models.sources import find, is_model
 from ..ruleset import Toolchain
 from ..run.rows import narrowed
 from ..store.store import default_path, open_store
@@ -33,11 +31,12 @@ from ..tune.tuning import SearchOptions
 from ..tune.tuning_job import tune_job
 from ..tune.tuning_program import CANDIDATE
 from .compiling import machine_for, tools_for
-from .model_commands import shape_of
+from .model_commands import shape_of, source_of
 from .narrowing import captured_row, row_of, tell_lengths
 from .options import Flags
 from .show import bars, print_json, print_note, progress, write
-from .tune_command import CHECK, check_search, ended_by, searching
+from .subjects import Subject
+from .tune_command import CHECK, Candidates, check_search, ended_by, searching
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Many:
     top: candidates of fusion of each program.
     """
 
-    subject: str | None
+    subject: Subject
     only: str | None
     grid: list[str]
     jobs: int
@@ -86,8 +85,10 @@ def _carried_out(
 ) -> bool:
     """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
     with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        candidates: dict[int, Candidates] = {}  # of each job
 
         def heard(run: SearchProgress, tried: Tried) -> None:
+            candidates.setdefault(len(told), Candidates(flags.verbose)).heard(run, tried)
             show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
 
         show("tuning", 0, len(jobs))
@@ -109,13 +110,11 @@ def _programs(
     flags: Flags, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
 ) -> Iterator[TuningProgram]:
     top = many.top if search.free is None or CANDIDATE in search.free else 1
-    if many.subject is None:
+    if many.subject.kind == "text":
         return of_grid(flags.text, many.grid, tools, machine, top, lambda text: _row(replace(flags, text=text)))
-    if is_model(many.subject):
-        return iter([_of_model(many.subject, flags, tools, machine, top)])
-    if flags.row:
-        raise UsageError("--row: the cases of a suite have no sizes", hint="--row goes with -c, or with a model")
-    suite = read_suite(Path(many.subject))
+    if many.subject.kind == "model":
+        return iter([_of_model(many.subject.name, flags, tools, machine, top)])
+    suite = read_suite(many.subject.path)
     return of_suite(suite, suite.select(many.only), tools, machine, top)
 
 
@@ -127,7 +126,7 @@ def _row(flags: Flags) -> Capture:
 
 def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
     """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
-    source, shape = find(model), shape_of(flags)
+    source, shape = source_of(model), shape_of(flags)
     found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
     sizes = sizes_in(found.captured.graph)
     captured = narrowed(found.captured, row_of(flags.row, sizes), sizes)

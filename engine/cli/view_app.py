@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +10,12 @@ import typer
 
 from ...ir.diagnostic import UsageError
 from . import options as given
-from .options import Flags
+from .subjects import flags_of
 
 
 def view(
-    model: Annotated[
+    ctx: typer.Context,
+    subject: Annotated[
         str | None, typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), or a model, as of `compile`.")
     ] = None,
     expression: given.Expression = None,
@@ -44,27 +45,15 @@ def view(
     exact: given.Exact = False,
 ) -> None:
     """See a compile in the browser: where each line came from, what each rule did and gained. Live without -o."""
-    if (expression is None) == (model is None):
-        raise UsageError("a program is needed: either -c EXPR, a suite or a model", hint="dplc view -c EXPR -o FILE")
-    text = sys.stdin.read() if expression == "-" else expression or ""
-    flags = Flags(
-        text, seed, dtype, rules, settings, prefer, target, 2, False, db, no_db, explore, length, layers, exact=exact
-    )
-    if check and model is not None:
-        raise UsageError("--check goes with -c", hint="dplc view -c EXPR --check")
-    if tune is not None and model is not None:
-        raise UsageError("--tune goes with -c", hint="dplc view -c EXPR --tune 200")
+    flags = replace(flags_of(ctx), verbose=2)
     if out is not None:
         from . import view_command
 
-        view_command.write_page(flags, out, model, check, tune)
-    elif db is not None:
-        raise UsageError("--db goes with -o: a live page compiles by the rules alone")
+        view_command.write_page(flags, out, ctx.obj, check, tune)
     else:
-        from ..models.sources import is_model
         from ..view.live_page import SearchRequest
         from .live_command import serve_page
 
-        if model is not None and not is_model(model):
-            raise UsageError("a suite is written to a file", hint=f"dplc view {model} -o suite.html")
-        serve_page(flags, port, browse, SearchRequest(tune or 0, explore), check, model)
+        if ctx.obj.kind == "suite":
+            raise UsageError("a suite is written to a file", hint=f"dplc view {ctx.obj.name} -o suite.html")
+        serve_page(flags, port, browse, SearchRequest(tune or 0, explore), check, ctx.obj)

@@ -13,6 +13,7 @@ from .compiling import captured_text, compile_text, machine_for, tools_for
 from .options import Flags
 from .output_file import PAGE, write_file
 from .show import bars, print_note, progress
+from .subjects import Subject
 
 WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
 
@@ -78,20 +79,13 @@ def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
 
 
 def write_page(
-    flags: Flags, out: Path, subject: str | None = None, check: bool = False, tries: int | None = None
-) -> None:
-    """`dplc view -o FILE`. subject: a model or a suite; without one it is the expression. check, tries: as of
-    `record_of`."""
-    if subject is None or _is_a_model(subject):
-        record = record_of(flags, subject, check, tries)
-    else:
+    flags: Flags, out: Path, subject: Subject, check: bool = False, tries: int | None = None
+) -> None:  # fmt: skip
+    """`dplc view -o FILE`. check, tries: as of `record_of`."""
+    if subject.kind == "suite":
         with bars() as tell:
-            record = suite_record(Path(subject), tools_for(flags), machine_for(flags), tell)
+            record = suite_record(subject.path, tools_for(flags), machine_for(flags), tell)
+    else:
+        record = record_of(flags, subject.name if subject.kind == "model" else None, check, tries)
     write_file(out, page(record), PAGE)
     print_note(f"note: written to {out}: it opens in any browser, nothing is loaded from elsewhere")
-
-
-def _is_a_model(subject: str) -> bool:
-    from . import model_bench
-
-    return model_bench.wanted(subject)

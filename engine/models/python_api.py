@@ -11,7 +11,7 @@ import torch
 from ...codegen.launch import CudaExecutor, Executor
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS
+from ...ir.dtypes import FLOAT_NAMES
 from ..api import RuleSource, choose_device, logged, target_for, tools_of
 from ..capture.sizes import Dim
 from ..compiler import CompileOptions
@@ -130,10 +130,10 @@ def compile_model(
     spellings and cuts together, weights as their files have them. exact: no rule that reorders floating point fires.
     Raises DplcError for what cannot be compiled.
     """
-    if dtype not in COMPUTING_FLOATS:
-        raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, COMPUTING_FLOATS))
+    if dtype not in FLOAT_NAMES:
+        raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOAT_NAMES))
     where = _device(device)
-    shape, tools = ModelShape(seq_len, batch, dtype, layers), tools_of(rules, settings, exact)
+    shape, tools = ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers), tools_of(rules, settings, exact)
     machine = target_for(where, target)
     tools, machine = tools.at(machine), tools.on(machine)
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)

@@ -1,4 +1,8 @@
-"""Where a model's configuration comes from: a JSON file, a folder with a `config.json`, or an id of the hub."""
+"""Where a model's configuration comes from: a JSON file, a folder with a `config.json`, or an id of the hub.
+
+An id is looked up in the hub's cache on this machine, then among the configurations that come with dplc, then at the
+hub itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,11 @@ LARGEST = {
     "num_attention_heads": 1 << 16, "num_key_value_heads": 1 << 16,
 }  # fmt: skip
 SHIPPED = Path(__file__).resolve().parents[2] / "examples" / "models"  # configurations that come with dplc
+SHIPPED_IDS = {
+    "Qwen/Qwen2.5-7B": "qwen2.5-7b",
+    "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": "tinyllama-1.1b",
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "tinyllama-1.1b",
+}
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -38,8 +47,8 @@ class ModelSource:
         return str(self.config["model_type"])
 
 
-def find(path_or_id: str) -> ModelSource:
-    """The model's configuration. Nothing of it is executed.
+def find(path_or_id: str, tell: Callable[[str], None] = lambda line: None) -> ModelSource:
+    """The model's configuration. Nothing of it is executed. tell: receives where that of an id comes from.
 
     Raises DplcError for a path that is not there, a file that is not a model configuration, an id that the hub does
     not give.
@@ -51,8 +60,8 @@ def find(path_or_id: str) -> ModelSource:
         return _read(path / CONFIG, path.resolve().name)
     if path.is_file():
         return _read(path, path.stem)
-    if _ID.fullmatch(path_or_id) and path.suffix != ".json":
-        return _read(_download(path_or_id), path_or_id.split("/")[1])
+    if is_id(path_or_id):
+        return _read(_of_id(path_or_id, tell), path_or_id.split("/")[1])
     shipped = _hint_of_shipped(path.name.removesuffix(".json"))
     raise DplcError(
         f"there is no model `{path_or_id}`: neither a file, nor a folder, nor an id of the hub (OWNER/NAME)",
@@ -67,9 +76,26 @@ def _hint_of_shipped(name: str) -> str | None:
     if not shipped:
         return None
     path = max(shipped, key=lambda path: len(path.stem))
-    with contextlib.suppress(ValueError):  # it is not below the current folder: named in full
-        path = path.relative_to(Path.cwd())
-    return f"the configuration of {path.stem} comes with dplc: give {path}"
+    return f"the configuration of {path.stem} comes with dplc: give {_shown(path)}"
+
+
+def _shown(path: Path) -> Path:
+    """A path as seen from the current folder, if it is below that."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def is_id(path_or_id: str) -> bool:
+    """Whether a text reads like an id of the hub, OWNER/NAME."""
+    return bool(_ID.fullmatch(path_or_id)) and not path_or_id.endswith(".json")
+
+
+def folder_of(path_or_id: str) -> Path | None:
+    """The folder with a model's other files; None for an id that is not in the hub's cache on this machine."""
+    path = Path(path_or_id)
+    if path.is_dir():
+        return path
+    found = path if path.is_file() else _cached(path_or_id) if is_id(path_or_id) else None
+    return None if found is None else found.parent
 
 
 def is_model(path_or_id: str) -> bool:
@@ -83,7 +109,7 @@ def is_model(path_or_id: str) -> bool:
         except (OSError, ValueError, RecursionError):
             return False
         return isinstance(found, dict) and "model_type" in found
-    return bool(_ID.fullmatch(path_or_id)) and path.suffix != ".json"
+    return is_id(path_or_id)
 
 
 def _read(path: Path, name: str) -> ModelSource:
@@ -103,29 +129,49 @@ def _read(path: Path, name: str) -> ModelSource:
     return ModelSource(name, config)
 
 
-def _download(name: str) -> Path:
-    """The configuration of an id, from the hub's cache on this machine or from the hub."""
+def _of_id(name: str, tell: Callable[[str], None]) -> Path:
+    """The configuration of an id. Raises DplcError for one that is nowhere."""
+    if (cached := _cached(name)) is not None:
+        tell(f"the configuration of {name} is from the hub's cache on this machine")
+        return cached
+    if name in SHIPPED_IDS:
+        shipped = SHIPPED / f"{SHIPPED_IDS[name]}.json"
+        tell(f"the configuration of {name} comes with dplc: {_shown(shipped)}")
+        return shipped
     try:
-        from huggingface_hub import constants, hf_hub_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
+        from huggingface_hub import hf_hub_download
     except ImportError:
         raise DplcError("models of the hub need huggingface-hub", hint="pip install 'dplc[hub]'") from None
     try:
-        with contextlib.suppress(LocalEntryNotFoundError):
-            return Path(hf_hub_download(name, CONFIG, local_files_only=True))
         with quiet():
-            _reach(urlsplit(constants.ENDPOINT).hostname or "")
+            reach_hub()
             return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
     except Exception as error:  # no network, no such model, no permission: many classes, one sentence
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        shipped = _hint_of_shipped(name.split("/")[1])
-        hint = shipped or "give a configuration file (`config.json`) or a folder that has one"
+        shipped_as = _hint_of_shipped(name.split("/")[1])
+        hint = shipped_as or "give a configuration file (`config.json`) or a folder that has one"
         raise DplcError(f"cannot get `{name}` from the hub", notes=(lines[0],), hint=hint) from None
 
 
-def _reach(host: str) -> None:
-    """Raises OSError where there is no way to a host: the hub's own library would try for half a minute."""
-    socket.create_connection((host, 443), timeout=5).close()
+def _cached(name: str) -> Path | None:
+    """The configuration of an id in the hub's cache on this machine, if it is there."""
+    try:
+        from huggingface_hub import constants, try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+    except ImportError:
+        return None
+    try:
+        found = try_to_load_from_cache(name, CONFIG, cache_dir=constants.HF_HUB_CACHE)
+    except HFValidationError:  # no id of the hub has such a name
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
+def reach_hub() -> None:
+    """Raises OSError where there is no way to the hub: its own library would try for half a minute."""
+    from huggingface_hub import constants
+
+    socket.create_connection((urlsplit(constants.ENDPOINT).hostname or "", 443), timeout=5).close()
 
 
 @contextlib.contextmanager

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .sources import quiet
+from .sources import folder_of, is_id, quiet, reach_hub
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 WITHOUT = "give the tokens themselves: --ids 1,2,3"
@@ -22,7 +21,8 @@ class Tokenizer:
 
     def __init__(self, model: str) -> None:
         place = folder_of(model)
-        if place is not None and not any((place / name).is_file() for name in FILES):
+        held = place is not None and any((place / name).is_file() for name in FILES)
+        if not held and not is_id(model):
             raise DplcError(f"{model} has no tokenizer beside it", hint=WITHOUT)
         try:
             from transformers import AutoTokenizer
@@ -30,7 +30,9 @@ class Tokenizer:
             raise DplcError("tokenizers need transformers", hint="pip install 'dplc[hub]'") from None
         try:
             with quiet():
-                self._tokenizer: Any = AutoTokenizer.from_pretrained(model if place is None else str(place))
+                if not held:
+                    reach_hub()
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(str(place) if held else model)
         except Exception as error:  # damaged files, no network: many classes, one sentence
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise DplcError(f"the tokenizer of {model} cannot be used", notes=(lines[0],), hint=WITHOUT) from None
@@ -58,14 +60,6 @@ class Stream:
             return ""
         new, self._told = text[len(self._told) :], text
         return new
-
-
-def folder_of(model: str) -> Path | None:
-    """Where a model's other files are, None for an id of the hub."""
-    path = Path(model)
-    if path.is_dir():
-        return path
-    return path.parent if path.is_file() else None
 
 
 def stops_of(model: str) -> frozenset[int] | None:

@@ -121,9 +121,9 @@ def test_run_with_a_bench(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(out)
     assert code == 0 and record["ok"] and record["bench"]["cases"][-1]["name"] == "end to end"
     for arguments, said in (
-        (("-c", "torch.randn(8) + 1", "--profile"), "--profile goes with --bench"),
-        (("-c", "torch.randn(8) + 1", "--bench", "--check"), "--bench goes with an expression, and not with --check"),
-        (("somewhere", "--bench"), "dplc bench DIR benches a model"),
+        (("-c", "torch.randn(8) + 1", "--profile"), "`--profile` goes with `--bench`"),
+        (("-c", "torch.randn(8) + 1", "--bench", "--check"), "`--bench` does not go with `--check`"),
+        (("somewhere", "--bench"), "`--bench` does not apply to an artefact"),
     ):
         code, _, err = run(*arguments)
         assert code == 2 and said in err, err
@@ -132,12 +132,12 @@ def test_run_with_a_bench(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "bench a suite, a model or an expression"),
-        (("suite.json", "-c", "torch.randn(8)"), "-c goes without SUITE"),
-        (("-c", "torch.randn(8) + 1", "--only", "x"), "-c goes without SUITE, --only"),
-        (("-c", "torch.randn(8) + 1", "--layers", "2"), "the options of models"),
-        (("suite.json", "--profile"), "--profile and --explore go with -c or a model"),
-        (("suite.json", "--explore"), "--profile and --explore go with -c or a model"),
+        ((), "a program is needed"),
+        (("suite.json", "-c", "torch.randn(8)"), "`dplc bench` takes one program"),
+        (("-c", "torch.randn(8) + 1", "--only", "x"), "`--only` does not apply to an expression"),
+        (("-c", "torch.randn(8) + 1", "--layers", "2"), "`--layers` does not apply to an expression"),
+        (("suite.json", "--profile"), "`--profile` does not apply to a suite"),
+        (("suite.json", "--explore"), "`--explore` does not apply to a suite"),
     ],
 )
 def test_options_that_do_not_go_together(

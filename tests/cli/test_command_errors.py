@@ -20,8 +20,11 @@ RELU = "torch.relu(torch.randn(16, 64))"
     [
         (("complie",), "error: no such command 'complie'. Did you mean 'compile'?\n  help: see `dplc --help`\n"),
         (("compile", "-c", RELU, "--irr", "tile"), "error: no such option: --irr"),
-        (("compile",), "error: an expression is needed: -c EXPR\n"),
-        (("run",), "error: an expression is needed: -c EXPR\n"),
+        (
+            ("compile",),
+            "error: a program is needed: `dplc compile` takes an expression (-c EXPR), a dump (FILE.ir) or ",
+        ),
+        (("run",), "error: a program is needed: `dplc run` takes an expression (-c EXPR), a dump (FILE.ir) or "),
         (("compile", "-c", RELU, "--ir", "tyle"), "did you mean `tile`?"),
         (("run", "-c", RELU, "--device", "emulater"), "did you mean `emulator`?"),
         (("compile", "-c", RELU, "--target", "sm_91"), "`sm_91` is not an architecture that dplc knows"),

@@ -69,7 +69,7 @@ def test_the_page_holds_everything(dplc: Command, tmp_path: Path) -> None:
         (("fuse", "-c", PAIR, "--candidate", "9", "--ir", "tensor"), 2, "--candidate 9: there are 1"),
         (("fuse", "-c", PAIR, "--ir", "tensr"), 2, "there is no such stage"),
         (("fuse", "-c", PAIR, "--top", "0"), 2, "top"),
-        (("fuse",), 2, "an expression is needed"),
+        (("fuse",), 2, "a program is needed"),
     ],
 )
 def test_errors(dplc: Command, arguments: tuple[str, ...], code: int, said: str) -> None:

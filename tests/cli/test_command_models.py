@@ -126,14 +126,19 @@ def test_mistakes_are_one_line_and_exit_with_1(dplc: Command, config: Path, tmp_
 
 def test_options_that_do_not_go_together(dplc: Command, config: Path, tmp_path: Path) -> None:
     for arguments, said in {
-        ("compile", str(config), "-c", "torch.randn(3)"): "not both",
-        ("compile", "-c", "torch.randn(3)", "--layers", "1"): "go with a model",
-        ("compile", "-c", "torch.randn(3)", "--rows", "1"): "goes with -o",
+        (
+            "compile",
+            str(config),
+            "-c",
+            "torch.randn(3)",
+        ): "`dplc compile` takes one program: `-c` and `MODEL` were given",
+        ("compile", "-c", "torch.randn(3)", "--layers", "1"): "`--layers` does not apply to an expression",
+        ("compile", "-c", "torch.randn(3)", "--rows", "1"): "`--rows` goes with `--out`",
         ("compile", str(config), "--dtype", "f8"): "--dtype f8",
         ("compile", str(config), "--seq-len", "0"): "at least one token",
-        ("run", str(tmp_path), "-c", "torch.randn(3)"): "either an artefact or an expression",
-        ("run", "-c", "torch.randn(3)", "--ids", "1"): "go with an artefact",
-        ("bench", str(config), "--only", "linear"): "--only goes with a suite",
+        ("run", str(tmp_path), "-c", "torch.randn(3)"): "`dplc run` takes one program: `-c` and `DIR` were given",
+        ("run", "-c", "torch.randn(3)", "--ids", "1"): "it applies to an artefact",
+        ("bench", str(config), "--only", "linear"): "it applies to a suite (SUITE.json)",
     }.items():
         done = dplc(*arguments)
         assert done.code == 2 and said in done.err, done.err

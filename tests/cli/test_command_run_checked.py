@@ -74,7 +74,7 @@ def test_boxes(ok: Command) -> None:
     ("options", "why"),
     [
         (("--check", "--device", "reference"), "it cannot on `reference`"),
-        (("--blocks", "0"), "--blocks goes with --check"),
+        (("--blocks", "0"), "`--blocks` goes with `--check`"),
         (("--check", "--blocks", "9999"), "there is no block 9999"),
         (("--check", "--blocks", "middle"), "no blocks are called `middle`"),
     ],

@@ -195,7 +195,9 @@ def test_what_fires_and_what_is_shown_are_two_things(ok: Command, dplc: Command)
     assert "fuse_prologue" in shown and "inline" not in shown and "tileify" not in shown
     full = ok("rewrite", "--trace", "-c", SOFTMAX).out
     assert all(line in full for line in shown.splitlines())
-    assert (done := dplc("rewrite", "-c", SOFTMAX, "--about", "fuse")).code == 2 and "it goes with --trace" in done.err
+    assert (
+        done := dplc("rewrite", "-c", SOFTMAX, "--about", "fuse")
+    ).code == 2 and "`--about` goes with `--trace`" in done.err
     wrong = dplc("rewrite", "--trace", "-c", SOFTMAX, "--about", "fuse_prolog")
     assert wrong.code == 2 and "--about fuse_prolog: there is no such rule or pass" in wrong.err
 

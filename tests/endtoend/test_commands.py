@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ import torch
 import typer
 
 from dplc.engine.cli.app import app, main
+from dplc.engine.cli.options import Flags
+from dplc.engine.cli.subjects import TABLE, Checked, command_of, lines_of, name_of
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 
@@ -80,8 +83,46 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_page_is_true(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One test: what a line writes, a later one reads."""
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], set[str]]:
+    """{(command, kind of its subject): the shared options that the command read}"""
+    found: dict[tuple[str, str], set[str]] = {}
+    current: set[str] = set()
+    invoke, read = Checked.invoke, object.__getattribute__
+
+    def noted(command: Checked, ctx: Any) -> Any:
+        current.clear()
+        try:
+            return invoke(command, ctx)
+        finally:
+            if ctx.obj is not None:
+                found.setdefault((command_of(ctx), ctx.obj.kind), set()).update(current)
+
+    def get(flags: Flags, name: str) -> Any:
+        if sys._getframe(1).f_globals["__name__"] != "dataclasses":  # `replace` reads all of them
+            current.add(name)
+        return read(flags, name)
+
+    monkeypatch.setattr(Checked, "invoke", noted)
+    monkeypatch.setattr(Flags, "__getattribute__", get)
+    return found
+
+
+def unread(reads: dict[tuple[str, str], set[str]]) -> Iterator[str]:
+    """The options that apply by the table, and that the command did not read for any line of the page."""
+    for (command, kind), read in reads.items():
+        options = {option for line in lines_of(command) if line.is_for(kind) for option in line.options}
+        shared = {name_of(p): p.name for p in COMMANDS[command].params if p.name in Flags.__dataclass_fields__}
+        yield from (f"{command} {kind} {option}" for option in options & shared.keys() if shared[option] not in read)
+
+
+def test_the_page_is_true(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    reads: dict[tuple[str, str], set[str]],
+) -> None:
+    """One test: what a line writes, a later one reads. Every option that applies to a subject is read for it."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # so does the page
     for one in typed():
@@ -99,19 +140,27 @@ def test_the_page_is_true(folder: Path, capsys: pytest.CaptureFixture[str], monk
             found = output.find(plain(said), at)
             assert found >= 0, f"$ {one.line}\nis to say: {said}\nand says:\n{printed.out[-3000:]}{printed.err}"
             at = found + len(plain(said))
+    assert list(unread(reads)) == []
+    subjects = {(command, kind) for command in TABLE for line in lines_of(command) for kind in line.kinds}
+    assert subjects - {("rules new", "lines")} <= reads.keys()
 
 
-def commands(found: Any, path: tuple[str, ...] = ("dplc",)) -> Iterator[tuple[str, set[str]]]:
-    """(command, its options), from the program itself."""
+def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """(the words of a command, the command), from the program itself."""
     if hasattr(found, "commands"):
         for name, inner in found.commands.items():
             yield from commands(inner, (*path, name))
-        return
-    named = [(*p.opts, *p.secondary_opts) for p in found.params if p.param_type_name == "option"]
-    yield " ".join(path), {max(option, key=len) for option in named} - {"--help"}
+    else:
+        yield " ".join(path), found
 
 
-KNOWN = dict(commands(typer.main.get_command(app)))
+def options(command: Any) -> set[str]:
+    named = [(*p.opts, *p.secondary_opts) for p in command.params if p.param_type_name == "option"]
+    return {max(option, key=len) for option in named} - {"--help"}
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+KNOWN = {f"dplc {words}": options(command) for words, command in COMMANDS.items()}
 
 
 @pytest.mark.parametrize("command", KNOWN)

@@ -30,3 +30,14 @@ def test_no_help_points_at_what_no_wheel_has() -> None:
     texts = {path: path.read_text() for folder in ("engine", "codegen", "ir") for path in (ROOT / folder).rglob("*.py")}
     shown = re.compile(r"^(?!\s*#).*(?:hint|help)\s*=.*examples/", re.MULTILINE)
     assert [path.name for path, text in texts.items() if shown.search(text)] == []
+
+
+def test_the_licence_is_there_and_declared() -> None:
+    text = (ROOT / PROJECT["license-files"][0]).read_text()
+    assert PROJECT["license"] == "Apache-2.0" and "Apache License" in text and "Version 2.0, January 2004" in text
+    assert len(text.splitlines()) > 200
+
+
+def test_the_third_line_says_that_no_kernel_has_run_on_a_gpu() -> None:
+    for page in ("README.md", PROJECT["readme"]):
+        assert "No kernel of dplc has run on a GPU yet" in (ROOT / page).read_text().splitlines()[2]

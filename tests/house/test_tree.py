@@ -66,6 +66,7 @@ REPEATED = {
     "Launch": "the statement of Kernel IR, and the step of a program that runs it",
     "Match": "a clause of a rule's syntax, and what a rule matched",
     "Rule": "a rule's syntax, and the rule that was read from it",
+    "Subject": "the program that a command works on, and a program on which a rule is checked",
     "TensorMap": "the parameter in Kernel IR, and what the emulator holds for it",
     "Names": "names that are taken: in a program, in a graph, in a rewrite",
 }

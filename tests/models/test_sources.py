@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_models import CONFIGS, SMALL
+from tiny_models import CONFIGS, SMALL, cached
 
+from dplc.engine.cli.app import main
 from dplc.engine.models.capturing import capture_results
 from dplc.engine.models.module import build, names_of
-from dplc.engine.models.sources import ModelSource, find, is_model
+from dplc.engine.models.sources import SHIPPED, SHIPPED_IDS, ModelSource, find, folder_of, is_model
+from dplc.engine.models.tokenizing import Tokenizer, stops_of
 from dplc.ir.diagnostic import DplcError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
@@ -62,23 +64,53 @@ def test_an_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert said in caught.value.render()
 
 
-@pytest.mark.parametrize("asked", ["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct"])
-def test_without_a_network_the_configuration_that_is_shipped_is_named(
-    asked: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A hub that cannot be reached, and an empty cache of it: the folder."""
+
     def nothing(*arguments: Any, **options: Any) -> Any:
         raise OSError("no network")
 
     monkeypatch.setattr("socket.create_connection", nothing)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_network_the_configuration_that_is_shipped_is_named(
+    monkeypatch: pytest.MonkeyPatch, no_network: Path
+) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     with pytest.raises(DplcError) as caught:
-        find(asked)
+        find("Qwen/Qwen2.5-7B-Instruct")
     assert caught.value.hint == "the configuration of qwen2.5-7b comes with dplc: give models/qwen2.5-7b.json"
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(no_network)
     with pytest.raises(DplcError) as caught:
         find("qwen2.5-7b.json")
     assert caught.value.hint == f"the configuration of qwen2.5-7b comes with dplc: give {EXAMPLES / 'qwen2.5-7b.json'}"
+
+
+@pytest.mark.parametrize("asked", SHIPPED_IDS)
+def test_without_a_network_an_id_that_is_shipped_is_found(
+    asked: str, monkeypatch: pytest.MonkeyPatch, no_network: Path
+) -> None:
+    told: list[str] = []
+    monkeypatch.chdir(no_network)
+    found = find(asked, told.append)
+    assert found.name == asked.split("/")[1] and found.config == find(f"{EXAMPLES / SHIPPED_IDS[asked]}.json").config
+    assert told == [f"the configuration of {asked} comes with dplc: {EXAMPLES / SHIPPED_IDS[asked]}.json"]
+    assert folder_of(asked) is None
+
+
+def test_every_configuration_that_is_shipped_has_an_id() -> None:
+    assert set(SHIPPED_IDS.values()) == {path.stem for path in SHIPPED.glob("*.json")}
+
+
+def test_without_a_network_an_id_in_the_cache_is_found_first(no_network: Path) -> None:
+    snapshot = cached(no_network, "Qwen/Qwen2.5-7B", CONFIGS["llama"])
+    told: list[str] = []
+    assert find("Qwen/Qwen2.5-7B", told.append).config == CONFIGS["llama"]
+    assert told == ["the configuration of Qwen/Qwen2.5-7B is from the hub's cache on this machine"]
+    assert folder_of("Qwen/Qwen2.5-7B") == snapshot
 
 
 @pytest.mark.parametrize(
@@ -107,3 +139,40 @@ def test_names_and_lengths() -> None:
     assert ("lm_head.weight" in names[id(model.model.embed_tokens.weight)]) and len(names) == len(set(names))
     with pytest.raises(DplcError, match="a sequence of 0 tokens"):
         capture_results(model, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compile Own/tiny",
+        "bench Own/tiny --no-run",
+        "doctor --model Own/tiny",
+        "tune Own/tiny --no-db",
+        "view Own/tiny -o page.html",
+        "generate Own/tiny --ids 1,2 --device emulator",
+    ],
+)
+def test_all_commands_find_models_in_one_place(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(name: str, tell: Any) -> Any:
+        raise DplcError(f"{name} is found here")
+
+    monkeypatch.setattr("dplc.engine.cli.model_commands.find", found)
+    with pytest.raises(SystemExit) as stop:
+        main(line.split())
+    assert stop.value.code == 1 and "error: Own/tiny is found here" in capsys.readouterr().err
+
+
+def test_the_words_of_an_id_of_the_cache_are_read_there(no_network: Path) -> None:
+    from tokenizers import Tokenizer as Words
+    from tokenizers.models import WordLevel
+
+    snapshot = cached(no_network, "Own/tiny", CONFIGS["llama"])
+    with pytest.raises(DplcError, match="the tokenizer of Own/tiny cannot be used") as caught:
+        Tokenizer("Own/tiny")
+    assert caught.value.notes == ("no network",)
+    Words(WordLevel({"once": 0, "upon": 1}, unk_token="once")).save(str(snapshot / "tokenizer.json"))
+    (snapshot / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (snapshot / "generation_config.json").write_text('{"eos_token_id": 3}')
+    assert Tokenizer("Own/tiny").tokens("upon") == [1] and stops_of("Own/tiny") == {3}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,3 +60,14 @@ def of_transformers(
         assert all(not buffer.is_meta for buffer in module.buffers(recurse=False))
     with torch.no_grad():
         return model(input_ids=ids, use_cache=False).logits
+
+
+def cached(cache: Path, name: str, config: dict[str, Any]) -> Path:
+    """The configuration of an id in a cache of the hub, in its own layout: the folder of its snapshot."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("0123")
+    (snapshot / "config.json").write_text(json.dumps(config))
+    return snapshot

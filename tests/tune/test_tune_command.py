@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,8 @@ from wrong_rules import EVERYWHERE, overflowing
 
 import dplc
 from dplc.engine.cli.app import main
-from dplc.engine.store.protocol import Score
+from dplc.engine.cli.tune_command import changes
+from dplc.engine.store.protocol import Decision, Score
 from dplc.engine.tune.running import Runner
 from dplc.engine.tune.tuning_program import Programmed
 from tests.tune.subjects import SUM
@@ -159,25 +162,6 @@ def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
     assert line.startswith("schedule of `") and "from the store, predicted for NVIDIA H200" in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("tiny", "--grid", "M=3"), "it goes with -c"),
-        (("-c", SUM, "--only", "x"), "cases of a suite"),
-        (("tiny", "--only", "x"), "cases of a suite"),
-        (("-c", SUM, "--layers", "2"), "goes with a model"),
-        (("tiny", "-c", SUM), "either a suite, a model or an expression"),
-        (("tiny", "--space"), "goes with -c alone"),
-    ],
-)
-def test_options_that_mean_nothing_are_told(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["tune", *arguments])
-    assert stop.value.code == 2 and said in capsys.readouterr().err
-
-
 def test_a_way_that_could_not_be_built_says_why() -> None:
     """Beside one whose results are wrong, and one that was not tried."""
     space: Any = SimpleNamespace(ways=("a", "b", "c"), built=set(), problems={1: "2048 threads per block"})
@@ -203,3 +187,34 @@ def test_a_program_that_a_rule_makes_wrong_is_no_success(
     assert "dplc check" in told
     code, _, told = called(capsys, *words)
     assert code == 0 and "wrong" not in told
+
+
+def test_candidates_are_told_with_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("tune", "-c", "torch.randn(64, 256) @ torch.randn(256, 64)", "--tries", "14", "--target", "h200", "--no-db")
+
+    def told(*options: str) -> tuple[str, list[str]]:
+        with pytest.raises(SystemExit) as stop:
+            main([*line, "--top", "1", "--predict", *options])
+        assert not stop.value.code
+        printed = capsys.readouterr()
+        return printed.out, re.split(r"^(?=try )", printed.err, flags=re.MULTILINE)[1:]
+
+    out, every = told("-vv", "--json")
+    assert len(every) == json.loads(out)["tries"] == 14 and every[0].startswith("try 1: ") and "by default" in every[0]
+    assert all(re.match(r"try \d+: ([\d.]+ us.*, predicted|refused: .+)\n", one) for one in every)
+    assert any(re.search(r" from \S+ to |: with |without ", one) for one in every)
+    times = [float(found[1]) if (found := re.match(r"try \d+: ([\d.]+) us", one)) else math.inf for one in every]
+    _, better = told("-v")
+    assert better == [one for one in every if one in better] and 1 < len(better) < len(every)
+    assert min(times) == float(better[-1].split()[2])
+
+
+def test_changes_of_a_schedule_are_rules_and_parameters() -> None:
+    before = (Decision("a", "tile", "0", {"M": 4, "N": 8}), Decision("b", "snake", "0/1"), Decision("c", "same", "0"))
+    after = (
+        Decision("a", "tile", "0", {"M": 4, "N": [1, 2]}),
+        Decision("c", "same", "1"),
+        Decision("d", "pad", "0", {"P": 1}),
+    )
+    assert changes(before, after) == ["tile N from 8 to (1, 2)", "without snake", "with pad(P=1)"]
+    assert changes(before[2:], after[1:2]) == ["same at 1"] and changes(before, before) == []

@@ -114,7 +114,7 @@ def test_the_error_of_an_unsupported_op_is_the_command_that_begins_its_rule(dplc
 @pytest.mark.parametrize(
     ("words", "says", "code"),
     [
-        (("--from", "twice.ir:4-9", "-c", "x"), "neither -c nor --op goes with it", 2),
+        (("--from", "twice.ir:4-9", "-c", "x"), "takes one program: `-c` and `--from` were given", 2),
         ((), "a program is needed", 2),
         (("--from", "twice.ir:9-12"), "there is nothing in lines 9 to 12", 1),
         (("--from", "twice.ir:5-3"), "lines count from 1", 2),

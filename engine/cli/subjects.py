@@ -1,0 +1,342 @@
+"""The subject of a command, and the one table of which option applies to which subject.
+
+A subject is the program that a command works on: a text (`-c`), a dump (FILE.ir) of a level, a model, an artefact, a
+suite, or none. Every command is checked against the table before it runs: an option that was given and that would
+change nothing is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from ...ir.diagnostic import UsageError
+from ..models.manifest import MANIFEST
+from ..models.sources import is_model
+from .options import Flags
+
+LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
+KINDS = {  # what a subject is called, and how one is given
+    "none": ("no program", ""),
+    "text": ("an expression", "-c EXPR"),
+    **{level: (f"a dump of {level.capitalize()} IR", "") for level in LEVELS},
+    "dump": ("a dump", "FILE.ir"),  # of any level
+    "model": ("a model", "a configuration, its folder, or an id of the hub"),
+    "artefact": ("an artefact", "what `dplc compile -o DIR` wrote"),
+    "suite": ("a suite", "SUITE.json"),
+    "lines": ("lines of a dump", "--from FILE.ir:10-20"),
+    "op": ("a torch op", "--op OP"),
+}
+SUBJECTS = ("op", "lines", "subject", "expression")  # parameters of commands that name one
+
+RULES = "--rules --set --prefer --exact --target"
+SHAPE = "--layers --seq-len --batch --dtype"
+BUDGET = "--search --tries --programs --time --patience --assemble --predict"
+STORE = "without --no-db --set --prefer"  # what is pinned is what happens: no store is read
+
+# command: {"KIND.. [with OPTION..] [without OPTION..]": "OPTION.."}: these options apply to a subject of one of the
+# kinds, if one of the options behind `with` was given, and none of those behind `without`.
+TABLE: dict[str, dict[str, str]] = {
+    "compile": {
+        "text dump model": "--ir --target --json",
+        "text torch tensor loop tile model": "--rules --set --prefer --exact --verbose",
+        "text torch tensor loop model": "--no-db",
+        f"text torch tensor loop model {STORE}": "--db",
+        "text torch tensor model": "--explore",
+        "text model": "--dtype --out",
+        "text model with --out": "--cubins",
+        "text": "--seed",
+        "text with --out": "--rows",
+        "dump": "--size",
+        "model": "--layers --seq-len --batch --rows --weights",
+    },
+    "run": {
+        "text dump artefact": "--device --seed --json --size",
+        "text dump artefact without --check": "--out",
+        "text dump": "--target --check",
+        "text dump with --check": "--blocks",
+        "text torch tensor loop tile": "--rules --set --prefer --exact --verbose",
+        "text torch tensor loop tile without --check": "--bench",
+        "text torch tensor loop tile with --bench": "--profile",
+        "text torch tensor loop": "--no-db",
+        f"text torch tensor loop {STORE}": "--db",
+        "text torch tensor": "--explore",
+        "text": "--dtype",
+        "artefact": "--weights --ids --trust-edited-cuda",
+    },
+    "fuse": {
+        "text": f"{RULES} --seed --explore --ir --run --html",
+        "text without --ir": "--json",
+        "text with --explore": "--top",
+        "text with --ir --run": "--candidate",
+        "text with --run": "--device",
+    },
+    "rewrite": {
+        "text dump": f"{RULES} --trace",
+        "text dump without --html": "--only",
+        "text dump with --trace without --html": "--about",
+        "text": "--seed --dtype",
+        "text with --trace without --only --about": "--html",
+    },
+    "view": {
+        "text model suite": f"{RULES} --out",
+        "text model without --out": "--port --browse",
+        "text model": "--dtype --explore",
+        "text model with --out": "--no-db",
+        f"text model with --out {STORE}": "--db",
+        "text": "--seed --check --tune",
+        "model": "--layers --seq-len",
+    },
+    "tune": {
+        "text model suite": "--rules --set --exact --target --seed --free --top --json",
+        "text model suite without --space": f"{BUDGET} --jobs --executor --no-db",
+        "text model suite without --space --no-db": "--db",
+        "text model suite without --space --jobs --executor": "--verbose",
+        "text model": "--row --dtype",
+        "text": "--space",
+        "text without --space": "--grid",
+        "text without --space --grid --jobs --executor": "--html",
+        "model": "--layers --seq-len --batch",
+        "suite": "--only",
+    },
+    "bench": {
+        "text model suite artefact": "--json --html --markdown --run --assemble",
+        "text model suite": RULES,
+        "text model artefact": "--profile",
+        "text model": "--dtype --size --explore",
+        "text": "--seed",
+        "model": "--layers --seq-len --batch",
+        "model artefact": "--weights",
+        "artefact": "--trust-edited-cuda",
+        "suite": "--only",
+    },
+    "generate": {
+        "model": "--prompt --ids --max-new-tokens --max-length --chunk --weights --dtype --layers --device --target "
+        "--rules --set --exact --json --no-db",
+        "model without --no-db --set": "--db",
+        "model without --weights": "--seed",
+    },
+    "doctor": {"none": "--json", "model": f"{SHAPE} --target --json"},
+    "check": {
+        "none dump": "--rule --level --part",
+        "none": "--examples --seed --json --guards",
+        "none without --guards": "--mutate",
+        "none without --guards --mutate": "--out --allow-thin --verbose",
+        "none without --guards --mutate --allow-thin": "--few",
+    },
+    "ops": {"none": "--json --rules --missing", "none without --missing": "--dtypes", "none with --dtypes": "--target"},
+    "calibrate": {"none": "--target --out --json"},
+    "model": {"none": "--validate --target --json"},
+    "lsp": {},
+    "rules list": {"none": "--rules --json"},
+    "rules show": {"none": "--rules"},
+    "rules facts": {"none": "--level --rules --json"},
+    "rules nodes": {"none": "--level --json"},
+    "rules fmt": {"none": "--check --diff"},
+    "rules lint": {"none": "--subjects --json"},
+    "rules doc": {"none": "--out --rules --suite"},
+    "rules test": {"none": "--rules --accept"},
+    "rules why": {"text dump": f"{RULES} --json", "text": "--seed --dtype"},
+    "rules new": {
+        "text lines op": "--out",
+        "text": "--level --rules --target --seed --dtype",
+        "op": "-c",
+        "op with -c": "--seed --dtype",
+    },
+    "db stats": {"none": "--db --json"},
+    "db list": {"none": "--db --device --json"},
+    "db show": {"none": "--db --json"},
+    "db export": {"none": "--db --device --attempts"},
+    "db import": {"none": "--db"},
+    "db prune": {"none": "--db --rules --attempts --dry-run"},
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The program that a command works on. kind: of KINDS; name: the text of `-c`, else what was given."""
+
+    kind: str = "none"
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text of `-c`; none of another subject."""
+        return self.name if self.kind == "text" else ""
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
+    @property
+    def is_dump(self) -> bool:
+        return self.kind in (*LEVELS, "dump")
+
+
+@dataclass(frozen=True)
+class Applies:
+    """A line of the table: these options apply to subjects of these kinds, if one of `needs` was given and none of
+    `without`."""
+
+    options: tuple[str, ...]
+    kinds: frozenset[str]
+    needs: tuple[str, ...]
+    without: tuple[str, ...]
+
+    def is_for(self, kind: str) -> bool:
+        """Whether it is about a kind. A dump whose level nobody can read is one of any level."""
+        return kind in self.kinds or (kind == "dump" and not self.kinds.isdisjoint(LEVELS))
+
+
+@cache
+def lines_of(command: str) -> tuple[Applies, ...]:
+    """The lines of a command, without `dplc`: `rules why`."""
+    made = []
+    for key, options in TABLE[command].items():
+        rest, _, without = key.partition("without ")
+        kinds, _, needs = rest.partition("with ")
+        expanded = {kind for word in kinds.split() for kind in (LEVELS if word == "dump" else (word,))}
+        made.append(Applies(tuple(options.split()), frozenset(expanded), tuple(needs.split()), tuple(without.split())))
+    return tuple(made)
+
+
+def name_of(parameter: Any) -> str:
+    """An option as the table has it: its long name; an argument by its metavar."""
+    return str(max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar.strip("[]"))
+
+
+class Checked(TyperCommand):
+    """A command that looks its subject and its options up in the table before it runs; `ctx.obj` is the subject."""
+
+    def invoke(self, ctx: Any) -> Any:
+        ctx.obj = subject_of(ctx)
+        check_options(ctx, ctx.obj)
+        return super().invoke(ctx)
+
+
+class Commands(typer.Typer):
+    """A group of commands that are checked."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        return super().command(name, **{"cls": Checked, **options})
+
+
+def command_of(ctx: Any) -> str:
+    """The words of the command behind `dplc`."""
+    return " ".join(str(ctx.command_path).split()[1:])
+
+
+def flags_of(ctx: Any) -> Flags:
+    """The options of a command that commands share, as they were typed."""
+    said = {field.name: ctx.params[field.name] for field in fields(Flags) if field.name in ctx.params}
+    text = ctx.params.get("expression") if ctx.obj.kind == "op" else ctx.obj.text
+    return Flags(**said, text=text or "")
+
+
+def subject_of(ctx: Any) -> Subject:
+    """What a command is given to work on. Raises UsageError for none where there must be one, or for several."""
+    command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) is not None]
+    kinds = set().union(*(line.kinds for line in lines_of(command)))
+    if not given:
+        if not kinds or "none" in kinds:
+            return Subject()
+        raise UsageError(f"a program is needed: `dplc {command}` takes {described(kinds)}")
+    named = {parameter.name: parameter for parameter in ctx.command.params}
+    first, *others = given
+    subject = _read(first, ctx.params[first], kinds)
+    for other in others:
+        if not any(name_of(named[other]) in line.options for line in lines_of(command) if line.is_for(subject.kind)):
+            both = " and ".join(f"`{name_of(named[name])}`" for name in (other, first))
+            raise UsageError(f"`dplc {command}` takes one program: {both} were given")
+    if not any(line.is_for(subject.kind) for line in lines_of(command)):
+        what = f"`dplc {command}` does not take {KINDS[subject.kind][0]}"
+        raise UsageError(f"{what}: {subject.name}", hint=f"it takes {described(kinds)}")
+    return subject
+
+
+def _read(parameter: str, value: Any, kinds: Iterable[str]) -> Subject:
+    if parameter == "expression":
+        return Subject("text", sys.stdin.read() if value == "-" else value)
+    return Subject(_kind(str(value), set(kinds)) if parameter == "subject" else parameter, str(value))
+
+
+def _kind(name: str, kinds: set[str]) -> str:
+    """The kind of a path or an id; if nothing is there, a kind that the command takes."""
+    path = Path(name)
+    if name.endswith(".ir"):
+        return _level(path)
+    if (path / MANIFEST).is_file():
+        return "artefact"
+    if path.exists():
+        found = ["model"] if is_model(name) else ["artefact", "model"] if path.is_dir() else ["suite", "model"]
+    else:
+        found = ["model", "suite"] if is_model(name) else ["suite", "artefact", "model"]
+    return next((kind for kind in found if kind in kinds), found[0])
+
+
+def _level(path: Path) -> str:
+    """The level that the first line of a dump declares; `dump` where it declares none, or cannot be read."""
+    try:
+        with path.open(errors="replace") as file:
+            found = re.match(r"## level: (\w+)", file.readline(100))
+    except OSError:
+        return "dump"
+    return found[1] if found and found[1] in LEVELS else "dump"
+
+
+def check_options(ctx: Any, subject: Subject) -> None:
+    """Raises UsageError for an option that was given and does not apply."""
+    sources = {parameter.name: ctx.get_parameter_source(parameter.name) for parameter in ctx.command.params}
+    given = [
+        name_of(parameter)
+        for parameter in ctx.command.params
+        if parameter.param_type_name == "option" and getattr(sources[parameter.name], "name", "") == "COMMANDLINE"
+    ]
+    own = {name_of(p) for p in ctx.command.params if p.name in SUBJECTS} - {"-c" if subject.kind == "op" else ""}
+    for option in given:
+        if option not in own:
+            _check(option, subject.kind, lines_of(command_of(ctx)), given)
+
+
+def _check(option: str, kind: str, lines: tuple[Applies, ...], given: list[str]) -> None:
+    mine = [line for line in lines if option in line.options]
+    here = [line for line in mine if line.is_for(kind)]
+    if not here:
+        applies = described(set().union(*(line.kinds for line in mine)))
+        what = "needs a program" if kind == "none" else f"does not apply to {KINDS[kind][0]}"
+        raise UsageError(f"`{option}` {what}", hint=f"it applies to {applies}")
+    if any(_meets(line, given) for line in here):
+        return
+    line = here[0]
+    if line.needs and not set(line.needs) & set(given):
+        raise UsageError(f"`{option}` goes with {' or '.join(f'`{other}`' for other in line.needs)}")
+    other = next(other for other in line.without if other in given)
+    raise UsageError(f"`{option}` does not go with `{other}`")
+
+
+def _meets(line: Applies, given: list[str]) -> bool:
+    return (not line.needs or not set(line.needs).isdisjoint(given)) and set(line.without).isdisjoint(given)
+
+
+def described(kinds: Iterable[str]) -> str:
+    """Kinds, for people: `an expression (-c EXPR), a dump of Torch or Tensor IR or a model (..)`."""
+    levels = [level for level in LEVELS if level in kinds]
+    left = {kind for kind in kinds if kind not in LEVELS} | ({"dump"} if levels else set())
+    words = [f"{what} ({form})" if form else what for kind, (what, form) in KINDS.items() if kind in left]
+    if levels and len(levels) < len(LEVELS):
+        named = f"a dump of {_either(level.capitalize() for level in levels)} IR"
+        words = [named if word.startswith("a dump") else word for word in words]
+    return _either(words)
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,200 @@
+"""Every option of every command, with every kind of subject: it reaches what runs, or it is an error that says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from command_line import Command
+
+import dplc.engine.cli as package
+from dplc.engine.cli.app import app
+from dplc.engine.cli.subjects import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lines_of, name_of
+from dplc.engine.models.manifest import MANIFEST
+from dplc.ir.diagnostic import UsageError
+
+DECLARED = ("app", "options", "subjects", "show", "__init__")  # files that are not behind a command's declaration
+VALUES = {"--target": "h200", "--executor": "ray"}
+DUMP = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
+
+Invoke = Callable[[list[str]], list[Any]]
+
+
+def commands_of(found: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    if hasattr(found, "commands"):
+        for name, inner in found.commands.items():
+            yield from commands_of(inner, (*words, name))
+    else:
+        yield " ".join(words), found
+
+
+GROUP = typer.main.get_command(app)
+COMMANDS = dict(commands_of(GROUP))
+
+
+def options_of(command: str) -> dict[str, Any]:
+    return {name_of(p): p for p in COMMANDS[command].params if p.param_type_name == "option"}
+
+
+def typed(parameter: Any) -> list[str]:
+    """An option as a user types it, with another value than its default."""
+    if parameter.is_flag or parameter.count:
+        return [parameter.secondary_opts[0] if parameter.default is True else name_of(parameter)]
+    return [name_of(parameter), VALUES.get(name_of(parameter), "3")]
+
+
+@pytest.fixture
+def subjects(tmp_path: Path) -> dict[str, str]:
+    """Something of every kind."""
+    files = {level: f"## level: {level}\n" for level in LEVELS}
+    files |= {"model": json.dumps({"model_type": "llama"}), "suite": "{}"}
+    for kind, text in files.items():
+        (tmp_path / (f"{kind}.ir" if kind in LEVELS else f"{kind}.json")).write_text(text)
+    (tmp_path / MANIFEST).write_text("{}")
+    paths = {kind: str(next(tmp_path.glob(f"{kind}.*"))) for kind in files}
+    return {**paths, "artefact": str(tmp_path), "text": "3", "lines": "a.ir:3", "op": "exp", "none": ""}
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Run a command line as far as the functions that do the work: what these were called with."""
+    calls: list[Any] = []
+
+    class Recorder(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return lambda *args, **named: calls.append((name, args, named))
+
+    for file in Path(package.__file__ or "").parent.glob("*.py"):
+        if file.stem not in DECLARED and not file.stem.endswith("_app"):
+            monkeypatch.setattr(package, file.stem, Recorder(file.stem), raising=False)
+            monkeypatch.setitem(sys.modules, f"{package.__name__}.{file.stem}", getattr(package, file.stem))
+
+    def call(arguments: list[str]) -> list[Any]:
+        calls.clear()
+        GROUP.main(arguments, prog_name="dplc", standalone_mode=False)
+        return [repr(one) for one in calls]
+
+    return call
+
+
+def line_with(command: str, kind: str, subjects: dict[str, str]) -> list[str] | None:
+    """A command line of a command on a kind of subject, with all that it must have; None if no parameter takes it."""
+    parameter = {"text": "expression", "none": None}.get(kind, kind if kind in SUBJECTS else "subject")
+    words, found = command.split(), parameter is None
+    if parameter is None and any(p.name == "subject" and p.required for p in COMMANDS[command].params):
+        return None  # the parser says so
+    for p in COMMANDS[command].params:
+        value = [subjects[kind]] if p.name == parameter else ["x"] if p.required and p.name != "subject" else []
+        found = found or p.name == parameter
+        words += [name_of(p)] * bool(value and p.param_type_name == "option") + value
+    return words if found else None
+
+
+def takes(command: str, kind: str) -> bool:
+    return any(line.is_for(kind) for line in lines_of(command)) or (kind == "none" and not TABLE[command])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_line(command: str) -> None:
+    subjects = {name_of(p) for p in COMMANDS[command].params if p.name in SUBJECTS}
+    listed = {option for line in lines_of(command) for option in line.options}
+    assert listed - {"-c"} == set(options_of(command)) - subjects - {"--help"}
+    kinds = {kind for line in lines_of(command) for kind in line.kinds}
+    named = {option for line in lines_of(command) for option in (*line.needs, *line.without)}
+    assert kinds <= set(KINDS) and named <= set(options_of(command))
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert set(TABLE) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_applies_or_is_an_error(command: str, subjects: dict[str, str], invoke: Invoke) -> None:
+    for kind in set(KINDS) - {"dump"}:
+        base = line_with(command, kind, subjects)
+        if base is None or (kind == "suite" and takes(command, "model") and not takes(command, kind)):
+            continue  # of a JSON file that is no suite here, the models say what is wrong
+        if not takes(command, kind):
+            with pytest.raises(UsageError, match=r"does not take|a program is needed"):
+                invoke(base)
+            continue
+        assert invoke(base)
+        for name, parameter in options_of(command).items():
+            if name != "--help" and parameter.name not in SUBJECTS and name not in base:
+                check(command, kind, base, name, invoke)
+
+
+def check(command: str, kind: str, base: list[str], name: str, invoke: Invoke) -> None:
+    """An option on a kind of subject: alone, with what it needs, and with what it does not go with."""
+    option = typed(options_of(command)[name])
+    lines = [line for line in lines_of(command) if name in line.options and line.is_for(kind)]
+    if not lines:
+        with pytest.raises(UsageError, match=r"does not apply|needs a program"):
+            invoke([*base, *option])
+        return
+    (line,) = lines
+    for given in needed(command, line):
+        assert invoke([*base, *given, *option]) != invoke([*base, *given]), f"{base}: {name} changes nothing"
+        for other in line.without:
+            with pytest.raises(UsageError, match=r"does not go with|goes with|does not apply"):
+                invoke([*base, *given, *option, *typed(options_of(command)[other])])
+    if line.needs:
+        with pytest.raises(UsageError, match=f"`{name}` goes with "):
+            invoke([*base, *option])
+
+
+def needed(command: str, line: Applies) -> list[list[str]]:
+    return [typed(options_of(command)[other]) for other in line.needs] or [[]]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compile FILE -o made", "`--out` does not apply to a dump of Tensor IR"),
+        ("compile FILE -c torch.ones(3)", "takes one program"),
+        ("compile FILE --layers 1", "`--layers` does not apply"),
+        ("compile FILE --rows 1", "`--rows` does not apply"),
+        ("compile FILE --weights .", "`--weights` does not apply"),
+        ("compile FILE --seed 1", "`--seed` does not apply"),
+        ("compile FILE --db none.db", "there is no such file"),
+        ("compile -c torch.ones(3)+1 --size s=3", "it applies to a dump (FILE.ir)"),
+        ("run FILE -c torch.ones(3)", "takes one program"),
+        ("run FILE --weights .", "it applies to an artefact"),
+        ("run FILE --ids 1", "`--ids` does not apply"),
+        ("run FILE --trust-edited-cuda", "`--trust-edited-cuda` does not apply"),
+        ("run FILE --db none.db", "there is no such file"),
+        ("run FILE --dtype f16", "`--dtype` does not apply"),
+        ("run FILE --set residency.B=0", "the value is not in the domain of `B`"),
+        ("run -c torch.ones(3)+1 --check --out x.npz", "`--out` does not go with `--check`"),
+        ("compile -c torch.ones(3)+1 --db none.db --no-db", "`--db` does not go with `--no-db`"),
+        ("tune -c torch.ones(3)+1 --space --db x.db", "`--db` does not go with `--space`"),
+        ("doctor --layers 1", "`--layers` needs a program"),
+    ],
+)
+def test_an_option_that_changes_nothing_is_an_error(dplc: Command, line: str, said: str) -> None:
+    done = dplc(*(str(DUMP) if word == "FILE" else word for word in line.split()))
+    assert (done.code, done.out) == (2, "") and said in done.err
+
+
+def test_a_dump_is_checked_and_benched(ok: Command, dplc: Command) -> None:
+    out = ok("run", str(DUMP), "--check", "--blocks", "0,5").out
+    assert "blocks 0, 5 of 6" in out and ": ok\nno findings" in out
+    assert "DRAM" in ok("run", str(DUMP), "--bench", "--profile").out
+    assert "it cannot on `reference`" in dplc("run", str(DUMP), "--check", "--device", "reference").err
+    assert "tileify" in ok("run", str(DUMP), "--explore", "-v").err
+    assert "fires nowhere" in ok("run", str(DUMP), "--set", "chunk_matmul_k.BK=32").err
+
+
+def test_a_dtype_has_the_name_of_torch_for_models_too(ok: Command, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 8, "max_position_embeddings": 8}
+    (tmp_path / "tiny.json").write_text(json.dumps(config))
+    assert "f16" in ok("compile", str(tmp_path / "tiny.json"), "--seq-len", "2", "--dtype", "float16").out
