@@ -7,38 +7,32 @@ from __future__ import annotations
 
 INFINITY = float("inf")
 
-# The clamp keeps a row of -inf from giving nan: exp(-inf - -inf). It is the identity of `m` for the same reason.
+# What scores are compared with is 0 where all of them are -inf: the exponential of one is 0 then, and of -inf - -inf NaN.
 TEXTS = {
     "online": (
-        ("x", "v"), {"m": -3e38, "s": 0.0},
-        "m = maximum(x, -3e38)\n"
-        "d = subtract(x, m)\n"
+        ("x", "v"), {"m": -INFINITY, "s": 0.0},
+        "m = x\n"
+        "base = where(equal(m, -inf), 0.0, m)\n"
+        "d = subtract(x, base)\n"
         "s = multiply(exp(d), v)",
         "m = maximum(m1, m2)\n"
-        "a = subtract(m1, m)\n"
-        "b = subtract(m2, m)\n"
+        "base = where(equal(m, -inf), 0.0, m)\n"
+        "a = subtract(m1, base)\n"
+        "b = subtract(m2, base)\n"
         "s = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
     ),
-    "online2": (  # the same in powers of two, which is what a GPU has an instruction for
-        ("x", "v"), {"m": -3e38, "s": 0.0},
-        "m = maximum(x, -3e38)\n"
-        "d = subtract(x, m)\n"
-        "s = multiply(exp2(d), v)",
-        "m = maximum(m1, m2)\n"
-        "a = subtract(m1, m)\n"
-        "b = subtract(m2, m)\n"
-        "s = add(multiply(s1, exp2(a)), multiply(s2, exp2(b)))",
-    ),
     "online_pair": (
-        ("x", "v", "w"), {"m": -3e38, "s": 0.0, "l": 0.0},
-        "m = maximum(x, -3e38)\n"
-        "d = subtract(x, m)\n"
+        ("x", "v", "w"), {"m": -INFINITY, "s": 0.0, "l": 0.0},
+        "m = x\n"
+        "base = where(equal(m, -inf), 0.0, m)\n"
+        "d = subtract(x, base)\n"
         "p = exp(d)\n"
         "s = multiply(p, v)\n"
         "l = multiply(p, w)",
         "m = maximum(m1, m2)\n"
-        "a = subtract(m1, m)\n"
-        "b = subtract(m2, m)\n"
+        "base = where(equal(m, -inf), 0.0, m)\n"
+        "a = subtract(m1, base)\n"
+        "b = subtract(m2, base)\n"
         "f = exp(a)\n"
         "g = exp(b)\n"
         "s = add(multiply(s1, f), multiply(s2, g))\n"
@@ -81,25 +75,20 @@ TEXTS = {
     ),
 }  # fmt: skip
 
-# What one element does to a running tuple, where that takes less than to lift it and to combine two: it means the same,
-# since no running maximum is below the clamp.
+# What one element does to a running tuple, where that takes less than to lift it and to combine two: it means the same.
 STEPS = {
     "online": (
         "m = maximum(m1, x)\n"
-        "a = subtract(m1, m)\n"
-        "b = subtract(x, m)\n"
+        "base = where(equal(m, -inf), 0.0, m)\n"
+        "a = subtract(m1, base)\n"
+        "b = subtract(x, base)\n"
         "s = add(multiply(s1, exp(a)), multiply(exp(b), v))"
-    ),
-    "online2": (
-        "m = maximum(m1, x)\n"
-        "a = subtract(m1, m)\n"
-        "b = subtract(x, m)\n"
-        "s = add(multiply(s1, exp2(a)), multiply(exp2(b), v))"
     ),
     "online_pair": (
         "m = maximum(m1, x)\n"
-        "a = subtract(m1, m)\n"
-        "b = subtract(x, m)\n"
+        "base = where(equal(m, -inf), 0.0, m)\n"
+        "a = subtract(m1, base)\n"
+        "b = subtract(x, base)\n"
         "f = exp(a)\n"
         "p = exp(b)\n"
         "s = add(multiply(s1, f), multiply(p, v))\n"

@@ -109,7 +109,7 @@ def items(nodes: tuple[s.Syntax, ...]) -> str:
 
 
 def _number(node: s.Number) -> tuple[str, int]:
-    text = repr(node.value).replace("inf", "1e999")  # a literal beyond the range of floats reads as inf
+    text = repr(node.value)
     return text, _UNARY if text.startswith("-") else _POST
 
 

@@ -117,6 +117,28 @@ def test_partial_results_are_put_together_as_elements_are(name: str) -> None:
     assert close(again, fold_tuples(known, operands, 12))
 
 
+LEAST = float(np.finfo(np.float64).min)
+
+
+@pytest.mark.parametrize("name", ["online", "online_pair"])
+@given(
+    data=st.lists(
+        st.sampled_from([-np.inf, LEAST, -3.4028234663852886e38, -3e38, 0.0, 1.0, 3e38]), min_size=1, max_size=6
+    )
+)
+def test_any_scores_are_weighed_by_their_distance(name: str, data: list[float]) -> None:
+    """Elements one by one, and halves that are combined: the largest counts 1, be it the least float; of -inf alone 0."""
+    known, x = monoid(name), np.array(data)
+    top = x.max()
+    wanted = np.exp(x - (0 if top == -np.inf else top)).sum()
+    folded = [
+        fold_tuples(known, tuple([part] + [np.ones(len(part))] * (len(known.operands) - 1)), len(part))
+        for part in (x, x[:3], x[3:])
+    ]
+    for m, s, *_ in (folded[0], combined(known, folded[1], folded[2])):
+        assert m == top and np.allclose(s, wanted)
+
+
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_welford_is_the_variance(values: list[float]) -> None:
     n, mean, squares = fold_tuples(monoid("welford"), (np.array(values),), len(values))
@@ -126,8 +148,8 @@ def test_welford_is_the_variance(values: list[float]) -> None:
 
 def online(x: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Sum over the last axis of x of exp(x - max) * v."""
-    top = np.maximum(x.max(-1, keepdims=True), -3e38)
-    return np.einsum("in,n...->i...", np.exp(x - top), v)
+    top = x.max(-1, keepdims=True)
+    return np.einsum("in,n...->i...", np.exp(x - np.where(top == -np.inf, 0, top)), v)
 
 
 GRAPH = """
@@ -147,7 +169,7 @@ def test_the_meaning_of_a_fold() -> None:
     x[2], x[3, 1:4] = -np.inf, -np.inf
     o, m, q = meaning.run(graph, {"x": x, "v": v})  # type: ignore[arg-type]
     assert np.allclose(o, online(x, v))
-    assert np.allclose(m, np.maximum(x.max(1), -3e38))
+    assert np.allclose(m, x.max(1))
     assert np.allclose(q[[0, 1, 4]], x[[0, 1, 4]].var(1) * 7)
 
 

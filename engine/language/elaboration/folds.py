@@ -2,7 +2,7 @@
 
 The recurrence is the monoid's: its leading part (the running maximum) takes in the chunk, over the lanes that share it;
 what all else was multiplied with changes by a factor, so that it is scaled; the elements come in with the weight that
-the monoid lifts them to, relative to the new leading part. `p` is that weight.
+the monoid lifts them to, relative to the base that the new leading part gives. `p` is that weight.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from ....ir.text import equations as eq
 from ....ir.text import syntax as s
 from ..positions import names
 
+BASE = "base"  # of a monoid's definitions: what its elements are compared with
+
 
 class Recurrence(NamedTuple):
-    """Of a monoid with a leading part and a sum that is relative to it. leading: how two leading parts become one;
-    clamp: the leading part of one element x; total: how two sums become one; gap and factor: what the sum so far is
-    multiplied with, m1 the leading part so far and m the new one; below and weight: what x counts for beside m.
+    """Of a monoid with a leading part and a sum that is relative to it. leading: how two leading parts become one, of
+    which an element is its own; base: what elements are compared with, of the leading part m; total: how two sums
+    become one; gap and factor: what the sum so far is multiplied with, m1 the leading part so far; below and weight:
+    what x counts for.
     """
 
     leading: str
-    clamp: e.Call
+    base: e.Call
     total: str
     gap: e.Call
     factor: e.Call
@@ -43,16 +46,16 @@ def recurrence(one: Monoid) -> Recurrence | None:
     leading: Any = combine.get(m)
     both: Any = combine.get(total)
     lifted: Any = lift.get(total)
-    if not (_calls(leading, 2) and _calls(both, 2) and _calls(lifted, 2) and _calls(lift.get(m), 2)):
+    if not (_calls(leading, 2) and _calls(both, 2) and _calls(lifted, 2) and lift.get(m) == e.Var(one.operands[0])):
         return None
     old, weight = both.args[0], lifted.args[0]
     if not (_calls(old, 2) and old.args[0] == e.Var(f"{total}1") and _calls(weight, 1) and _calls(old.args[1], 1)):
         return None
     gap: Any = combine.get(_name(old.args[1].args[0]))
     below: Any = lift.get(_name(weight.args[0]))
-    if not (_calls(gap, 2) and _calls(below, 2)):
+    if not (_calls(gap, 2) and _calls(below, 2) and gap.args[1] == below.args[1] == e.Var(BASE)):
         return None
-    return Recurrence(leading.fn, lift[m], both.fn, gap, old.args[1], below, weight)
+    return Recurrence(leading.fn, combine[BASE], both.fn, gap, old.args[1], below, weight)
 
 
 def _table(block: Any) -> dict[str, Any]:
@@ -92,8 +95,8 @@ def _written_out(node: eq.FoldAssign, taken: set[str]) -> Iterator[s.Syntax]:
     one = monoid(node.monoid)
     form = recurrence(one)
     if form is None:
-        known = ", ".join(f"`{name}`" for name in NAMES if recurrence(monoid(name)) is not None)
-        notes = (f"such are {known}: their sums are scaled when the leading part changes",)
+        known = " or ".join(f"`{name}`" for name in NAMES if recurrence(monoid(name)) is not None)
+        notes = (f"such is {known}: its sum is scaled when the leading part changes",)
         raise DplcError(f"`{node.monoid}` is no sum relative to a leading part", node.span, notes)
     if len(node.parts) != len(one.parts):
         what = f"`{node.monoid}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
@@ -112,13 +115,13 @@ class _Steps:
         chunk = self.node.value
         if self.node.lanes is not None:
             chunk = yield from self._shared("c", form.leading, self.node.value)
-        higher = yield from self._value("higher", s.Apply(self.at, form.leading, (m, chunk)))
         x, lead = one.operands[0], one.parts[0]
-        top = yield from self._value("top", self._call(form.clamp, {x: higher}))
-        gap = yield from self._value("gap", self._call(form.gap, {f"{lead}1": m, lead: top}))
+        top = yield from self._value("top", s.Apply(self.at, form.leading, (m, chunk)))
+        base = yield from self._value(BASE, self._call(form.base, {lead: top}))
+        gap = yield from self._value("gap", self._call(form.gap, {f"{lead}1": m, BASE: base}))
         fix = yield from self._value("fix", s.Apply(self.at, form.factor.fn, (gap,)))
         yield self._into(m, form.leading, top)
-        below = yield from self._value("below", self._call(form.below, {x: self.node.value, lead: top}))
+        below = yield from self._value("below", self._call(form.below, {x: self.node.value, BASE: base}))
         own = isinstance(self.node.target, s.NameOf)
         weight = self.node.target if own else self._new("p")
         yield s.Assign(self.at, weight, s.Apply(self.at, form.weight.fn, (below,)))
@@ -152,7 +155,7 @@ class _Steps:
         return s.Statement(self.at, s.Apply(self.at, "Scale", (target, factor)))
 
     def _call(self, call: e.Call, known: Mapping[str, s.Syntax]) -> s.Syntax:
-        return s.Apply(self.at, call.fn, tuple(_syntax(argument, known, self.at) for argument in call.args))
+        return _syntax(call, known, self.at)
 
     def _new(self, name: str) -> s.NameOf:
         """A name that the rule does not use yet."""
@@ -163,4 +166,6 @@ class _Steps:
 
 
 def _syntax(value: Any, known: Mapping[str, s.Syntax], at: Span) -> s.Syntax:
+    if isinstance(value, e.Call):
+        return s.Apply(at, value.fn, tuple(_syntax(argument, known, at) for argument in value.args))
     return known[value.name] if isinstance(value, e.Var) else s.Number(at, value)

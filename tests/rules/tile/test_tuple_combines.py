@@ -21,9 +21,10 @@ kernel f(x: f32[3, 192]) -> y: f32[3, 192]:
         for k in t..192 by {T} reduce:
             a = load x[i, k]
             m <- maximum(m, a)
+        base = where(equal(m, -inf), 0.0, m)
         for k in t..192 by {T} reduce:
             b = load x[i, k]
-            d = subtract(b, m)
+            d = subtract(b, base)
             e = exp(d)
             s <- add(s, e)
         CombineTuple(accs=(m, s), fn=online, over=(t))
