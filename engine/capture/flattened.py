@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._functorch import predispatch
 from torch._guards import detect_fake_mode
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -31,8 +30,7 @@ def flattened(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Gr
 
 
 def _has_structure(node: torch.fx.Node) -> bool:
-    made_by_vmap = getattr(node.target, "__module__", "") == predispatch.__name__
-    return node.op == "call_function" and (node.target is associative_scan_op or made_by_vmap)
+    return node.op == "call_function" and node.target is associative_scan_op
 
 
 class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
