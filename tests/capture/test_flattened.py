@@ -1,4 +1,4 @@
-"""`vmap` and associative scans under torch.compile: what dynamo leaves of them is traced to operations on tensors."""
+"""Transforms of torch.func and associative scans under torch.compile, traced to operations on tensors."""
 
 from __future__ import annotations
 
