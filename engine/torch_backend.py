@@ -29,7 +29,7 @@ from .capture.anew import changed
 from .capture.convert import RandomNumbers
 from .capture.element_writes import by_elements
 from .capture.flattened import flattened
-from .capture.joint import changes, joint, wants_gradients
+from .capture.joint import joint, needs_autograd
 from .capture.lengths import Lengths, at_call, is_number
 from .capture.numbers import ByNumbers, carried, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
@@ -74,13 +74,13 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     _warn_of_the_same(graph, told)
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
-        if not changes(graph) and not wants_gradients(inputs):
+        if not traced:
             return GraphPart(graph, chosen, told, shares=shares)
         return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told, shares=shares))
 
     if known := guarded(graph):
         return _without(known, backend(fixed(graph, known), without(example_inputs, known), **options))
-    traced = changes(graph) or wants_gradients(example_inputs)
+    traced = needs_autograd(graph, example_inputs)
     floating = carried(graph)
     if not numbers(floating):
         return function(graph if traced else floating, example_inputs)  # AOTAutograd makes tensors of floats itself

@@ -1,7 +1,6 @@
-"""Graphs in which `vmap` or an associative scan left structure: traced once more, as operations on whole tensors.
+"""Graphs that call an associative scan with the graph of its step, traced as operations on whole tensors.
 
-dynamo puts down how `vmap` wraps and unwraps tensors, and calls a scan with the graph of its step. A scan becomes the
-loop that it stands for; rules roll it up again (rules/torch/joining.rw), whatever its step is.
+A scan becomes the loop that it stands for. Rules roll the loop up again (rules/torch/joining.rw), whatever its step is.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._functorch import predispatch
 from torch._guards import detect_fake_mode
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -18,11 +16,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 
 def flattened(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.GraphModule:
-    """The same graph without such structure; itself where it has none, or where lengths are open.
+    """Return the same graph without scans; itself where it has none, or where lengths are open.
 
     inputs: tensors of the shapes of a call.
     """
-    if not any(map(_has_structure, graph.graph.nodes)) or any(isinstance(x, torch.SymInt) for x in inputs):
+    if not any(map(_is_scan, graph.graph.nodes)) or any(isinstance(x, torch.SymInt) for x in inputs):
         return graph
     mode = detect_fake_mode(inputs) or FakeTensorMode()
     with mode:
@@ -30,9 +28,8 @@ def flattened(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Gr
         return make_fx(_Loops(graph).run)(*shapes)
 
 
-def _has_structure(node: torch.fx.Node) -> bool:
-    made_by_vmap = getattr(node.target, "__module__", "") == predispatch.__name__
-    return node.op == "call_function" and (node.target is associative_scan_op or made_by_vmap)
+def _is_scan(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and node.target is associative_scan_op
 
 
 class _Loops(torch.fx.Interpreter):  # type: ignore[misc]

@@ -17,6 +17,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .decompositions import table
 from .views import value
@@ -24,9 +25,32 @@ from .views import value
 Function = Callable[..., Any]
 
 
-def wants_gradients(inputs: Sequence[Any]) -> bool:
-    """Whether a call with these arguments is one that gradients flow through."""
-    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+def needs_autograd(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Return whether AOTAutograd must trace a graph of dynamo's that is called with such arguments.
+
+    It need not where the graph only computes values of plain tensors: without gradients, changes in place, transforms
+    of torch.func and wrapper subclasses, such as quantised weights.
+    """
+    nodes = graph.graph.nodes
+    values = pytree.tree_leaves([*inputs, *map(value, nodes)])
+    wrapped = any(map(is_traceable_wrapper_subclass, values))
+    return wrapped or _differentiated(graph, inputs) or changes(graph) or any(map(_transforms, nodes))
+
+
+def _differentiated(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether gradients flow through a call or within it, or the graph ends in another gradient mode than it starts."""
+    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+        return True
+    modes = [node.args[0] for node in graph.graph.nodes if node.target is torch._C._set_grad_enabled]
+    if modes and modes[-1] != torch.is_grad_enabled():
+        return True
+    computed = [value(node) for node in graph.graph.nodes if node.op.startswith("call_")]
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(computed))
+
+
+def _transforms(node: Any) -> bool:
+    """Whether a node enters a `vmap`, a `grad` or another transform of torch.func, which wraps tensors."""
+    return getattr(node.target, "__name__", "").endswith("_increment_nesting")
 
 
 def changes(graph: torch.fx.GraphModule) -> bool:

@@ -47,7 +47,6 @@ def _several(node: Any) -> bool:
 
 def cut(graph: torch.fx.GraphModule, bad: set[Any], compiled: Callable[[torch.fx.GraphModule], Function]) -> Function:
     """The graph with `bad` nodes in eager and every run of others as `compiled` makes it, in the order of the graph."""
-    bad = bad.union(*(region for region in _transformed(graph) if bad & region))
     number: dict[Any, int] = {}
     run, last = 0, False
     for node in graph.graph.nodes:
@@ -60,20 +59,6 @@ def cut(graph: torch.fx.GraphModule, bad: set[Any], compiled: Callable[[torch.fx
             setattr(whole, name, Piece(compiled(child)))
     forward: Function = whole.forward
     return forward
-
-
-def _transformed(graph: torch.fx.GraphModule) -> list[set[Any]]:
-    """The runs of nodes inside of a `vmap` or another of torch.func's, whose tensors nobody outside may see."""
-    regions, depth = list[set[Any]](), 0
-    for node in ops(graph):
-        name = getattr(node.target, "__name__", "")
-        if name.endswith("_increment_nesting"):
-            regions += [set()] if depth == 0 else []
-            depth += 1
-        if depth:
-            regions[-1].add(node)
-        depth -= name.endswith("_decrement_nesting")
-    return regions
 
 
 def node_at(graph: torch.fx.GraphModule, span: Span | None) -> Any | None:

@@ -1,4 +1,4 @@
-"""`vmap` and associative scans under torch.compile: what dynamo leaves of them is traced to operations on tensors."""
+"""Transforms of torch.func and associative scans under torch.compile, traced to operations on tensors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import func
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 
 from dplc.engine.capture.flattened import flattened
@@ -45,6 +46,51 @@ def test_they_compile_whole(program: Any) -> None:
     wanted = program(a.double(), b.double())
     assert found.shape == wanted.shape
     assert float((found - wanted).abs().max()) <= 1e-5
+
+
+def written(x: Tensor) -> Tensor:
+    y = x * 1
+    y[0] = 2
+    return (y**2).sum()
+
+
+TRANSFORMS: dict[str, Any] = {
+    "grad": lambda x: func.grad(lambda y: (y**3).sum())(x),
+    "grad of writes": lambda x: func.grad(written)(x),
+    "grad of vmap": lambda x: func.grad(lambda y: torch.vmap(torch.sin)(y).sum())(x),
+    "grad of grad": lambda x: func.grad(lambda y: func.grad(lambda z: (z**3).sum())(y).sum())(x),
+    "vmap of grad": lambda x: torch.vmap(func.grad(torch.sin))(x),
+    "vmap of writes": lambda x: torch.vmap(lambda y: y.clone().mul_(2))(x),
+    "vjp": lambda x: func.vjp(torch.sin, x)[1](x)[0],
+    "jvp": lambda x: func.jvp(torch.sin, (x,), (x,))[1],
+    "jacrev": lambda x: func.jacrev(torch.sin)(x),
+    "jacfwd": lambda x: func.jacfwd(torch.sin)(x),
+    "hessian": lambda x: func.hessian(lambda y: (y**3).sum())(x),
+    "associative_scan": lambda x: associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_torch_func_are_right(name: str) -> None:
+    """Values and gradients are those of eager; only a write leaves an op to eager."""
+    torch._dynamo.reset()
+    x = torch.rand(3, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if name == "grad of writes" else "error", UserWarning)
+        got, wanted = torch.compile(TRANSFORMS[name], backend="dplc")(x), TRANSFORMS[name](x)
+        ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (got, wanted))
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_transform_of_an_open_length_is_one_compile() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(TRANSFORMS["vmap of grad"], backend="dplc", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for length in (3, 5):
+            x = torch.rand(length)
+            torch.testing.assert_close(compiled(x), TRANSFORMS["vmap of grad"](x))
 
 
 def scan_on_a_gpu() -> torch.fx.GraphModule:
