@@ -93,11 +93,13 @@ IN_ORDER = ("as_strided", "as_strided_copy")
 # Ops that rules take by the sizes of the result: an overload by scales says those.
 BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
-# Optimizers' ops on lists of tensors: the op of the same name on each of them.
+# Ops of optimisers on lists of tensors: the op of the same name on each of them, or the op that `BY_OTHERS` names.
 ON_LISTS = """
-    abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
-    round rsqrt sigmoid sign sin sqrt sub tanh trunc
+    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor frac
+    lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh
+    sqrt sub tan tanh trunc zero
 """
+BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}  # these take numbers as well
 
 
 def table() -> dict[Any, Callable[..., Any]]:
@@ -121,10 +123,11 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for name in ON_LISTS.split():
         for overload in _overloads({"": f"_foreach_{name}"}):
             if overload._overloadname != "Tensor" or name in ("add", "mul", "div"):  # else numbers that a tensor holds
-                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
+                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, BY_OTHERS.get(name, name)))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
+    found[torch.ops.prims.fma.default] = lambda a, b, c: a * b + c
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     # its own kernel takes one length alone; the formula is that of any number of dimensions
