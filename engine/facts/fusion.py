@@ -182,6 +182,12 @@ def kernels(site: Any, v: Any) -> int:
     return int(site.fusion.owners[v]).bit_count()
 
 
+@fact("operations(term) -> int", levels="tensor")
+def operations(site: Any, v: Any) -> int:
+    """How many operations make a value from what is in memory, each counted once."""
+    return len(cost.parts(v, site.fusion.kept)[0])
+
+
 @fact("holds_reduction(term) -> bool", levels="tensor")
 def holds_reduction(site: Any, v: Any) -> bool:
     """Whether computing a value means folding something that is not stored."""

@@ -87,7 +87,7 @@ class Fusion:
         self.site = FusionSite(self)
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
-        self.places = Places(self.flow.order, self.kept)
+        self.places = Places(self.flow, self.kept)
 
     def decide(self) -> FusionDecisions:
         start: int | None = 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.dtypes import FLOATS
 from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, Var, both, invert, rebuild
 from ...ir.facts.dataflow import common_key, topological
 from ...ir.facts.index import operate, substitute
@@ -22,7 +23,7 @@ from ...ir.names import unused
 from ...ir.node import Node, contents, marks_of
 from ...ir.program import Kernel, Stmt
 from ...ir.sizes import sizes_in
-from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
+from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, dtype, index_axes, operands
 from .buffers import BufferLayout, Write
 from .literals import literal, number, zero_of
 from .names import KEYWORDS
@@ -39,6 +40,7 @@ class Block:
 
 
 FOLDING = (Reduce, Fold)
+DIVISIONS = ("floor_divide", "remainder", "fmod")
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
 
@@ -74,6 +76,9 @@ class Lift:
         for term in order:
             if self._needs_no_guard(term):
                 self.anywhere.add(term)
+        self.shared: dict[Any, Any] = {}
+        self.beyond: set[Any] = set()
+        self._share(order)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
         """The axes under which folds are computed, and what needs them.
@@ -112,6 +117,68 @@ class Lift:
         places = self._places(buffer, {**mapping, **{axis: 0 for axis in buffer.loops if axis not in axes(source)}})
         return self._present(buffer, places) is True and not any(map(holds_terms, places))
 
+    def _share(self, order: Sequence[Any]) -> None:
+        """Finds one guard for each value that is needed under several: `shared`.
+
+        Selections whose sides read one value have as many paths to it as their links multiply to; a copy of the value
+        on each path would double the kernel with every link. `beyond`: values that are also computed where no reader
+        needs them. Their elements may not exist there, so each of their loads checks that it is in bounds.
+        """
+        guards: dict[Any, Any] = dict.fromkeys(self._in_common(), True)
+        several: set[Any] = set()
+        total: set[Any] = set()
+        for term in order:
+            if self._is_total(term, total):
+                total.add(term)
+        needed = [(write.value, write.guard) for write in self.writes]
+        for term in (None, *reversed(order)):
+            if term is not None:
+                guard = guards.get(term)
+                if guard is None or self._buffer(term) is not None:
+                    continue
+                if term in several and term in total:
+                    self.shared[term] = guard
+                    self.beyond.add(term)
+                needed = self._needed(term, True if term in self.anywhere else guard)
+                if term in self.beyond:
+                    self.beyond.update(operand for operand, _ in needed)
+                if term in several and term not in self.shared:
+                    several.update(operand for operand, _ in needed)
+            for operand, guard in needed:
+                known = guards.get(operand, guard)
+                if known is not guard:
+                    several.add(operand)
+                guards[operand] = common_part(known, guard)
+
+    def _is_total(self, term: Any, total: set[Any]) -> bool:
+        """Whether a value can be computed where no reader needs it.
+
+        A skipped load gives 0: integers are not divided by it, and no index may be computed from it.
+        """
+        if self._buffer(term) is not None:
+            return True
+        if term.__class__ is Remap:
+            return len(operands(term)) == 1
+        if term.__class__ is Elementwise and term.fn in DIVISIONS and dtype(term) not in FLOATS:
+            return False
+        return all(operand in total for operand in operands(term))
+
+    def _needed(self, term: Any, guard: Any) -> list[tuple[Any, Any]]:
+        """The values that a value is computed from under a guard, each with its own guard."""
+        if term.__class__ is Case:
+            sides = [(term.a, both(guard, term.cond)), (term.b, both(guard, invert(term.cond)))]
+            return [*((x, guard) for x in operands(term)[:-2]), *sides]
+        if term.__class__ is Remap:
+            return [(x, guard) for x in operands(term)[1:]]
+        if term.__class__ in FOLDING and len(self._beside(term)) > 1:
+            guard = True  # folds that share a loop are computed without a guard
+        return [(operand, guard) for operand in operands(term)]
+
+    def _beside(self, term: Any) -> list[Any]:
+        """The folds of the same key as a fold, itself included: those that may share its loop."""
+        key = (term.over, frozenset(axes(term))) if term.__class__ is Reduce else (common_key(term),)
+        return self.groups[*key, self.rank[term]]
+
     # ---- what is read from memory
     def _buffer(self, term: Any) -> BufferLayout | None:
         """The buffer a term is read from, or None for one that is computed here."""
@@ -123,7 +190,7 @@ class Lift:
     # ---- the nest
     def kernel(self) -> Kernel:
         loops = self.writes[0].buffer.loops
-        reductions = [term for term in self.rank if term.__class__ in FOLDING and self._buffer(term) is None]
+        reductions = self._reductions()
         folded = {axis for term in reductions for axis in term.over}
         inside = folded.difference(loops)
         outermost = [term for term in reductions if inside.isdisjoint(axes(term))]
@@ -132,7 +199,8 @@ class Lift:
         stack = [Block(None, "")]
         for axis in (*grid, *(axis for axis in loops if axis in folded)):
             stack.append(Block(axis, self.fresh(axis.name)))
-        self._in_common(reductions, stack)
+        for term in self._in_common():
+            self.value(term, stack)
         # what only follows a fold waits for it: its operands would be held in registers while the fold runs
         for write in sorted(self.writes, key=lambda write: self.rank.get(write.value, 0) == 0):
             value = self.value(write.value, stack, write.guard)
@@ -146,14 +214,15 @@ class Lift:
         outs = tuple(write.buffer.param for write in self.writes)
         return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
 
-    def _in_common(self, reductions: Sequence[Any], stack: list[Block]) -> None:
-        """What guarded writes have in common is computed whichever of them holds: there it is done once."""
+    def _in_common(self) -> list[Any]:
+        """The reductions that guarded writes have in common: they are computed once, whichever guard holds."""
         if all(write.guard is True for write in self.writes):
-            return
+            return []
         below = [set(topological([write.value], self._below)) for write in self.writes]
-        for term in reductions:
-            if all(term in terms for terms in below):
-                self.value(term, stack)
+        return [term for term in self._reductions() if all(term in terms for terms in below)]
+
+    def _reductions(self) -> list[Any]:
+        return [term for term in self.rank if term.__class__ in FOLDING and self._buffer(term) is None]
 
     def _close(self, parent: Block, block: Block, role: str) -> None:
         assert block.axis is not None
@@ -199,10 +268,10 @@ class Lift:
     # ---- values
     def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
         """The expression that holds a term's value: a name or a number. Its statements go where they belong."""
-        guard = True if term in self.anywhere else guard
-        pending = [term]  # explicit: chains of operations may be longer than Python's stack
+        pending = [(term, guard)]  # explicit: chains of operations may be longer than Python's stack
         while True:
-            top = pending[-1]
+            top, guard = pending[-1]
+            guard = self._guard(top, guard)
             if top.__class__ is Const:
                 known: Any = number(top)
             else:
@@ -214,7 +283,7 @@ class Lift:
                     if missing:  # what only follows a fold is computed after it
                         folds = [a for a in top.args if a.__class__ in FOLDING]
                         folds = [a for a in folds if self._known(a, stack, guard)[1] is None]
-                        pending.extend(reversed((*folds, *missing)))
+                        pending.extend((a, guard) for a in reversed((*folds, *missing)))
                         continue
                 if known is None:
                     known = self._compute(top, stack[: here + 1], guard)
@@ -222,9 +291,13 @@ class Lift:
             if not pending:
                 return known
 
+    def _guard(self, term: Any, guard: Any) -> Any:
+        """The guard that a value is computed under where a reader needs it under a guard."""
+        return True if guard is True or term in self.anywhere else self.shared.get(term, guard)
+
     def _known(self, term: Any, stack: list[Block], guard: Any) -> tuple[int, Any]:
         """The place in the stack where a value belongs, and the value if it is there already."""
-        bound = axes(term)
+        guard, bound = self._guard(term, guard), axes(term)
         if self._buffer(term) is not None:
             bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
         deeper = self.deeper.get(term)
@@ -292,7 +365,7 @@ class Lift:
             guard, stack = True, stack[: here + 1]
         self.ins.setdefault(buffer)
         # without a guard nothing out of bounds is read: a side of a Case that is stored by itself
-        when = self._condition(present if guard is True else guard, stack)
+        when = self._condition(both(guard, present) if guard is True or term in self.beyond else guard, stack)
         idx = tuple([self.index(e, stack, guard) for e in places]) or (0,)
         name = self.fresh(re.sub(r"[^A-Za-z].*|^$", "", buffer.name)[:1].lower() or "v")
         if when is True:
@@ -376,7 +449,9 @@ class Lift:
         # what the condition reads is there for both sides, if it is read first
         asked = self.index(term.cond, stack, guard)
         chosen = [self.value(side, stack, when) for when, side, _ in sides]
-        condition = self._let(None, asked, "cond", here)
+        condition = here.memo.get(asked)
+        if condition is None:  # steps of a loop that is written out choose by one condition
+            condition = here.memo[asked] = self._let(None, asked, "cond", here)
         name = self._let(term, Call("where", (condition, *chosen)), "chosen", here)
         here.memo[term if guard is True else (term, guard)] = name
         return name
@@ -393,6 +468,19 @@ def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], An
         return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
 
     return change(e)
+
+
+def common_part(guard: Any, other: Any) -> Any:
+    """The guards that two paths through selections begin with: the parts of a guard are on the left."""
+    parts = {guard}
+    while guard.__class__ is Binary and guard.op == "and":
+        guard = guard.a
+        parts.add(guard)
+    while other not in parts:
+        if other.__class__ is not Binary or other.op != "and":
+            return True
+        other = other.a
+    return other
 
 
 def holds_terms(e: Any) -> bool:
