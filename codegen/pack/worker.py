@@ -33,7 +33,8 @@ LOST = 700  # errors from here on (an access that faulted, a launch that timed o
 BATCH, MOST_RUNS, LEAST_RUNS = 20, 200, 10
 SECONDS = 0.3  # of one timing, at most, once LEAST_RUNS are there
 WITHIN = 0.01  # half of the 95% interval of the median, over the median
-WARM_SECONDS = 2e-3
+WARM_SECONDS = 2e-3  # of runs one behind the other
+TOGETHER, SHORT = 10, 1e-4  # so many runs shorter than this are enqueued by one call
 Run = Callable[[], None]
 
 
@@ -54,8 +55,11 @@ class Timer:
             f"cold: {self.bytes} bytes of other data are written before every run; warm_us: runs one behind the other"
         )
 
-    def timing(self, run: Run, launched: str) -> dict[str, Any]:
-        """Microseconds of a run: median and quartiles; enough runs that the median is known to 2 %, or MOST_RUNS."""
+    def timing(self, run: Run, launched: str, several: Callable[[], Run] | None = None) -> dict[str, Any]:
+        """Microseconds of a run: median and quartiles; enough runs that the median is known to 2 %, or MOST_RUNS.
+
+        several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
+        """
         until = time.monotonic() + SECONDS
         each = max(self._batch(run, 3))
         found: list[float] = []
@@ -65,8 +69,10 @@ class Timer:
             within = 1.57 * (high - low) / len(found) ** 0.5 / max(middle, 1e-12)
             if len(found) >= LEAST_RUNS and within <= WITHIN:
                 break
-        count = min(50, max(2, int(WARM_SECONDS / max(middle, 1e-6))))
-        warm = statistics.median(self._warm(run, count) for _ in range(3))
+        together = several() if several is not None and middle < SHORT else run
+        runs = 1 if together is run else TOGETHER
+        count = min(50, max(2, int(WARM_SECONDS / max(middle * runs, 1e-6))))
+        warm = statistics.median(self._warm(together, count) / runs for _ in range(3))
         microseconds = {"median_us": middle, "low_us": low, "high_us": high, "warm_us": warm}
         rounded = {name: round(value * 1e6, 3) for name, value in microseconds.items()}
         return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
@@ -106,6 +112,7 @@ class Worker:
             torch.cuda.init()
             self._own = torch.cuda.Stream()
             torch.cuda.set_stream(self._own)
+            torch.backends.cudnn.allow_tf32 = False  # as products of float32 are by default
         self.driver = Driver(torch.cuda.current_device() if memory == "cuda" else 0)
         if self.driver.arch != pack.arch:
             raise DplcError(
@@ -115,7 +122,6 @@ class Worker:
         self.stream = int(self._own.cuda_stream) if memory == "cuda" else self.driver.stream()
         self.timer = Timer(self.driver, self.stream)
         self._loaded: dict[tuple[str, str], Loaded] = {}
-        self.compiled_here = 0
 
     def about(self) -> dict[str, Any]:
         """The machine, as results say it."""
@@ -182,7 +188,7 @@ class Worker:
             if not found.ok:
                 return record | {"status": "wrong", "detail": f"replayed: {found.verdict}, off by {found.relative:.1e}"}
         del references, eager, first
-        record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph")}
+        record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph", lambda: bound.graph(TOGETHER))}
         if case.candidate is None:
             record["eager"] = self.timed(lambda: function(*inputs))
         if self.memory == "cuda" and torch.cuda.memory_reserved() > 16 << 30:
@@ -213,14 +219,21 @@ class Worker:
         for _ in range(2):  # what loads modules and allocates for the first time cannot be captured
             run()
         torch.cuda.synchronize()
-        recorded = torch.cuda.CUDAGraph()
+
+        def recorded(times: int) -> Run:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._own):
+                for _ in range(times):
+                    run()
+            replay: Run = graph.replay
+            return replay
+
         try:
-            with torch.cuda.graph(recorded, stream=self._own):
-                run()
+            replay = recorded(1)
         except RuntimeError:
             torch.cuda.synchronize()
             return self.timer.timing(run, "one by one")
-        return self.timer.timing(recorded.replay, "CUDA graph")
+        return self.timer.timing(replay, "CUDA graph", lambda: recorded(TOGETHER))
 
     # ---- kernels
     def loaded(self, kernel: CudaKernel) -> Loaded:
@@ -271,9 +284,14 @@ class Bound:
         for loaded, values in zip(self.kernels, self._values, strict=True):
             self.worker.driver.launch(loaded, values, self.worker.stream)
 
-    def graph(self) -> Run:
-        """The launches as a CUDA graph."""
-        recorded = Graph(self.worker.stream, self.launch)
+    def graph(self, times: int = 1) -> Run:
+        """All launches, so often, as a CUDA graph."""
+
+        def enqueue() -> None:
+            for _ in range(times):
+                self.launch()
+
+        recorded = Graph(self.worker.stream, enqueue)
         return lambda: recorded.replay(self.worker.stream)
 
 

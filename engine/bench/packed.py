@@ -89,12 +89,16 @@ def read_results(path: Path) -> PackResults:
     return found
 
 
+def check_suite(suite: str, results: PackResults) -> None:
+    """Raises UsageError where nothing of a suite was measured."""
+    if not any(one.suite == suite for one in results.cases):
+        suites = ", ".join(sorted({one.suite for one in results.cases})) or "none"
+        raise UsageError(f"the results have no case of the suite `{suite}`", hint=f"suites there: {suites}")
+
+
 def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None:
     """Fill in what was measured of a suite's cases, by their names."""
     known = {one.name: one for one in results.cases if one.suite == suite and one.candidate is None}
-    if not known:
-        suites = ", ".join(sorted({one.suite for one in results.cases})) or "none"
-        raise UsageError(f"the results have no case of the suite `{suite}`", hint=f"suites there: {suites}")
     for case in record.cases:
         if case.name in known:
             case.measured = _measured(known[case.name], results)

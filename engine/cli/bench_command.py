@@ -13,7 +13,7 @@ import msgspec
 from ...ir.diagnostic import DplcError
 from ..api import choose_device, target_for
 from ..bench.bench import BenchSteps, bench
-from ..bench.packed import note_measured, read_results
+from ..bench.packed import check_suite, note_measured, read_results
 from ..bench.page import html as html_page
 from ..bench.records import BenchRecord
 from ..bench.suite_file import read_suite
@@ -40,6 +40,8 @@ def bench_suite(
 ) -> None:
     """`dplc bench SUITE`. compare: results of `--unpack`, whose times are shown next to the predicted ones."""
     measured = read_results(compare) if compare is not None else None
+    if measured is not None:
+        check_suite(path.stem, measured)
     suite = read_suite(path)
     cases = suite.select(only)
     machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
