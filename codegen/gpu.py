@@ -15,14 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir.diagnostic import DplcError
+from .driver import DEFAULT_DYNAMIC_SMEM, NON_BLOCKING
 from .graphs import is_capturing
 from .kernel import CudaKernel
 from .tensor_maps import parameter_format
-
-# A kernel must ask before it gets more dynamic shared memory than this.
-DEFAULT_DYNAMIC_SMEM = 48 << 10
-# A stream that the default stream does not wait for: only what we order is ordered. CU_STREAM_NON_BLOCKING.
-NON_BLOCKING = 1
 
 
 class DeviceError(DplcError):

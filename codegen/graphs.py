@@ -10,10 +10,8 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
-from ..ir.diagnostic import DplcError
+from .driver import DriverError, call, status
 
 Enqueue = Callable[[], None]
 Addresses = tuple[int, ...]
@@ -24,10 +22,6 @@ WITHOUT_TIMES = 2  # CU_EVENT_DISABLE_TIMING
 MOST_GRAPHS, MOST_MET = 4, 16
 
 
-class DriverError(DplcError):
-    """A call of the driver failed; the message names the call and the driver's number of the error."""
-
-
 class Graph:
     """Launches ready to be enqueued again. Destroyed when `close` is called, or when it is no longer referenced."""
 
@@ -35,7 +29,7 @@ class Graph:
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
         executable = ctypes.c_void_p()
         with _Captured(stream, enqueue) as graph:
-            _call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+            call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
         self._executable = executable
         self.close = weakref.finalize(self, _destroy, executable)
 
@@ -47,14 +41,14 @@ class Graph:
         result = (ctypes.c_uint64 * 3)()  # CUgraphExecUpdateResultInfo: an enum and two nodes
         with _Captured(stream, enqueue) as graph:
             try:
-                _call("cuGraphExecUpdate_v2", self._executable, graph, ctypes.byref(result))
+                call("cuGraphExecUpdate_v2", self._executable, graph, ctypes.byref(result))
             except DriverError:
                 return False
         return True
 
     def replay(self, stream: int) -> None:
         """Enqueue the launches on any stream; 0 is the default one. Raises DriverError."""
-        _call("cuGraphLaunch", self._executable, ctypes.c_void_p(stream))
+        call("cuGraphLaunch", self._executable, ctypes.c_void_p(stream))
 
 
 class Replays:
@@ -103,10 +97,10 @@ class Replays:
 
 def is_capturing(stream: int) -> bool:
     """Whether what is enqueued on a stream is being captured. The default one cannot be captured."""
-    status = ctypes.c_int()
+    capturing = ctypes.c_int()
     if stream:
-        _call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
-    return status.value != 0
+        call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(capturing))
+    return capturing.value != 0
 
 
 def order(before: int, after: int) -> None:
@@ -115,12 +109,12 @@ def order(before: int, after: int) -> None:
     Raises DriverError.
     """
     event = ctypes.c_void_p()
-    _call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(WITHOUT_TIMES))
+    call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(WITHOUT_TIMES))
     try:
-        _call("cuEventRecord", event, ctypes.c_void_p(before))
-        _call("cuStreamWaitEvent", ctypes.c_void_p(after), event, ctypes.c_uint(0))
+        call("cuEventRecord", event, ctypes.c_void_p(before))
+        call("cuStreamWaitEvent", ctypes.c_void_p(after), event, ctypes.c_uint(0))
     finally:
-        _call("cuEventDestroy_v2", event)  # at once for us; the driver keeps it until it has happened
+        call("cuEventDestroy_v2", event)  # at once for us; the driver keeps it until it has happened
 
 
 class _Captured:
@@ -131,15 +125,15 @@ class _Captured:
         self._graph = ctypes.c_void_p()
 
     def __enter__(self) -> ctypes.c_void_p:
-        _call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(RELAXED))
+        call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(RELAXED))
         try:
             self._enqueue()
         except BaseException:
-            _status("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
+            status("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
             self.__exit__()
             raise
         try:
-            _call("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
+            call("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
         except DriverError:
             self.__exit__()
             raise
@@ -147,29 +141,8 @@ class _Captured:
 
     def __exit__(self, *problem: object) -> None:
         if self._graph:
-            _status("cuGraphDestroy", self._graph)
+            status("cuGraphDestroy", self._graph)
 
 
 def _destroy(executable: ctypes.c_void_p) -> None:
-    _status("cuGraphExecDestroy", executable)  # a run of it that is on its way is finished first
-
-
-def _call(name: str, *arguments: Any) -> None:
-    status = _status(name, *arguments)
-    if status != 0:
-        raise DriverError(f"{name}: error {status} of the driver")
-
-
-def _status(name: str, *arguments: Any) -> int:
-    try:
-        return int(getattr(_library(), name)(*arguments))
-    except AttributeError as error:
-        raise DriverError(f"this driver has no {name}") from error
-
-
-@lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise DriverError("there is no CUDA driver here", notes=(str(error),)) from error
+    status("cuGraphExecDestroy", executable)  # a run of it that is on its way is finished first

@@ -33,7 +33,8 @@ from .gpu import DeviceError, LoadedKernel, debugging, gpu
 from .graphs import is_capturing, order
 from .kernel import Buffer, CudaKernel, Program
 from .nvrtc import suited
-from .session import CudaSession, arguments
+from .session import CudaSession
+from .tensor_maps import arguments
 
 __all__ = [
     "CudaExecutor",

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .arrays import Array, as_numpy, check_names, is_tensor, place_of, torch_dtype
+from .driver import DriverError
 from .gpu import DeviceError, Gpu, LoadedKernel
-from .graphs import DriverError, Replays
+from .graphs import Replays
 from .kernel import Buffer, CudaKernel, Program
-from .tensor_maps import encode
+from .tensor_maps import arguments
 
 
 class Launcher(Protocol):
@@ -145,12 +146,3 @@ class CudaSession:
             notes.append(f"no CUDA graph, launched one by one: {error.what}")
             return False
         return graph is not None
-
-
-def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
-    """What a launch passes: for each parameter, given the address of its buffer, then sizes. Raises TensorMapError."""
-    passed = (
-        encode(param, pointer) if param.role == "tensor_map" else pointer
-        for param, pointer in zip(kernel.params, pointers, strict=True)
-    )
-    return [*passed, *kernel.values]

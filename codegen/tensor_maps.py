@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DtypeName
-from .kernel import KernelParam, TensorView
+from .driver import MAP_ALIGNMENT
+from .kernel import CudaKernel, KernelParam, TensorView
 
 MAP_BYTES = 128
-MAP_ALIGNMENT = 64  # of the map itself, in memory and among a kernel's parameters
 POINTER_BYTES = 8
 
 # CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
@@ -50,6 +50,15 @@ def encode(param: KernelParam, address: int) -> bytes:
         shape, box = list(param.shape), list(view.box[::-1])
         raise TensorMapError(f"the driver refuses the tensor map `{param.name}` ({shape}, boxes of {box}): {status}")
     return room.raw[start : start + MAP_BYTES]
+
+
+def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
+    """What a launch passes: for each parameter, given the address of its buffer, then sizes. Raises TensorMapError."""
+    passed = (
+        encode(param, pointer) if param.role == "tensor_map" else pointer
+        for param, pointer in zip(kernel.params, pointers, strict=True)
+    )
+    return [*passed, *kernel.values]
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.policy import under
 from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules
-from .language.rule_texts import rule_paths
+from .language.rule_texts import rule_paths, rule_source
 from .rewrite.pinned import Settings
 from .rewrite.statements.driver import Engine
 from .rewrite.terms.terms import TermRules, mentions_mat
@@ -133,6 +133,14 @@ def exactly(rules: RuleSet) -> RuleSet:
         text = "".join(f"without {name}\n" for name in names)
         found = _EXACT[rules.digest] = RuleSet((*rules.files, read_rules(Source("--exact", text))))
     return found
+
+
+def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
+    """The rules with more rule files laid over them, checked. Raises DplcError for a file that does not check."""
+    if not paths:
+        return tools
+    files = [read_rules(rule_source(path)) for given in paths for path in rule_paths(Path(given))]
+    return _kept(RuleSet((*tools.rules.files, *files)), tools.settings, tuple(map(str, paths)))
 
 
 _EXACT: dict[str, RuleSet] = {}

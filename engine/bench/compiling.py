@@ -16,7 +16,7 @@ from ..capture.capture import capture
 from ..compiler import Compilation, CompileOptions, compile_captured
 from ..cost.limits import program_seconds
 from ..rewrite.pinned import tell_unheard, unheard_by_all
-from ..ruleset import Toolchain
+from ..ruleset import Toolchain, extended
 from .limits import limits
 from .predicting import kernel_record
 from .records import CaseRecord
@@ -76,7 +76,7 @@ def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> Compile
     try:
         captured = subject.capture()
         capture_ms = (time.perf_counter() - start) * 1e3
-        compilation = compile_captured(captured, CompileOptions(tools, target), capture_ms)
+        compilation = compile_captured(captured, CompileOptions(extended(tools, case.rules), target), capture_ms)
     except DplcError as error:
         record.error = error.render()
         return CompiledCase(subject, None, record)

@@ -57,6 +57,7 @@ class Drawn:
     """A random schedule, lowered. choices: `rule@site(parameters)` in order, with what passes did by default.
 
     refused: why it cannot be launched, else the program. turns: of its ring that turns least (infinite without rings).
+    kernels: Kernel IR of every launch.
     """
 
     seed: int
@@ -64,6 +65,7 @@ class Drawn:
     refused: str | None = None
     program: Program | None = None
     turns: float = math.inf
+    kernels: tuple[Kernel, ...] = ()
 
     @property
     def rules(self) -> frozenset[str]:
@@ -105,10 +107,10 @@ class CaseSpace:
             cuda = cuda_of(kernels)
         except DplcError as error:
             return Drawn(seed, log, refused=error.what)
-        program, _ = launch_plan(
+        program, launched = launch_plan(
             self._plan, launches_of(self._plan, self._shared, kernels), kernels, cuda, self._folded.kinds
         )
-        return Drawn(seed, log, None, program, turns(tiles))
+        return Drawn(seed, log, None, program, turns(tiles), tuple(kernels[index] for index in launched))
 
     @functools.cached_property
     def _task(self) -> str:

@@ -44,6 +44,7 @@ class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     emulated: the sizes at which its schedules are checked, where a rule for all sizes would break how they hang
     together (so many heads of so many columns). Else `engine/bench/extents.py` reduces them.
+    rules: rule files that are laid over the rules for this case; in a suite file, relative to that file.
     """
 
     name: str
@@ -52,6 +53,7 @@ class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     dtype: str = "float32"
     published: dict[str, float] = {}
     emulated: dict[str, int] = {}
+    rules: tuple[str, ...] = ()
 
 
 class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -104,7 +106,9 @@ def read_suite(path: Path) -> Suite:
     if wrong:
         found = [DplcError(f"{path}: {what}", hint=hint) for what, hint in wrong]
         raise found[0] if len(found) == 1 else Diagnostics(found)
-    return suite
+    replace = msgspec.structs.replace
+    placed = [replace(c, rules=tuple(str(path.parent / rule) for rule in c.rules)) for c in suite.cases]
+    return replace(suite, cases=placed)
 
 
 def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:

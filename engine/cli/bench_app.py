@@ -1,33 +1,60 @@
-"""`dplc bench`: the options. The work is in bench_command.py, expression_bench.py and model_bench.py."""
+"""`dplc bench`: the options. The work is in bench_command.py, expression_bench.py, model_bench.py, pack_command.py."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ...ir.diagnostic import UsageError
 from . import options as given
 from .subjects import flags_of
+
+Subjects = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SUITE_OR_MODEL]..",
+        help="A suite (JSON), a model, or what `compile MODEL -o` wrote; of --pack: suites, SUITE:PATTERN for a part.",
+    ),
+]
+Only = Annotated[
+    str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
+]
+Run = Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")]
+Assemble = Annotated[
+    bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
+]
+PackFile = Annotated[
+    Path | None, typer.Option("--pack", metavar="FILE.dplc", help="Write suites as one file for a machine with a GPU.")
+]
+Candidates = Annotated[
+    int | None, typer.Option("--candidates", min=0, help="Of --pack: cases that get five schedules, for `model fit`.")
+]
+Unpack = Annotated[
+    Path | None, typer.Option("--unpack", metavar="FILE.dplc", help="Measure a pack; `python FILE.dplc` does the same.")
+]
+Minutes = Annotated[float | None, typer.Option("--minutes", min=0, help="Of --unpack: when to stop (default 8).")]
+ShowPlan = Annotated[bool, typer.Option("--plan", help="Of --unpack: print the steps and their expected seconds.")]
+Results = Annotated[
+    Path | None, typer.Option("-o", metavar="FILE.json", help="Of --unpack: the results (default results.json).")
+]
+Compare = Annotated[
+    Path | None, typer.Option("--compare", metavar="RESULTS", help="Show times of --unpack next to predicted ones.")
+]
 
 
 def bench(
     ctx: typer.Context,
-    subject: Annotated[
-        str | None,
-        typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), a model, or what `compile MODEL -o` wrote."),
-    ] = None,
+    subject: Subjects = None,
     expression: given.Expression = None,
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
-    ] = None,
+    only: Only = None,
     target: given.TargetName = None,
     as_json: given.Json = False,
     html: given.Page = None,
     markdown: given.Markdown = None,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True,
-    assemble: Annotated[
-        bool, typer.Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
-    ] = True,
+    run: Run = True,
+    assemble: Assemble = True,
     profile: given.Profile = False,
     layers: given.Layers = None,
     length: given.Lengths = "32",
@@ -42,20 +69,36 @@ def bench(
     prefer: given.Preferred = None,
     trust_edited_cuda: given.TrustedEdits = False,
     exact: given.Exact = False,
+    pack: PackFile = None,
+    candidates: Candidates = None,
+    unpack: Unpack = None,
+    minutes: Minutes = None,
+    plan: ShowPlan = False,
+    out: Results = None,
+    compare: Compare = None,
 ) -> None:
     """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
     from ..bench.bench import BenchSteps
-    from . import bench_command
+    from . import bench_command, pack_command
 
     shown = bench_command.Shown(as_json, html, markdown, profile)
     steps = BenchSteps(run, assemble, bench_command.command_line())
-    flags = flags_of(ctx)
-    if ctx.obj.kind == "text":
+    flags, kind, names = flags_of(ctx), ctx.obj.kind, ctx.obj.names
+    if pack is not None:
+        return pack_command.pack_suites(names, pack, candidates or 0, flags, steps.command)
+    if unpack is not None:
+        return pack_command.measure_pack(unpack, minutes, plan, out)
+    if kind == "none" and compare is not None:
+        return pack_command.compare_results(compare)
+    if len(names) != 1:
+        hint = "dplc bench SUITE.json, MODEL, or -c EXPR; --pack takes several suites"
+        raise UsageError("bench a suite, a model or an expression", hint=hint)
+    if kind == "text":
         from .expression_bench import bench_expression
 
         return bench_expression(flags, shown, steps)
-    if ctx.obj.kind == "suite":
-        return bench_command.bench_suite(ctx.obj.path, only, flags, shown, steps)
+    if kind == "suite":
+        return bench_command.bench_suite(ctx.obj.path, only, flags, shown, steps, compare)
     from . import model_bench
 
     return model_bench.bench_model(ctx.obj.name, flags, weights, shown, steps, trust_edited_cuda)

@@ -13,6 +13,7 @@ import msgspec
 from ...ir.diagnostic import DplcError
 from ..api import choose_device, target_for
 from ..bench.bench import BenchSteps, bench
+from ..bench.packed import check_suite, note_measured, read_results
 from ..bench.page import html as html_page
 from ..bench.records import BenchRecord
 from ..bench.suite_file import read_suite
@@ -34,12 +35,19 @@ class Shown:
     profile: bool = False
 
 
-def bench_suite(path: Path, only: str | None, flags: Flags, shown: Shown, steps: BenchSteps) -> None:
-    """`dplc bench SUITE`"""
+def bench_suite(
+    path: Path, only: str | None, flags: Flags, shown: Shown, steps: BenchSteps, compare: Path | None = None
+) -> None:
+    """`dplc bench SUITE`. compare: results of `--unpack`, whose times are shown next to the predicted ones."""
+    measured = read_results(compare) if compare is not None else None
+    if measured is not None:
+        check_suite(path.stem, measured)
     suite = read_suite(path)
     cases = suite.select(only)
     machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
     record = bench(path, suite, cases, lambda: tools_for(flags), machine, steps, teller())
+    if measured is not None:
+        note_measured(record, path.stem, measured)
     show_bench(record, SUITE, shown)
     complain(record)
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ...ir.diagnostic import UsageError
+
 Target = Annotated[
     str | None,
     typer.Option("--target", metavar="NAME", help="Device, architecture or device file (default: what is here)."),
@@ -26,13 +28,26 @@ def calibrate_options(
 
 
 def model_options(
+    fit: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[fit RESULTS]", help="Fit a device file's constants to what `bench --unpack` wrote."),
+    ] = None,
     validate: Annotated[
-        Path, typer.Option("--validate", metavar="FILE", help="Measurements, from `dplc db export --attempts`.")
-    ],
+        Path | None, typer.Option("--validate", metavar="FILE", help="Measurements, from `dplc db export --attempts`.")
+    ] = None,
     target: Target = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.toml", help="Of fit: write a device file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Hold the model's predictions against measurements: rank correlation and error."""
+    """Compare the model's predictions with measurements, or fit its constants to them."""
     from . import calibration_command
 
-    calibration_command.validate_model(validate, target, as_json)
+    if fit is None:
+        if validate is None or out is not None:
+            raise UsageError(
+                "model needs --validate FILE, or fit RESULTS", hint="dplc model fit results.json --out mine.toml"
+            )
+        return calibration_command.validate_model(validate, target, as_json)
+    if len(fit) != 2 or fit[0] != "fit" or validate is not None:
+        raise UsageError("the model is fitted to one file of results", hint="dplc model fit results.json")
+    return calibration_command.fit_model(Path(fit[1]), target, out, as_json)

@@ -1,4 +1,4 @@
-"""calibrate and model."""
+"""calibrate, model and model fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import target_for
+from ..bench.packed import PackResults, read_results
 from ..cost.validate import Agreement, MeasuredVariant, agreement, point
 from ..store.entry import Measurement
 from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
+from ..tune.fitting import CONSTANTS, fit, fit_points
 from ..tune.measure import WORKER, Build, WorkerProcess, cubin
 from .output_file import DEVICE, write_file
 from .show import print_json, progress, write
@@ -62,6 +64,36 @@ def validate_model(file: Path, target: str | None, as_json: bool) -> None:
     write(f"{len(points)} measurements ({'; '.join(about)}), {len(rows) - 1} kernels\n")
     write("\n".join(_line(row) for row in rows) + "\n")
     write("tau: of the model's order against the measured one; loss: the model's favourite over the fastest\n")
+
+
+def fit_model(file: Path, target: str | None, out: Path | None, as_json: bool) -> None:
+    """`dplc model fit`. Raises DplcError where too little was measured."""
+    results = read_results(file)
+    base = find_target(target) if target else _device_of(results, file)
+    with progress("fitting"):
+        found = fit(fit_points(results), base)
+    machine = dataclasses.replace(found.target, name=results.gpu)
+    text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
+    if out is not None:
+        write_file(out, text, DEVICE)
+    if as_json:
+        values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
+        rows = [{"points": points, "constants": which, **dataclasses.asdict(row)} for points, which, row in found.rows]
+        print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
+        return
+    for points, which, row in found.rows:
+        write(f"{points:10} {which:20} {_line(row)[17:]}\n")
+    for name in CONSTANTS:
+        write(f"{name:24} {getattr(base, name):10.4g} published {getattr(machine, name):10.4g} fitted\n")
+
+
+def _device_of(results: PackResults, file: Path) -> Target:
+    """The device file of the GPU that measured."""
+    known = [load_device(name) for name in devices()]
+    found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
+    if not found:
+        raise UsageError(f"{file}: no device file is for `{results.gpu}`", hint="--target says which one to start from")
+    return found[0]
 
 
 def _point(one: Measurement, machine: Target | None, file: Path) -> MeasuredVariant:

@@ -108,15 +108,21 @@ TABLE: dict[str, dict[str, str]] = {
         "suite": "--only",
     },
     "bench": {
-        "text model suite artefact": "--json --html --markdown --run --assemble",
+        "text model suite artefact without --pack": "--json --html --markdown --run --assemble",
         "text model suite": RULES,
+        "none suite without --pack": "--compare",
+        "none": "--unpack",
+        "none with --unpack": "--minutes --plan",
+        "none with --unpack without --plan": "-o",
+        "suite": "--pack",
+        "suite with --pack": "--candidates",
         "text model artefact": "--profile",
         "text model": "--dtype --size --explore",
         "text": "--seed",
         "model": "--layers --seq-len --batch",
         "model artefact": "--weights",
         "artefact": "--trust-edited-cuda",
-        "suite": "--only",
+        "suite without --pack": "--only",
     },
     "generate": {
         "model": "--prompt --ids --max-new-tokens --max-length --chunk --weights --dtype --layers --device --target "
@@ -134,7 +140,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "ops": {"none": "--json --rules --missing", "none without --missing": "--dtypes", "none with --dtypes": "--target"},
     "calibrate": {"none": "--target --out --json"},
-    "model": {"none": "--validate --target --json"},
+    "model": {"none": "--validate --target --json", "none without --validate": "--out"},
     "lsp": {},
     "rules list": {"none": "--rules --json"},
     "rules show": {"none": "--rules"},
@@ -162,10 +168,15 @@ TABLE: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """The program that a command works on. kind: of KINDS; name: the text of `-c`, else what was given."""
+    """The program that a command works on. kind: of KINDS; names: the text of `-c`, else what was given."""
 
     kind: str = "none"
-    name: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The first name."""
+        return self.names[0] if self.names else ""
 
     @property
     def text(self) -> str:
@@ -243,7 +254,7 @@ def flags_of(ctx: Any) -> Flags:
 
 def subject_of(ctx: Any) -> Subject:
     """What a command is given to work on. Raises UsageError for none where there must be one, or for several."""
-    command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) is not None]
+    command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) not in (None, [])]
     kinds = set().union(*(line.kinds for line in lines_of(command)))
     if not given:
         if not kinds or "none" in kinds:
@@ -264,8 +275,16 @@ def subject_of(ctx: Any) -> Subject:
 
 def _read(parameter: str, value: Any, kinds: Iterable[str]) -> Subject:
     if parameter == "expression":
-        return Subject("text", sys.stdin.read() if value == "-" else value)
-    return Subject(_kind(str(value), set(kinds)) if parameter == "subject" else parameter, str(value))
+        return Subject("text", (sys.stdin.read() if value == "-" else value,))
+    names = tuple(map(str, value)) if isinstance(value, list | tuple) else (str(value),)
+    if parameter != "subject":
+        return Subject(parameter, names)
+    found = {_kind(name, set(kinds)): name for name in names}
+    if len(found) > 1:
+        (one, first), (other, second), *_ = found.items()
+        what = f"{first} is {KINDS[one][0]}, and {second} is {KINDS[other][0]}"
+        raise UsageError(what, hint="give programs of one kind")
+    return Subject(*found, names)
 
 
 def _kind(name: str, kinds: set[str]) -> str:

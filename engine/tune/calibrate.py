@@ -12,7 +12,7 @@ is published, and stays.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,16 +225,18 @@ def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, bui
     return answer
 
 
-def device_file(target: Target, base: str) -> str:
+def device_file(
+    target: Target, base: str, fitted: Sequence[str] = FITTED, how: str = "Measured by `dplc calibrate`"
+) -> str:
     """The text of a device file: what was measured is marked, the rest is what the file of `base` says."""
     lines = [
-        f"# Measured by `dplc calibrate` on {target.name}: {', '.join(FITTED)}.",
+        f"# {how} on {target.name}: {', '.join(fitted)}.",
         f"# Everything else is published, as in the file of {base}. Sizes in bytes, rates per second.",
     ]
     for field in DEVICE_FIELDS:
         value = getattr(target, field.name)
-        shown = f'"{value}"' if isinstance(value, str) else f"{value:.4g}" if field.name in FITTED else repr(value)
-        lines.append(f"{field.name} = {_float(shown) if field.name in FITTED else shown}")
+        shown = f'"{value}"' if isinstance(value, str) else f"{value:.4g}" if field.name in fitted else repr(value)
+        lines.append(f"{field.name} = {_float(shown) if field.name in fitted else shown}")
     return "\n".join(lines) + "\n"
 
 

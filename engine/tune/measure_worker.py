@@ -27,7 +27,8 @@ import torch
 from ...codegen.arrays import as_tensor, is_written, torch_dtype
 from ...codegen.cache import cache_directory
 from ...codegen.compiler import find_program
-from ...codegen.graphs import DriverError, Graph
+from ...codegen.driver import DriverError
+from ...codegen.graphs import Graph
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import CudaExecutor, DeviceError
 from ...ir.diagnostic import DplcError

@@ -16,7 +16,7 @@ def checked(*names: str) -> None:
 
 
 def some_families() -> None:
-    checked("elementwise, f32", "matmul, k split, f32", "softmax, bf16", "attention, causal, f32")
+    checked("elementwise.f32", "matmul_split_k.f32", "softmax.bf16", "attention_causal.f32")
 
 
 def every_family() -> None:

@@ -112,6 +112,19 @@ std::vector<void*> unpacked(char* buffer, const char* maps) {
   return arguments;
 }
 
+// The same buffer from a pointer to each argument.
+std::vector<Chunk> packed(void** arguments, const char* maps) {
+  std::vector<char> bytes;
+  for (; *maps != 0; ++maps, ++arguments) {
+    const size_t size = *maps == '1' ? sizeof(CUtensorMap) : *maps == '2' ? sizeof(int) : sizeof(void*);
+    if (*maps == '1') bytes.resize((bytes.size() + 63) / 64 * 64);
+    bytes.insert(bytes.end(), static_cast<char*>(*arguments), static_cast<char*>(*arguments) + size);
+  }
+  std::vector<Chunk> made(bytes.size() / sizeof(Chunk) + 1);
+  memcpy(made.data(), bytes.data(), bytes.size());
+  return made;
+}
+
 }  // namespace
 
 namespace mock {
@@ -339,15 +352,19 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
 }
 
 CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void**,
+                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** arguments,
                         void** extra) {
   MOCK_CALL;
   const auto* function = reinterpret_cast<const Function*>(handle);
   if (function->context != current_context() || !usable(stream)) return CUDA_ERROR_INVALID_CONTEXT;
   if (block_y != 1 || block_z != 1 || shared_bytes > function->max_dynamic_smem) return CUDA_ERROR_INVALID_VALUE;
+  Launch launch{*function, {grid_x, grid_y, grid_z}, block_x, shared_bytes, {}};
+  if (arguments != nullptr) {
+    launch.parameters = packed(arguments, function->maps);
+    return enqueue(stream, std::move(launch));
+  }
   if (extra == nullptr || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE)
     return CUDA_ERROR_INVALID_VALUE;
-  Launch launch{*function, {grid_x, grid_y, grid_z}, block_x, shared_bytes, {}};
   launch.parameters.resize((*static_cast<size_t*>(extra[3]) + sizeof(Chunk) - 1) / sizeof(Chunk));
   memcpy(launch.parameters.data(), extra[1], *static_cast<size_t*>(extra[3]));
   return enqueue(stream, std::move(launch));

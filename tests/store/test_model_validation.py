@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ from entries import key, tuned
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplc.codegen.target import DEVICES, target
+from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
+from dplc.engine.cost.features import counts_of
+from dplc.engine.cost.predict import predict
 from dplc.engine.cost.validate import MeasuredVariant, agreement, kendall
 from dplc.engine.store.protocol import Attempt, Score
 from dplc.engine.store.store import open_store
+from dplc.engine.tune import fitting
 from dplc.ir.diagnostic import UsageError
 
 EXAMPLE = Path(__file__).with_name("synthetic_measurements.jsonl")
@@ -167,3 +171,47 @@ def test_a_measurement_takes_time_and_has_launches(
     file.write_text("\n".join([*others, json.dumps(json.loads(first) | change)]) + "\n")
     code, _, told = dplc(capsys, "model", "--validate", file)
     assert code == 1 and f"measured.jsonl:{len(others) + 1}: a measurement takes time, and has launches" in told
+
+
+# ---- fitting
+
+
+def measured_by(path: Path, device: Target) -> Path:
+    """Results of a pack: the example's kernels, as a device with these constants would measure them."""
+    cases = []
+    for line in EXAMPLE.read_text().splitlines():
+        one = json.loads(line)
+        seconds = sum(predict(counts_of(launch), device).seconds for launch in one["launches"])
+        timing = dict.fromkeys(("median_us", "low_us", "high_us", "warm_us"), seconds * 1000000.0)
+        about = {"suite": "s", "name": one["kernel"], "dtype": "float32", "rules": [], "same": "", "texts": ""}
+        about |= {"candidate": None, "predicted_us": 1.0, "least_us": 1.0, "launches": one["launches"], "status": "ok"}
+        cases.append({**about, "dplc": {**timing, "runs": 20, "within": 0.01, "launched": "CUDA graph"}})
+    head = {"format": "dplc results 1", "pack": {}, "device": {"name": "NVIDIA H200"}, "seconds": 1.0, "left": 0}
+    path.write_text(json.dumps({**head, "faults": [], "sanitizer": [], "cases": cases}))
+    return path
+
+
+def test_fit_brings_predictions_near_a_slower_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = target("h200")
+    slower = replace(base, dram_share=0.7, clock=base.clock * 0.8, launch_seconds=3.1e-6)
+    results, out = measured_by(tmp_path / "results.json", slower), tmp_path / "fitted.toml"
+    code, said, err = dplc(capsys, "model", "fit", results, "--out", out, "--json")
+    assert code == 0, err
+    rows = {(row["points"], row["constants"]): row for row in json.loads(said)["rows"]}
+    assert rows["all", "published"]["error"] > 0.1 > 0.02 > rows["all", "fitted to all"]["error"]
+    assert rows["the rest", "fitted to one half"]["error"] < rows["the rest", "published"]["error"]
+    assert rows["all", "fitted to all"]["tau"] > 0.99
+    assert target(str(out)).launch_seconds == pytest.approx(3.1e-6, rel=0.1)
+    assert out.read_text().startswith("# Fitted by `dplc model fit` on NVIDIA H200: dram_share")
+    monkeypatch.setattr(fitting, "STEPS", (1.25,))
+    code, said, _ = dplc(capsys, "model", "fit", results, "--out", out)
+    assert code == 0 and "fitted to all" in said and "launch_seconds" in said
+
+
+@pytest.mark.parametrize("arguments", [("fit",), ("fit", "a", "b"), ("other", "a"), (), ("--out", "a.toml")])
+def test_model_without_a_file_to_fit_to_is_a_usage_error(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dplc(capsys, "model", *arguments)[0] == 2

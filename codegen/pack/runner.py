@@ -1,0 +1,252 @@
+"""Measure a pack within a number of minutes: `python FILE.dplc [--minutes 8] [--plan] [-o results.json]`.
+
+This process keeps the clock and the results; it imports neither torch nor numpy before a worker has begun. Each group
+of cases is measured by a process of its own (`worker.py`): one that hangs is killed, one that a kernel takes down is
+started again after the faulty case. Results are written after every case, so that whatever stops this loses nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...ir.diagnostic import DplcError
+from .contents import Pack, PackedCase
+from .processes import Process, WorkerGone, environment, worker_command
+from .results import START, TOOLS, Group, Item, Results
+
+FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
+SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
+START_LIMIT = 120.0  # seconds until a worker has imported torch, at most
+LIMIT = {"measure": 40.0, "compile": 120.0, "sanitize": 60.0}  # seconds of a case, at most
+FOUND = 86  # exit code of compute-sanitizer that found something
+CLOCK_SECONDS = 10.0
+
+
+def groups(pack: Pack) -> Iterator[Group]:
+    """Everything, in the order of worth."""
+    parts = pack.about["parts"]
+    chosen: dict[str, list[PackedCase]] = {name: [] for name in parts}
+    candidates = []
+    for case in pack.cases:
+        if case.candidate is not None:
+            candidates.append(case)
+        elif not case.same:
+            chosen[case.about["part"]].append(case)
+
+    def group(do: str, name: str, cases: Sequence[PackedCase], first: bool) -> Iterator[Group]:
+        if cases:
+            yield Group(f"{name}, {do}", tuple(Item(do, case) for case in cases), first)
+
+    for place, name in enumerate(parts[:FIRST]):
+        yield from group("measure", name, chosen[name], True)
+        if place == 0:
+            every = max(1, len(chosen[name]) // SANITIZED)
+            yield from group("sanitize", name, chosen[name][::every][:SANITIZED], True)
+    for name in parts[1:FIRST]:
+        yield from group("compile", name, chosen[name], True)
+    yield from group("measure", "candidates", candidates, False)
+    for name in parts[FIRST:]:
+        yield from group("measure", name, chosen[name], False)
+    for name in (*parts[:1], *parts[FIRST:]):
+        yield from group("compile", name, chosen[name], False)
+
+
+def plan(pack: Pack) -> str:
+    """The groups with the seconds that they are expected to take."""
+    rows, total, first = [], 0.0, 0.0
+    for group in groups(pack):
+        total += group.seconds
+        first = total if group.first else first
+        rows.append(f"{group.name:40} {len(group.items):5} cases {group.seconds:7.0f} s {total:7.0f} s in all")
+    both = f"the first {FIRST} suites {first / 60:.1f} minutes, everything {total / 60:.1f}"
+    rows.append(f"expected, not measured: {both}")
+    return "\n".join(rows)
+
+
+class Clock:
+    """When to stop, and what the GPU's clocks are."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end = time.monotonic() + 60 * minutes
+        self._read = -CLOCK_SECONDS
+        self._known: dict[str, float] = {}
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._end - time.monotonic()
+
+    def speeds(self) -> dict[str, float]:
+        """Megahertz, degrees and watts, read every few seconds; empty without nvidia-smi."""
+        program = shutil.which("nvidia-smi")
+        if program is None or time.monotonic() - self._read < CLOCK_SECONDS:
+            return self._known
+        self._read = time.monotonic()
+        asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
+        command = [program, f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+            self._known = dict(zip(asked, map(float, done.stdout.splitlines()[0].split(",")), strict=True))
+        return self._known
+
+
+def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: float | None) -> None:
+    """Work on a group as long as there is time. Raises DplcError where no worker can be started."""
+    items, process, starts = list(group.items), None, 0
+    try:
+        while items:
+            item = items[0]
+            if clock.left < item.seconds + (START if process is None else 0):
+                break
+            if process is None:
+                process, starts = Process(results.pack, memory), starts + 1
+                try:
+                    results.device = process.answer(START_LIMIT, "ready")["ready"]
+                except WorkerGone as gone:
+                    results.faults.append(f"{group.name}: no process to measure with: {gone}")
+                    process = None
+                    if starts > 3 + len(group.items) - len(items):
+                        break
+                    continue
+            items.pop(0)
+            most = min(limit or LIMIT[item.do], max(clock.left, 5.0))
+            try:
+                answer = process.ask(item, most)
+                found, lost = answer["record"], answer["lost"]
+            except WorkerGone as gone:
+                found, lost = {"status": "timeout" if "killed" in str(gone) else "failed", "detail": str(gone)}, True
+            if lost:
+                process.kill()
+                process = None
+            if found.get("status") not in ("ok", None):
+                results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
+                if item.do == "compile":
+                    found = {"torch_compile_failed": found["detail"]}
+            results.note(item, found, clock.speeds())
+            tell(item, found, clock)
+    finally:
+        results.left += len(items)
+        if process is not None:
+            process.kill()
+
+
+def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) -> None:
+    """Let compute-sanitizer look at cases, with one tool after the other, where it is there."""
+    program = shutil.which("compute-sanitizer") or _beside_cuda("compute-sanitizer")
+    if program is None:
+        results.faults.append("compute-sanitizer is not here: nothing was looked at")
+        return
+    for tool in TOOLS:
+        for item in group.items:
+            most = min(limit or LIMIT["sanitize"], clock.left)
+            if most < 5.0:
+                results.left += 1
+                continue
+            alone = worker_command(results.pack, "alone", str(item.case.number))
+            command = [program, "--tool", tool, "--error-exitcode", str(FOUND), *alone]
+            found = {"tool": tool, **_sanitized(command, most)}
+            if found["status"] != "ok":
+                results.faults.append(f"{item.case.name} ({tool}): {found['status']}: {found['detail']}")
+            results.note(item, found, {})
+            tell(item, found, clock)
+            if found["status"] == "unusable":
+                return
+
+
+def _sanitized(command: list[str], limit: float) -> dict[str, str]:
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=limit,
+            env=environment(), check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"status": "timeout", "detail": f"not done after {limit:.0f} seconds"}
+    except OSError as error:
+        return {"status": "unusable", "detail": str(error)}
+    lines = [line.strip("= \n") for line in done.stdout.splitlines() if line.strip("= \n")]
+    if "Device not supported" in done.stdout:
+        return {"status": "unusable", "detail": "Device not supported"}
+    if done.returncode == 0:
+        return {"status": "ok", "detail": lines[-1][:200] if lines else ""}
+    return {"status": "wrong" if done.returncode == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
+
+
+def _beside_cuda(name: str) -> str | None:
+    """A tool of the CUDA toolkit that is not on the path."""
+    found = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / name
+    return str(found) if found.exists() else None
+
+
+def tell(item: Item, found: dict[str, Any], clock: Clock) -> None:
+    """A line for a case that is done."""
+    times = [(name, found[name]["median_us"]) for name in ("dplc", "eager", "torch_compile") if name in found]
+    said = ", ".join(f"{name} {value:.1f} us" for name, value in times)
+    wrong = "" if found.get("status") in ("ok", None) else f" {found['status']}: {found.get('detail', '')}"
+    number = "" if item.case.candidate is None else f" candidate {item.case.candidate}"
+    print(f"[{clock.left:5.0f} s] {item.do:8} {item.case.name}{number} {said}{wrong}", flush=True)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> Results:
+    """Measure a pack and write `out` after every case. limit: seconds of a case, instead of LIMIT.
+
+    Raises DplcError for a file that is no pack, and where nothing can be measured.
+    """
+    clock, pack = Clock(minutes), Pack(path)
+    results = Results(pack, out)
+    results.check()
+    for group in groups(pack):
+        if group.items[0].do == "sanitize":
+            sanitize(group, results, clock, limit)
+        else:
+            run_group(group, results, clock, memory, limit)
+    results.write()
+    return results
+
+
+def summary(results: Results) -> str:
+    """What came of it, in a few lines."""
+    known = [one for one in results.cases.values() if "status" in one]
+    right = sum(one["status"] == "ok" for one in known)
+    lines = [f"{right} of {len(known)} cases right, {results.left} left undone; {results.path}"]
+    return "\n".join([*lines, *results.faults[:20]])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command of a pack. The exit code is 0, or 1 where a case was wrong or nothing could be measured."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parser = argparse.ArgumentParser(description="Measure a pack of dplc on the GPU that is here.")
+    archive = getattr(globals().get("__loader__"), "archive", None)
+    if archive is None:
+        parser.add_argument("pack", type=Path, help="what `dplc bench --pack` wrote")
+    parser.add_argument("--minutes", type=float, default=8.0, help="when to stop (default 8)")
+    parser.add_argument("--plan", action="store_true", help="print what would be done, and the time for it")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("results.json"), help="the results (default results.json)"
+    )
+    parser.add_argument("--limit", type=float, help="seconds of a case, at most")
+    parser.add_argument("--memory", default="cuda", help=argparse.SUPPRESS)  # "cpu": for a mock driver
+    wanted = parser.parse_args(given)
+    path = Path(archive) if archive is not None else wanted.pack
+    try:
+        if wanted.plan:
+            print(plan(Pack(path)))
+            return 0
+        results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit)
+    except DplcError as error:
+        print(error.render(), file=sys.stderr)
+        return 1
+    print(summary(results))
+    wrong = any(one.get("status") not in ("ok", None) for one in results.cases.values())
+    return int(wrong or any(one["status"] == "wrong" for one in results.sanitizer))

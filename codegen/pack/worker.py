@@ -1,0 +1,406 @@
+"""The process that measures the cases of a pack on a GPU: what a kernel breaks there ends this process only.
+
+It reads the number of a case and answers with a line of JSON, one after the other. A case is right
+first: launched, captured and replayed, it is compared with float64 and with eager, both by torch on the same GPU. Only
+what is right is timed: events around a CUDA graph of all launches, behind a write that fills the L2 cache with other
+data; and runs behind each other, which find in L2 what the one before left there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from ...ir.diagnostic import DplcError
+from ...ir.dtypes import DTYPES
+from ..driver import L2_BYTES, MULTIPROCESSORS, Driver, DriverError, Loaded
+from ..graphs import Graph
+from ..kernel import CudaKernel
+from ..nvrtc import suited
+from ..tensor_maps import arguments
+from .contents import Pack, PackedCase
+
+POISON = 0xFF  # every byte of outputs and temporaries before a run: NaN for floats
+LOST = 700  # errors from here on (an access that faulted, a launch that timed out) leave no usable context
+BATCH, MOST_RUNS, LEAST_RUNS = 20, 200, 10
+SECONDS = 0.3  # of one timing, at most, once LEAST_RUNS are there
+WITHIN = 0.01  # half of the 95% interval of the median, over the median
+WARM_SECONDS = 2e-3  # of runs one behind the other
+TOGETHER, SHORT = 10, 1e-4  # so many runs shorter than this are enqueued by one call
+Run = Callable[[], None]
+
+
+class Timer:
+    """Times on one stream of the driver."""
+
+    def __init__(self, driver: Driver, stream: int) -> None:
+        self.driver, self.stream = driver, stream
+        self.bytes = max(2 * driver.attribute(L2_BYTES), 1 << 20)
+        self._other = driver.alloc(self.bytes)
+        self._events = [(driver.event(), driver.event()) for _ in range(BATCH)]
+        self._turn = 0
+
+    @property
+    def l2(self) -> str:
+        """The state of the cache before every run, in words."""
+        return (
+            f"cold: {self.bytes} bytes of other data are written before every run; warm_us: runs one behind the other"
+        )
+
+    def timing(self, run: Run, launched: str, several: Callable[[], Run] | None = None) -> dict[str, Any]:
+        """Microseconds of a run: median and quartiles; enough runs that the median is known to 2 %, or MOST_RUNS.
+
+        several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
+        """
+        until = time.monotonic() + SECONDS
+        each = max(self._batch(run, 3))
+        found: list[float] = []
+        while len(found) < MOST_RUNS and (len(found) < LEAST_RUNS or time.monotonic() < until):
+            found += self._batch(run, min(BATCH, max(2, int(0.1 / max(each, 1e-6)))))
+            low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
+            within = 1.57 * (high - low) / len(found) ** 0.5 / max(middle, 1e-12)
+            if len(found) >= LEAST_RUNS and within <= WITHIN:
+                break
+        together = several() if several is not None and middle < SHORT else run
+        runs = 1 if together is run else TOGETHER
+        count = min(50, max(2, int(WARM_SECONDS / max(middle * runs, 1e-6))))
+        warm = statistics.median(self._warm(together, count) / runs for _ in range(3))
+        microseconds = {"median_us": middle, "low_us": low, "high_us": high, "warm_us": warm}
+        rounded = {name: round(value * 1e6, 3) for name, value in microseconds.items()}
+        return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
+
+    def _batch(self, run: Run, count: int) -> list[float]:
+        """Seconds of some runs; enqueued together, so that the device never waits for Python."""
+        events = self._events[:count]
+        for start, end in events:
+            self._turn += 1
+            self.driver.fill(self._other, self._turn % 256, self.bytes, self.stream)
+            self.driver.record(start, self.stream)
+            run()
+            self.driver.record(end, self.stream)
+        self.driver.synchronize()
+        return [self.driver.seconds(start, end) for start, end in events]
+
+    def _warm(self, run: Run, count: int) -> float:
+        start, end = self._events[0]
+        self.driver.record(start, self.stream)
+        for _ in range(count):
+            run()
+        self.driver.record(end, self.stream)
+        self.driver.synchronize()
+        return self.driver.seconds(start, end) / count
+
+
+class Worker:
+    """The GPU and a pack. memory: the torch device whose tensors the driver can reach; "cpu" is for a mock driver."""
+
+    def __init__(self, pack: Pack, memory: str = "cuda") -> None:
+        import torch
+
+        self.torch, self.pack, self.memory = torch, pack, memory
+        if memory == "cuda":
+            if not torch.cuda.is_available():
+                raise DplcError("torch finds no CUDA device here", hint="nvidia-smi shows what the driver sees")
+            torch.cuda.init()
+            self._own = torch.cuda.Stream()
+            torch.cuda.set_stream(self._own)
+            torch.backends.cudnn.allow_tf32 = False  # as products of float32 are by default
+        self.driver = Driver(torch.cuda.current_device() if memory == "cuda" else 0)
+        if self.driver.arch != pack.arch:
+            raise DplcError(
+                f"the pack is for {pack.arch}; this GPU ({self.driver.name}) is {self.driver.arch}",
+                hint=f"pack for it: dplc bench SUITE.. --pack FILE --target {self.driver.arch}",
+            )
+        self.stream = int(self._own.cuda_stream) if memory == "cuda" else self.driver.stream()
+        self.timer = Timer(self.driver, self.stream)
+        self._loaded: dict[tuple[str, str], Loaded] = {}
+
+    def about(self) -> dict[str, Any]:
+        """The machine, as results say it."""
+        torch = self.torch
+        return {
+            "name": self.driver.name, "arch": self.driver.arch, "driver": self.driver.version,
+            "l2_bytes": self.driver.attribute(L2_BYTES), "multiprocessors": self.driver.attribute(MULTIPROCESSORS),
+            "torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0],
+            "float32": torch.get_float32_matmul_precision(), "l2": self.timer.l2,
+        }  # fmt: skip
+
+    # ---- a case
+    def inputs(self, case: PackedCase) -> list[Any]:
+        """Random values, the same in every run of a pack."""
+        torch, made = self.torch, []
+        for name, shape in case.about["inputs"].items():
+            seed = zlib.crc32(f"{case.name}.{name}".encode())
+            generator = torch.Generator(device=self.memory).manual_seed(seed)
+            drawn = torch.randn(shape, generator=generator, device=self.memory) * case.about["spreads"].get(name, 1.0)
+            made.append(drawn.to(getattr(torch, case.about["dtype"])))
+        return made
+
+    def reference(self, function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
+        """The outputs in float64."""
+        torch = self.torch
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return self.tensors(function(*(tensor.double() for tensor in inputs)))
+        finally:
+            torch.set_default_dtype(before)
+
+    def tensors(self, value: Any) -> list[Any]:
+        return [leaf for leaf in self.torch.utils._pytree.tree_leaves(value) if isinstance(leaf, self.torch.Tensor)]
+
+    def measure(self, case: PackedCase) -> dict[str, Any]:
+        """Check a case; time it and, unless it is a candidate, eager."""
+        from ..judge import judge
+
+        torch, function = self.torch, case.function
+        inputs = self.inputs(case)
+        references, eager = self.reference(function, inputs), self.tensors(function(*inputs))
+        bound = Bound(self, case, inputs)
+        record: dict[str, Any] = {
+            "registers": [one.registers for one in bound.kernels],
+            "local_bytes": [one.local_bytes for one in bound.kernels],
+        }
+        bound.poison()
+        bound.launch()
+        self.driver.synchronize()
+        first = [result.clone() for result in bound.results]
+        found = judge(first, references, eager)
+        error = found.relative if math.isfinite(found.relative) else None  # JSON has no infinity
+        record |= {"error": error, "repeatable": True, "detail": "; ".join(found.notes)}
+        if not found.ok:
+            return record | {"status": "wrong", "detail": f"{found.verdict}, off by {found.relative:.1e}"}
+        graph = bound.graph()
+        for _ in range(2):  # another result from the same inputs is a race, though it may be near enough
+            bound.poison()
+            graph()
+            self.driver.synchronize()
+            record["repeatable"] &= all(map(_same_bits, first, bound.results))
+            found = judge(bound.results, references, eager)
+            if not found.ok:
+                return record | {"status": "wrong", "detail": f"replayed: {found.verdict}, off by {found.relative:.1e}"}
+        del references, eager, first
+        record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph", lambda: bound.graph(TOGETHER))}
+        if case.candidate is None:
+            record["eager"] = self.timed(lambda: function(*inputs))
+        if self.memory == "cuda" and torch.cuda.memory_reserved() > 16 << 30:
+            torch.cuda.empty_cache()
+        return record
+
+    def compile(self, case: PackedCase) -> dict[str, Any]:
+        """Time torch.compile; a failure there is said and counts for nothing."""
+        torch, inputs = self.torch, self.inputs(case)
+        torch._dynamo.reset()
+        began = time.monotonic()
+        try:
+            backend = "inductor" if self.memory == "cuda" else "eager"  # a mock driver has nothing to compile for
+            optimised = torch.compile(case.function, dynamic=False, backend=backend)
+            optimised(*inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of Triton, of a C compiler that is not there
+            return {"torch_compile_failed": f"{type(error).__name__}: {error}"[:300]}
+        seconds = round(time.monotonic() - began, 2)
+        return {"torch_compile": self.timed(lambda: optimised(*inputs)) | {"compile_seconds": seconds}}
+
+    def timed(self, run: Callable[[], Any]) -> dict[str, Any]:
+        """What torch runs, as a CUDA graph where it can be captured."""
+        torch = self.torch
+        if self.memory != "cuda":
+            return self.timer.timing(run, "one by one")
+        for _ in range(2):  # what loads modules and allocates for the first time cannot be captured
+            run()
+        torch.cuda.synchronize()
+
+        def recorded(times: int) -> Run:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._own):
+                for _ in range(times):
+                    run()
+            replay: Run = graph.replay
+            return replay
+
+        try:
+            replay = recorded(1)
+        except RuntimeError:
+            torch.cuda.synchronize()
+            return self.timer.timing(run, "one by one")
+        return self.timer.timing(replay, "CUDA graph", lambda: recorded(TOGETHER))
+
+    # ---- kernels
+    def loaded(self, kernel: CudaKernel) -> Loaded:
+        """A kernel on the device: its cubin, or where the driver does not take that, its text compiled here."""
+        key = kernel.name, kernel.text
+        if key not in self._loaded:
+            self._loaded[key] = load(self.driver, self.pack, kernel)
+        return self._loaded[key]
+
+
+class Bound:
+    """A case with its memory on the device, ready to be launched."""
+
+    def __init__(self, worker: Worker, case: PackedCase, inputs: list[Any]) -> None:
+        self.worker, self.case, program = worker, case, case.program
+        torch, memory = worker.torch, worker.memory
+        self._kept = dict(zip(case.about["parameters"], inputs, strict=True))
+        for buffer in program.constants:
+            bits = torch.from_numpy(worker.pack.constant(case.about["constants"][buffer.name]))
+            self._kept[buffer.name] = bits.view(getattr(torch, DTYPES[buffer.dtype].torch)).to(memory)
+        self._written: list[Any] = []
+        for buffer in (*program.outputs, *(() if program.arena else program.temporaries)):
+            self._own(buffer.name, buffer.nbytes)
+        places = {name: int(tensor.data_ptr()) for name, tensor in self._kept.items()}
+        if program.arena is not None:
+            arena = self._own("", program.arena.bytes)
+            places |= {name: int(arena.data_ptr()) + offset for name, offset in program.arena.offsets.items()}
+        self.kernels = [worker.loaded(kernel) for kernel in program.kernels]
+        self._values = [arguments(step.kernel, [places[name] for name in step.buffers]) for step in program.launches()]
+        self.results = []
+        for name, dtype, shape in case.about["results"]:
+            self.results.append(self._kept[name].view(getattr(torch, DTYPES[dtype].torch)).reshape(shape))
+
+    def _own(self, name: str, nbytes: int) -> Any:
+        """Memory of the case's own, in bytes."""
+        made = self.worker.torch.empty(nbytes, dtype=self.worker.torch.uint8, device=self.worker.memory)
+        self._kept[name] = made
+        self._written.append(made)
+        return made
+
+    def poison(self) -> None:
+        """Fill what the launches write."""
+        for tensor in self._written:
+            tensor.fill_(POISON)
+
+    def launch(self) -> None:
+        """Enqueue all launches."""
+        for loaded, values in zip(self.kernels, self._values, strict=True):
+            self.worker.driver.launch(loaded, values, self.worker.stream)
+
+    def graph(self, times: int = 1) -> Run:
+        """All launches, so often, as a CUDA graph."""
+
+        def enqueue() -> None:
+            for _ in range(times):
+                self.launch()
+
+        recorded = Graph(self.worker.stream, enqueue)
+        return lambda: recorded.replay(self.worker.stream)
+
+
+def load(driver: Driver, pack: Pack, kernel: CudaKernel) -> Loaded:
+    """A kernel on the device. Raises DriverError, with what each compiler that is here said."""
+    try:
+        return driver.load(kernel, pack.cubin(kernel))
+    except DriverError as error:
+        if error.number >= LOST:
+            raise
+        refused = error
+    notes = [*refused.notes]
+    options = [f"--gpu-architecture={pack.arch}", f"--include-path={pack.includes()}", "--std=c++17"]
+    for compiler in suited(driver.version, pack.arch):
+        try:
+            text = '#include "prelude.cuh"\n' + pack.text(kernel)
+            return driver.load(kernel, compiler.compile(text, f"{kernel.name}.cu", options)[0])
+        except Exception as error:  # the next one may do
+            notes.append(f"{compiler.identity}: {error}")
+    raise DriverError(f"kernel `{kernel.name}` cannot be loaded: {refused.what}", refused.number, notes)
+
+
+def launch_alone(pack: Pack, case: PackedCase) -> None:
+    """Launch a case without torch, each buffer an allocation of its own: under a memory checker. Raises DriverError."""
+    import numpy as np
+
+    driver, program, places = Driver(0), case.program, {}
+    dice = np.random.default_rng(0)
+    for buffer in program.buffers():
+        places[buffer.name] = driver.alloc(buffer.nbytes)
+        if buffer in program.inputs:
+            driver.upload(places[buffer.name], _bits(buffer.dtype, dice.standard_normal(buffer.size, np.float32)))
+        if buffer.name in case.about["constants"]:
+            driver.upload(places[buffer.name], pack.constant(case.about["constants"][buffer.name]).tobytes())
+    stream = driver.stream()
+    loaded = {kernel.name: load(driver, pack, kernel) for kernel in program.distinct_kernels()}
+    for step in program.launches():
+        values = arguments(step.kernel, [places[name] for name in step.buffers])
+        driver.launch(loaded[step.kernel.name], values, stream)
+    driver.synchronize()
+    for address in places.values():
+        driver.free(address)
+
+
+def _bits(dtype: str, values: Any) -> bytes:
+    """float32 values as the bytes of a buffer."""
+    import numpy as np
+
+    if dtype == "bf16":
+        return bytes((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())
+    return bytes(values.astype(DTYPES[dtype].numpy).tobytes())
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    import torch
+
+    if one.dtype.is_floating_point:  # NaN equals NaN here
+        return bool(torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(), other.nan_to_num()))
+    return bool(torch.equal(one, other))
+
+
+def serve(pack: Pack, memory: str, requests: TextIO, answers: TextIO) -> None:
+    """Answer a line of JSON for each case: {"do": "measure" or "compile", "case": its number}."""
+
+    def say(**message: Any) -> None:
+        print(json.dumps(message), file=answers, flush=True)
+
+    try:
+        import torch
+
+        worker = Worker(pack, memory)
+        say(ready=worker.about())
+    except (DplcError, RuntimeError) as error:
+        say(unusable=error.what if isinstance(error, DplcError) else str(error).splitlines()[0])
+        return
+    for line in requests:
+        wanted = json.loads(line)
+        case = pack.cases[wanted["case"]]
+        lost, record = False, dict[str, Any]()
+        try:
+            with torch.no_grad():
+                record = worker.compile(case) if wanted["do"] == "compile" else worker.measure(case)
+        except DriverError as error:
+            lost = error.number >= LOST
+            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
+        except DplcError as error:
+            record = {"status": "failed", "detail": error.what}
+        except Exception as error:  # of torch: out of memory, or a context that a kernel of ours took down
+            lost = not isinstance(error, torch.OutOfMemoryError)
+            record = {"status": "failed", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
+        say(ended=wanted, record=record, lost=lost)
+        if lost:
+            os._exit(1)  # no destructor may touch the broken context
+
+
+def main(arguments: list[str]) -> None:
+    """`worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
+    pack = Pack(Path(arguments[0]))
+    if arguments[1] == "alone":
+        try:
+            launch_alone(pack, pack.cases[int(arguments[2])])
+        except DplcError as error:
+            print(error.render(), file=sys.stderr)
+            sys.exit(1)
+        return
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what torch prints is no answer
+    serve(pack, arguments[1], sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

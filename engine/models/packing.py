@@ -1,0 +1,337 @@
+"""Suites as one file for a machine with a GPU: compiled and assembled here, measured there (`codegen/pack`).
+
+Programs that are the same (one expression at the same sizes) are packed once. Every launch keeps the features that the
+model predicts from, so that `dplc model fit` needs the results alone.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ...codegen.arrays import as_numpy
+from ...codegen.build import HEADERS, BuildError, assemble, device_text
+from ...codegen.cache import cached, digest
+from ...codegen.kernel import Buffer, CudaKernel, Program
+from ...codegen.pack.contents import CONTENTS, FORMAT
+from ...codegen.target import Target
+from ...ir.diagnostic import INTERNAL, DplcError
+from ...ir.program import Kernel
+from ..bench.assembling import assembler
+from ..bench.bench import provenance
+from ..bench.compiling import import_everything
+from ..bench.schedules import CaseSpace
+from ..bench.subject import BenchSubject, subject_of
+from ..bench.suite_file import BenchCase, Suite
+from ..compiler import Compilation, CompileOptions, compile_captured
+from ..cost.features import Features, features
+from ..cost.instruction_counts import InstructionCounts, instruction_counts
+from ..cost.limits import program_seconds
+from ..cost.predict import predict
+from ..ruleset import Toolchain, extended
+from .plan_file import BufferRecord, KernelFile, LaunchRecord, buffer_record, launch_records
+
+WORKERS = 2
+SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
+DRAWN = 24  # random schedules of which these are chosen
+ROOT = Path(__file__).resolve().parents[2]
+# What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
+RUNNER = (
+    "ir/diagnostic.py", "ir/dtypes.py", "codegen/arrays.py", "codegen/compiler.py", "codegen/driver.py",
+    "codegen/graphs.py", "codegen/judge.py", "codegen/kernel.py", "codegen/nvrtc.py", "codegen/tensor_maps.py",
+    "codegen/pack/contents.py", "codegen/pack/processes.py", "codegen/pack/results.py", "codegen/pack/runner.py",
+    "codegen/pack/worker.py",
+)  # fmt: skip
+PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
+MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
+
+Say = Callable[[str], None]
+
+
+class Image(msgspec.Struct, frozen=True):
+    """What the driver loads for a kernel, and the registers of a thread; None where no assembler told."""
+
+    cubin: bytes
+    registers: int | None
+    spill_bytes: int = 0
+
+
+Build = Callable[[CudaKernel, str], Image]
+
+
+class PlanRecord(msgspec.Struct, frozen=True):
+    """A launch plan, as `plan.json` of an artefact has it. images: {kernel: the digest of its text}."""
+
+    inputs: list[BufferRecord]
+    outputs: list[BufferRecord]
+    constants: list[BufferRecord]
+    temporaries: list[BufferRecord]
+    kernels: list[KernelFile]
+    launches: list[LaunchRecord]
+    arena_bytes: int
+    offsets: dict[str, int]
+
+
+class CaseFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A case of `pack.json`. part: what of the suite it was packed with.
+
+    parameters: the buffers of the inputs, in order; results: name, dtype and torch's shape. constants: {buffer: digest
+    of its array}; launches: what the model counted, for each; texts: a digest of the texts of all kernels, by which a
+    table knows that it shows the times of the kernels that are compiled now.
+    """
+
+    suite: str
+    part: str
+    name: str
+    expression: str
+    dtype: str
+    inputs: dict[str, tuple[int, ...]]
+    spreads: dict[str, float]
+    parameters: list[str]
+    results: list[tuple[str, str, tuple[int, ...]]]
+    program: PlanRecord
+    images: dict[str, str]
+    constants: dict[str, str]
+    predicted_us: float
+    least_us: float
+    launches: list[Features]
+    texts: str
+    rules: tuple[str, ...] = ()
+    candidate: int | None = None
+    same: str = ""
+
+
+@dataclass(frozen=True)
+class PickedSuite:
+    """A suite and the cases of it that are packed. part: how both are called in the pack."""
+
+    path: Path
+    suite: Suite
+    cases: Sequence[BenchCase]
+    part: str
+
+
+@dataclass
+class _Made:
+    """A case that was compiled. kernels: Kernel IR of every launch."""
+
+    subject: BenchSubject
+    picked: PickedSuite
+    compilation: Compilation
+    program: Program
+    kernels: tuple[Kernel, ...]
+    candidate: int | None = None
+    same: str = ""
+
+
+@dataclass
+class Packed:
+    """What was packed. refused: {case: why it is not there}."""
+
+    cases: int = 0
+    kernels: int = 0
+    refused: dict[str, DplcError] = field(default_factory=dict)
+
+
+def assembled(kernel: CudaKernel, arch: str) -> Image:
+    """The cubin of a kernel. Raises BuildError."""
+
+    def build(product: Path) -> None:
+        made = assemble(device_text([kernel]), arch)
+        found = made.kernels.get(kernel.name)
+        if found is None:
+            raise BuildError(f"the assembler did not report on kernel `{kernel.name}`", "", "report it", INTERNAL)
+        spills = found.spill_stores + found.spill_loads
+        product.write_bytes(msgspec.msgpack.encode(Image(made.cubin, found.registers, spills)))
+
+    headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
+    entry = cached("packed", [device_text([kernel]), *headers, assembler(), kernel.name, arch], ".msgpack", build)
+    return msgspec.msgpack.decode(entry.read_bytes(), type=Image)
+
+
+def pack(
+    file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
+    candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
+) -> Packed:  # fmt: skip
+    """Write a pack. candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES
+    schedules each. build: what the driver loads for a kernel.
+
+    A case that cannot be compiled is left out and reported. Raises DplcError where no case is to blame.
+    """
+    packed, made = Packed(), list[_Made]()
+    import_everything()
+    for picked in suites:
+        made += _compiled(picked, tools, target, packed, say)
+    measured = suites[min(1, len(suites) - 1)]
+    chosen = [one for one in made if one.picked is measured and not one.same]
+    for one in chosen[:: max(1, len(chosen) // candidates)][:candidates] if candidates else ():
+        say(f"drawing schedules of {one.subject.case.name}")
+        made += _candidates(one, tools, target)
+    images = _images(made, target, packed, build, say)
+    made = [one for one in made if all(kernel.text in images for kernel in one.program.kernels)]
+    packed.cases, packed.kernels = len(made), len(images)
+    constants: dict[str, NDArray[Any]] = {}
+    head = {"format": FORMAT, "parts": [one.part for one in suites]}
+    head |= {**provenance(command, target, tools), "cases": [_record(one, target, images, constants) for one in made]}
+    _write(file, head, made, images, constants)
+    return packed
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Packed, say: Say) -> Iterator[_Made]:
+    """The cases of a suite, those that are the same program compiled once."""
+    known: dict[Any, _Made] = {}
+    for case in picked.cases:
+        subject = subject_of(picked.suite, case)
+        key = subject.expression, str(subject.shapes), str(subject.spreads), case.dtype, case.rules
+        if key in known:
+            first = known[key]
+            kernels = first.kernels
+            same = first.subject.case.name
+            yield _Made(subject, picked, first.compilation, first.program, kernels, same=same)
+            continue
+        say(f"compiling {case.name}")
+        try:
+            options = CompileOptions(extended(tools, case.rules), target)
+            compilation = compile_captured(subject.capture(), options)
+        except DplcError as error:
+            packed.refused[case.name] = error
+            continue
+        kernels = tuple(compilation.kernels[index] for index in compilation.launched)
+        known[key] = _Made(subject, picked, compilation, compilation.program, kernels)
+        yield known[key]
+
+
+def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
+    """Random schedules of a program from fast to slow, as the model has it."""
+    space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
+    found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
+    for seed in range(DRAWN):
+        drawn = space.draw(seed)
+        if drawn.program is not None:
+            seconds = sum(predict(instruction_counts(kernel), target).seconds for kernel in drawn.kernels)
+            found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
+    found.pop(_texts(one.program), None)
+    ranked = sorted(found.values(), key=lambda each: each[0])
+    last = len(ranked) - 1
+    places = sorted({round(last * step / (SCHEDULES - 1)) for step in range(SCHEDULES)}) if ranked else []
+    for number, place in enumerate(places):
+        _, program, kernels = ranked[place]
+        yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
+
+
+def _images(made: list[_Made], target: Target, packed: Packed, build: Build, say: Say) -> dict[str, Image]:
+    """{text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
+    kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
+    of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}
+    say(f"assembling {len(kernels)} kernels")
+
+    def tried(kernel: CudaKernel) -> Image | DplcError:
+        try:
+            return build(kernel, target.arch)
+        except DplcError as error:
+            return error
+
+    images: dict[str, Image] = {}
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for text, found in zip(kernels, pool.map(tried, kernels.values()), strict=True):
+            if isinstance(found, Image):
+                images[text] = found
+            else:
+                packed.refused[of[text]] = found
+    return images
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def _record(one: _Made, target: Target, images: Mapping[str, Image], constants: dict[str, NDArray[Any]]) -> CaseFile:
+    """What `pack.json` says of a case. constants: its arrays are added, by digest."""
+    case, program, captured = one.subject.case, one.program, one.compilation.captured
+    counted = _counted(one, images)
+    found: dict[str, str] = {}
+    for buffer in program.constants:
+        array = as_numpy(buffer, captured.tensors[buffer.name].reshape(buffer.shape))
+        found[buffer.name] = digest([array.tobytes(), str(array.dtype), str(array.shape)])
+        constants[found[buffer.name]] = array
+    outputs = zip(one.compilation.plan.outputs, one.compilation.plan.results, strict=True)
+    compulsory = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
+    least = program_seconds(one.compilation.plan.kernels, compulsory, len(program.kernels), target)
+    return CaseFile(
+        suite=one.picked.path.stem, part=one.picked.part, name=case.name, dtype=case.dtype,
+        expression=one.subject.expression, inputs=one.subject.shapes, spreads=dict(one.subject.spreads),
+        parameters=list(captured.inputs),
+        results=[(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
+        program=_plan(program), images={kernel.name: _name(kernel) for kernel in program.kernels}, constants=found,
+        predicted_us=sum(predict(counts, target).seconds for counts in counted) * 1e6, least_us=least * 1e6,
+        launches=[features(counts) for counts in counted], texts=_texts(program),
+        rules=tuple(Path(rule).stem for rule in case.rules), candidate=one.candidate, same=one.same,
+    )  # fmt: skip
+
+
+def _counted(one: _Made, images: Mapping[str, Image]) -> list[InstructionCounts]:
+    launches = zip(one.kernels, one.program.kernels, strict=True)
+    return [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
+
+
+def _plan(program: Program) -> PlanRecord:
+    kernels, launches = launch_records(program)
+
+    def records(buffers: Iterable[Buffer]) -> list[BufferRecord]:
+        return [buffer_record(buffer) for buffer in buffers]
+
+    bytes_, offsets = (program.arena.bytes, dict(program.arena.offsets)) if program.arena is not None else (0, {})
+    four = map(records, (program.inputs, program.outputs, program.constants, program.temporaries))
+    return PlanRecord(*four, kernels, launches, bytes_, offsets)
+
+
+def _name(kernel: CudaKernel) -> str:
+    """What the files of a kernel are called."""
+    return digest([kernel.text])[:20]
+
+
+def _texts(program: Program) -> str:
+    """A digest of all kernels of a program."""
+    return digest([kernel.text for kernel in program.kernels])[:20]
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def _write(
+    file: IO[bytes], head: Mapping[str, Any], made: Sequence[_Made], images: Mapping[str, Image],
+    constants: Mapping[str, NDArray[Any]],
+) -> None:  # fmt: skip
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
+
+        def add(name: str, data: bytes | str) -> None:
+            out.writestr(
+                zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9
+            )  # no date: the same pack is the same file
+
+        add(CONTENTS, msgspec.json.encode(head))
+        add("__main__.py", MAIN)
+        for folder in PACKAGES:
+            add(f"dplc/{folder}__init__.py", "")
+        for name in RUNNER:
+            add(f"dplc/{name}", (ROOT / name).read_bytes())
+        for path in sorted(HEADERS.glob("*.cuh")):
+            add(f"include/{path.name}", path.read_bytes())
+        for text, kernel in {kernel.text: kernel for one in made for kernel in one.program.kernels}.items():
+            add(f"cubin/{_name(kernel)}.cubin", images[text].cubin)
+            add(f"cuda/{_name(kernel)}.cu", text)
+        for name, array in constants.items():
+            room = io.BytesIO()
+            np.save(room, array, allow_pickle=False)
+            add(f"constants/{name}.npy", room.getvalue())
