@@ -215,7 +215,13 @@ def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[
 
 
 def _trilinear(
-    a: Any, b: Any, c: Any, new_a: Sequence[int], new_b: Sequence[int], new_c: Sequence[int], summed: Sequence[int],
+    a: Any,
+    b: Any,
+    c: Any,
+    new_a: Sequence[int],
+    new_b: Sequence[int],
+    new_c: Sequence[int],
+    summed: Sequence[int],
     unroll_dim: int = 1,
 ) -> Any:
     """The sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
