@@ -84,15 +84,14 @@ def bench(
     shown = bench_command.Shown(as_json, html, markdown, profile)
     steps = BenchSteps(run, assemble, bench_command.command_line())
     flags, kind, names = flags_of(ctx), ctx.obj.kind, ctx.obj.names
-    if pack is not None:
-        return pack_command.pack_suites(names, pack, candidates or 0, flags, steps.command)
     if unpack is not None:
         return pack_command.measure_pack(unpack, minutes, plan, out)
-    if kind == "none" and compare is not None:
-        return pack_command.compare_results(compare)
-    if len(names) != 1:
-        hint = "dplc bench SUITE.json, MODEL, or -c EXPR; --pack takes several suites"
-        raise UsageError("bench a suite, a model or an expression", hint=hint)
+    if pack is not None:
+        return pack_command.pack_suites(names, pack, candidates or 0, flags, steps.command)
+    if kind == "compare":
+        return pack_command.compare_results(ctx.obj.path)
+    if len(names) > 1:
+        raise UsageError(f"`dplc bench` takes one program, and {len(names)} were given", hint="--pack takes several")
     if kind == "text":
         from .expression_bench import bench_expression
 

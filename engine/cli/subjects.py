@@ -34,8 +34,10 @@ KINDS = {  # what a subject is called, and how one is given
     "suite": ("a suite", "SUITE.json"),
     "lines": ("lines of a dump", "--from FILE.ir:10-20"),
     "op": ("a torch op", "--op OP"),
+    "unpack": ("a pack", "--unpack FILE.dplc"),
+    "compare": ("results", "--compare RESULTS"),
 }
-SUBJECTS = ("op", "lines", "subject", "expression")  # parameters of commands that name one
+SUBJECTS = ("op", "lines", "unpack", "subject", "expression", "compare")  # parameters of commands that name one
 
 RULES = "--rules --set --prefer --exact --target"
 SHAPE = "--layers --seq-len --batch --dtype"
@@ -110,11 +112,10 @@ TABLE: dict[str, dict[str, str]] = {
     "bench": {
         "text model suite artefact without --pack": "--json --html --markdown --run --assemble",
         "text model suite": RULES,
-        "none suite without --pack": "--compare",
-        "none": "--unpack",
-        "none with --unpack": "--minutes --plan",
-        "none with --unpack without --plan": "-o",
-        "suite": "--pack",
+        "unpack": "--minutes --plan",
+        "unpack without --plan": "-o",
+        "suite": "--compare",
+        "suite without --compare": "--pack",
         "suite with --pack": "--candidates",
         "text model artefact": "--profile",
         "text model": "--dtype --size --explore",
@@ -123,6 +124,7 @@ TABLE: dict[str, dict[str, str]] = {
         "model artefact": "--weights",
         "artefact": "--trust-edited-cuda",
         "suite without --pack": "--only",
+        "compare": "",
     },
     "generate": {
         "model": "--prompt --ids --max-new-tokens --max-length --chunk --weights --dtype --layers --device --target "
@@ -221,7 +223,9 @@ def lines_of(command: str) -> tuple[Applies, ...]:
 
 def name_of(parameter: Any) -> str:
     """An option as the table has it: its long name; an argument by its metavar."""
-    return str(max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar.strip("[]"))
+    return str(
+        max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar.strip("[].")
+    )
 
 
 class Checked(TyperCommand):
@@ -254,7 +258,7 @@ def flags_of(ctx: Any) -> Flags:
 
 def subject_of(ctx: Any) -> Subject:
     """What a command is given to work on. Raises UsageError for none where there must be one, or for several."""
-    command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) not in (None, [])]
+    command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) not in (None, [], ())]
     kinds = set().union(*(line.kinds for line in lines_of(command)))
     if not given:
         if not kinds or "none" in kinds:

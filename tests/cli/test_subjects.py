@@ -58,7 +58,16 @@ def subjects(tmp_path: Path) -> dict[str, str]:
         (tmp_path / (f"{kind}.ir" if kind in LEVELS else f"{kind}.json")).write_text(text)
     (tmp_path / MANIFEST).write_text("{}")
     paths = {kind: str(next(tmp_path.glob(f"{kind}.*"))) for kind in files}
-    return {**paths, "artefact": str(tmp_path), "text": "3", "lines": "a.ir:3", "op": "exp", "none": ""}
+    return {
+        **paths,
+        "artefact": str(tmp_path),
+        "text": "3",
+        "lines": "a.ir:3",
+        "op": "exp",
+        "none": "",
+        "unpack": "a.dplc",
+        "compare": "a.json",
+    }
 
 
 @pytest.fixture
@@ -106,7 +115,7 @@ def takes(command: str, kind: str) -> bool:
 def test_every_option_has_a_line(command: str) -> None:
     subjects = {name_of(p) for p in COMMANDS[command].params if p.name in SUBJECTS}
     listed = {option for line in lines_of(command) for option in line.options}
-    assert listed - {"-c"} == set(options_of(command)) - subjects - {"--help"}
+    assert listed - {"-c", "--compare"} == set(options_of(command)) - subjects - {"--help"}
     kinds = {kind for line in lines_of(command) for kind in line.kinds}
     named = {option for line in lines_of(command) for option in (*line.needs, *line.without)}
     assert kinds <= set(KINDS) and named <= set(options_of(command))
