@@ -13,7 +13,7 @@ import typer
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
 from . import options as given
 from .bench_app import bench
-from .calibration_app import calibrate_options, model_options
+from .calibration_app import calibrate_options, model_app
 from .check_app import check
 from .db_app import db_app
 from .generate_app import generate
@@ -35,6 +35,7 @@ app = Commands(
 )
 app.add_typer(rules_app, name="rules")
 app.add_typer(db_app, name="db")
+app.add_typer(model_app, name="model")
 
 
 def _version(wanted: bool) -> None:
@@ -248,7 +249,6 @@ app.command("bench")(bench)
 app.command("check")(check)
 app.command("ops")(ops)
 app.command("calibrate")(calibrate_options)
-app.command("model")(model_options)
 app.command("view")(view)
 
 

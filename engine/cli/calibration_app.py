@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...ir.diagnostic import UsageError
+from .subjects import Commands
 
 Target = Annotated[
     str | None,
@@ -27,27 +27,17 @@ def calibrate_options(
     calibration_command.calibrate_device(target, out, as_json)
 
 
-def model_options(
-    fit: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[fit RESULTS]", help="Fit a device file's constants to what `bench --unpack` wrote."),
-    ] = None,
-    validate: Annotated[
-        Path | None, typer.Option("--validate", metavar="FILE", help="Measurements, from `dplc db export --attempts`.")
-    ] = None,
+model_app = Commands(help="The cost model.", no_args_is_help=True)
+
+
+@model_app.command("fit")
+def fit_options(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Results of `dplc bench --unpack`.")],
     target: Target = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.toml", help="Of fit: write a device file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.toml", help="Write a device file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the model's predictions with measurements, or fit its constants to them."""
+    """Fit the constants of a device file to results of `dplc bench --unpack`."""
     from . import calibration_command
 
-    if fit is None:
-        if validate is None or out is not None:
-            raise UsageError(
-                "model needs --validate FILE, or fit RESULTS", hint="dplc model fit results.json --out mine.toml"
-            )
-        return calibration_command.validate_model(validate, target, as_json)
-    if len(fit) != 2 or fit[0] != "fit" or validate is not None:
-        raise UsageError("the model is fitted to one file of results", hint="dplc model fit results.json")
-    return calibration_command.fit_model(Path(fit[1]), target, out, as_json)
+    calibration_command.fit_model(results, target, out, as_json)

@@ -1,4 +1,4 @@
-"""calibrate, model and model fit."""
+"""`dplc calibrate` and `dplc model fit`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-import msgspec
-
 from ...codegen.launch import DeviceError
 from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import UsageError
 from ..api import target_for
 from ..bench.packed import PackResults, read_results
-from ..cost.validate import Agreement, MeasuredVariant, agreement, point
-from ..store.entry import Measurement
+from ..cost.validate import Agreement
 from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
 from ..tune.fitting import CONSTANTS, fit, fit_points
 from ..tune.measure import WORKER, Build, WorkerProcess, cubin
@@ -50,22 +47,6 @@ def calibrate_device(
             write(f"{name}: {getattr(fitted, name):.4g} measured on {gpu}, {getattr(base, name):.4g} published\n")
 
 
-def validate_model(file: Path, target: str | None, as_json: bool) -> None:
-    """`dplc model --validate`"""
-    machine = find_target(target) if target else None
-    measured = _read(file)
-    devices_known = {load_device(name).name: load_device(name) for name in devices()}
-    points = [_point(one, machine or devices_known.get(one.device), file) for one in measured]
-    rows = agreement(points)
-    if as_json:
-        print_json({"file": str(file), "rows": [dataclasses.asdict(row) for row in rows]})
-        return
-    about = sorted({f"{one.device}, {one.about}" if one.about else one.device for one in measured})
-    write(f"{len(points)} measurements ({'; '.join(about)}), {len(rows) - 1} kernels\n")
-    write("\n".join(_line(row) for row in rows) + "\n")
-    write("tau: of the model's order against the measured one; loss: the model's favourite over the fastest\n")
-
-
 def fit_model(file: Path, target: str | None, out: Path | None, as_json: bool) -> None:
     """`dplc model fit`. Raises DplcError where too little was measured."""
     results = read_results(file)
@@ -96,37 +77,7 @@ def _device_of(results: PackResults, file: Path) -> Target:
     return found[0]
 
 
-def _point(one: Measurement, machine: Target | None, file: Path) -> MeasuredVariant:
-    if machine is None:
-        hint = "--target says which; `dplc calibrate` writes a file for it"
-        raise UsageError(f"{file}: no device file is for `{one.device}`", hint=hint)
-    try:
-        return point(one.kernel, one.seconds, one.launches, machine)
-    except DplcError as error:
-        raise DplcError(f"{file}, kernel {one.kernel}: {error.what}", hint=error.hint) from None
-
-
 def _line(row: Agreement) -> str:
     tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
     numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
     return f"{row.kernel[:16]:16} {row.variants:5} variants  tau {tau}  {numbers}"
-
-
-def _read(file: Path) -> list[Measurement]:
-    """The measurements of a file. Raises UsageError and, for a line that is wrong, DplcError."""
-    try:
-        lines = file.read_bytes().splitlines()
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
-    out = []
-    for number, line in enumerate(lines, 1):
-        try:
-            out.append(msgspec.json.decode(line, type=Measurement))
-        except msgspec.MsgspecError as error:
-            hint = "`dplc db export --attempts` writes such a file"
-            raise DplcError(f"{file}:{number}: {error}", hint=hint) from None
-        if not out[-1].seconds > 0 or not out[-1].launches:
-            raise DplcError(f"{file}:{number}: a measurement takes time, and has launches")
-    if not out:
-        raise DplcError(f"{file} holds no measurement")
-    return out

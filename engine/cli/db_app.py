@@ -54,7 +54,7 @@ def export(
     db: Store = None,
     device: Device = None,
     attempts: Annotated[
-        bool, typer.Option("--attempts", help="Everything that was measured, for `dplc model --validate`.")
+        bool, typer.Option("--attempts", help="Write every measurement, with the features of its kernels.")
     ] = False,
 ) -> None:
     """Write schedules as text, one line each, sorted: made to be committed and shared."""

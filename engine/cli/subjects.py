@@ -142,7 +142,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "ops": {"none": "--json --rules --missing", "none without --missing": "--dtypes", "none with --dtypes": "--target"},
     "calibrate": {"none": "--target --out --json"},
-    "model": {"none": "--validate --target --json", "none without --validate": "--out"},
+    "model fit": {"none": "--target --out --json"},
     "lsp": {},
     "rules list": {"none": "--rules --json"},
     "rules show": {"none": "--rules"},

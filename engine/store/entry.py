@@ -85,7 +85,7 @@ def entry_of(key: TuningKey, tuned: Tuned, used_rules: dict[str, str], own_rules
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate that was measured: what `dplc model --validate` reads.
+    """One measured candidate, with the features that the cost model predicts it from.
 
     launches: the instruction counts of each of its kernels (`cost.features`). about: where the figure comes
     from.

@@ -3,7 +3,7 @@
 A candidate that hangs is killed with that process after a time limit; one that crashes it costs a restart. Both are one
 line in its score, and the search goes on. A measured score says of itself, in `details`: gpu, runs, the quartiles, the
 state of the L2 cache, clocks and temperature, the error against float64 and how much was compared, the assembler,
-registers and spills; and `launches`, instruction counts, which `dplc model --validate` compares with the time.
+registers and spills; and `launches`, instruction counts, which the cost model predicts the time from.
 """
 
 from __future__ import annotations

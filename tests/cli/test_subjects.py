@@ -107,6 +107,9 @@ def line_with(command: str, kind: str, subjects: dict[str, str]) -> list[str] | 
     return words if found else None
 
 
+NEEDED = {("view", "suite"): ["--out", "map.html"]}  # options that a command requires for a kind of subject
+
+
 def takes(command: str, kind: str) -> bool:
     return any(line.is_for(kind) for line in lines_of(command)) or (kind == "none" and not TABLE[command])
 
@@ -129,6 +132,7 @@ def test_every_command_is_in_the_table() -> None:
 def test_every_option_applies_or_is_an_error(command: str, subjects: dict[str, str], invoke: Invoke) -> None:
     for kind in set(KINDS) - {"dump"}:
         base = line_with(command, kind, subjects)
+        base = base and [*base, *NEEDED.get((command, kind), [])]
         if base is None or (kind == "suite" and takes(command, "model") and not takes(command, kind)):
             continue  # of a JSON file that is no suite here, the models say what is wrong
         if not takes(command, kind):

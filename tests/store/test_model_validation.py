@@ -1,4 +1,4 @@
-"""`dplc model --validate`, and device files. The figures of the example are synthetic: nothing was measured."""
+"""Agreement of predictions, device files, `dplc model fit`. The figures of the example are synthetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from entries import key, tuned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from dplc.engine.cli.app import main
 from dplc.engine.cost.features import counts_of
 from dplc.engine.cost.predict import predict
 from dplc.engine.cost.validate import MeasuredVariant, agreement, kendall
-from dplc.engine.store.protocol import Attempt, Score
-from dplc.engine.store.store import open_store
 from dplc.engine.tune import fitting
 from dplc.ir.diagnostic import UsageError
 
@@ -74,63 +71,6 @@ def test_agreement() -> None:
     assert (b.error, b.ratio, both.variants) == (0.25, 1.25, 4)
 
 
-# ---- the command
-
-
-def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = dplc(capsys, "model", "--validate", EXAMPLE)
-    assert code == 0, err
-    assert "synthetic: made up for tests, nothing was measured" in out
-    assert len(out.splitlines()) == 1 + 4 + 1
-    record = json.loads(dplc(capsys, "model", "--validate", EXAMPLE, "--json")[1])
-    assert [row["variants"] for row in record["rows"]] == [5, 5, 5, 15]
-    assert all(-1 <= row["tau"] <= 1 and row["loss"] >= 1 for row in record["rows"])
-    slower = json.loads(dplc(capsys, "model", "--validate", EXAMPLE, "--json", "--target", "a100")[1])
-    assert slower["rows"][-1]["ratio"] > record["rows"][-1]["ratio"]
-
-
-def test_what_a_store_exports_can_be_validated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    line = json.loads(EXAMPLE.read_text().splitlines()[0])
-    with open_store(tmp_path / "t.sqlite") as store:
-        for number in range(3):
-            score = Score(1e-5 * (number + 1), "measured", details={"launches": line["launches"]})
-            store.record(key(device="NVIDIA H200"), [Attempt((), f"p{number}", score, "hill", 0, number)])
-        store.put(key(), tuned())
-    out = dplc(capsys, "db", "export", "--attempts", "--db", tmp_path / "t.sqlite")[1]
-    (tmp_path / "m.jsonl").write_text(out)
-    code, out, err = dplc(capsys, "model", "--validate", tmp_path / "m.jsonl")
-    assert code == 0 and "3 measurements" in out, err
-
-
-def change(**changes: object) -> str:
-    return json.dumps({**json.loads(EXAMPLE.read_text().splitlines()[0]), **changes}) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
-    [
-        ("", 1, "holds no measurement"),
-        ("no json\n", 1, "m.jsonl:1: "),
-        (change(seconds=0.0), 1, "m.jsonl:1: a measurement takes time"),
-        (change(launches=[]), 1, "m.jsonl:1: a measurement takes time"),
-        (change(launches=[{"blocks": 1}]), 1, "not those of this model: block, "),
-        (
-            change(launches=[{**json.loads(change())["launches"][0], "blocks": "many"}]),
-            1,
-            "features that are no numbers",
-        ),
-        (change(device="a toaster"), 2, "no device file is for `a toaster`"),
-    ],
-)
-def test_what_is_no_measurement(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, code: int, said: str
-) -> None:
-    (tmp_path / "m.jsonl").write_text(text)
-    found, _, err = dplc(capsys, "model", "--validate", tmp_path / "m.jsonl")
-    assert (found, said in err) == (code, True), err
-    assert dplc(capsys, "model", "--validate", tmp_path / "absent")[0] == 2
-
-
 # ---- device files
 
 
@@ -160,17 +100,6 @@ def test_what_is_wrong_in_a_device_file(tmp_path: Path, old: str, new: str, said
     assert said in wrong.value.render() and str(path) in wrong.value.render()
     with pytest.raises(UsageError, match="cannot read the device file"):
         target(str(tmp_path / "absent.toml"))
-
-
-@pytest.mark.parametrize("change", [{"seconds": 0.0}, {"seconds": -1.0}, {"launches": []}])
-def test_a_measurement_takes_time_and_has_launches(
-    change: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, *others = EXAMPLE.read_text().splitlines()
-    file = tmp_path / "measured.jsonl"
-    file.write_text("\n".join([*others, json.dumps(json.loads(first) | change)]) + "\n")
-    code, _, told = dplc(capsys, "model", "--validate", file)
-    assert code == 1 and f"measured.jsonl:{len(others) + 1}: a measurement takes time, and has launches" in told
 
 
 # ---- fitting
