@@ -53,7 +53,7 @@ def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
     """
     if is_tensor(value):
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
-        tensor = value.detach().cpu()
+        tensor = resolved(value.detach()).cpu()
         if DTYPES[buffer.dtype].numpy != DTYPES[buffer.dtype].torch:
             tensor = tensor.view(getattr(_torch(), DTYPES[buffer.dtype].numpy))
         return np.asarray(tensor.numpy())
@@ -61,6 +61,11 @@ def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
     carrier = np.dtype(DTYPES[buffer.dtype].numpy)
     check_fits(buffer, buffer.dtype if array.dtype == carrier else str(array.dtype), array.shape)
     return array
+
+
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with its elements in its memory: a copy of a negated view and of zeros without memory."""
+    return tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
 
 
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
@@ -90,7 +95,7 @@ def is_written(tensor: torch.Tensor) -> torch.Tensor:
 def place_of(value: Array) -> tuple[Any, ...]:
     """Where the elements of an array are and how: as long as it lives, nothing else is in the same place."""
     if is_tensor(value):
-        return value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype
+        return value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.is_neg()
     array = np.asarray(value)
     return "host", array.ctypes.data, array.shape, array.strides, array.dtype.str
 

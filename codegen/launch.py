@@ -23,6 +23,7 @@ from .arrays import (
     check_names,
     is_tensor,
     misalignment_note,
+    resolved,
     torch_dtype,
     torch_dtype_name,
 )
@@ -198,11 +199,15 @@ class CudaExecutor:
             return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self._memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
         self._check_device(buffer, self.device_of(value))
-        note = misalignment_note(buffer, value.data_ptr(), value.is_contiguous())
+        given = value.detach()
+        tensor = resolved(given)
+        if tensor is not given:
+            notes.append(f"`{buffer.name}` is not in memory as it is read: copied")
+        note = misalignment_note(buffer, tensor.data_ptr(), tensor.is_contiguous())
         if note is None:
-            return value.detach()
+            return tensor
         notes.append(note)
-        return value.detach().clone(memory_format=self._torch.contiguous_format)
+        return tensor.clone(memory_format=self._torch.contiguous_format)
 
     def device_of(self, tensor: Any) -> Any:
         """The torch device that a tensor lies on."""

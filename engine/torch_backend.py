@@ -34,6 +34,7 @@ from .capture.lengths import Lengths, at_call, is_number
 from .capture.numbers import ByNumbers, carried, fixed, guarded, numbers, without
 from .capture.partition import alike, cut, node_at, ops, user_place
 from .capture.shares import Shares
+from .capture.signature import odd_layout
 from .capture.views import apart, value
 
 Function = Callable[..., Any]
@@ -75,6 +76,9 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     _warn_of_the_same(graph, told)
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        odd = (odd_layout("an argument of a part", x) for x in inputs if isinstance(x, torch.Tensor))
+        if (problem := next(filter(None, odd), None)) is not None:
+            return GraphPart(graph, chosen, told, shares=shares)._eager(graph, problem)
         if not traced:
             return GraphPart(graph, chosen, told, shares=shares)
         return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told, shares=shares))

@@ -25,7 +25,7 @@ from .convert import Conversion, convert
 from .export import export
 from .objects import tensors_of
 from .places import SourcePlaces
-from .signature import Fixed, Pairs, Signature, parts_of
+from .signature import Fixed, Pairs, Signature, check_kind, parts_of
 from .sizes import declared
 from .weights import modules_of
 
@@ -71,6 +71,8 @@ def capture(
     names = _argument_names(function, args, dict(kwargs or {}))
     positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     for leaf, name in zip(leaves, names, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            check_kind(f"argument `{name}`", leaf)
         if type(leaf).__module__ == "numpy":
             raise DplcError(f"argument `{name}` is a numpy array", hint="pass torch.from_numpy(..)")
         if not isinstance(leaf, torch.Tensor) and tensors_of(leaf):

@@ -42,7 +42,7 @@ _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
 
 # What PyTorch calls a conjugate or a sign that is taken when it is read, and a conjugate that is taken at once.
 _CONJUGATES = {"_conj": "conj", "_conj_physical": "conj_physical", "_neg_view": "neg"}
-_PEOPLE_SAY = {"wrap_with_autocast": "torch.autocast", "add_batch_dim": "torch.vmap"}
+_PEOPLE_SAY = {"wrap_with_autocast": "torch.autocast"}
 
 
 class RandomNumbers(DplcError):

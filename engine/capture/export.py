@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch._functorch import predispatch
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.sort_words import with_article
@@ -27,7 +29,7 @@ from .guards import restated
 from .objects import Mould, mould, tensors_of
 from .places import SourcePlaces
 from .record import KEY, Annotate
-from .signature import Fixed, ObjectOutput, Results
+from .signature import Fixed, ObjectOutput, Results, check_kind
 from .sizes import Dynamic, exported_shapes, refused, stand_ins, written
 from .untraced import by_types
 from .views import storages
@@ -125,6 +127,9 @@ def export(
     everything that cannot be traced, at the place of the user's that caused it.
     """
     root = Root(function, names, weights)
+    for kind, held in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
+        for target, weight in held:
+            check_kind(f"{kind} `{root.label(target)}`", weight, wrappers=True)
     annotate = Annotate(places, Root.forward.__code__)
     guards = annotate.guards = GuardPlaces(places) if dynamic else None
     with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
@@ -161,6 +166,12 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         return DplcError(what, span, hint="change a copy: `.clone()`")
     if isinstance(error, SystemExit):
         return DplcError("the program exits", span)
+    if "not tracked with proxy" in text or "cast NotImplemented to Tensor" in text:
+        what = "torch.export does not trace this tensor subclass: it nests others, or is no parameter of a module"
+        return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')
+    if text.startswith("We found a fake tensor"):
+        what = "torch.export does not trace this transform of torch.func, or this nesting of transforms"
+        return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')
     if type(error).__name__ == "UncapturedHigherOrderOpError":
         return DplcError("torch's control flow operators (cond, while_loop, ..) are not supported", span)
     if "nbacked symbol" in text:
@@ -201,11 +212,14 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     """
     changes = [node for node in _nodes(program) if _mutable(node)]
     casts = _under_autocast(program)
-    formulas = table() if changes or casts or decomposed(node.target for node in _nodes(program)) else {}
-    if not changes and not formulas:
+    wrapped = any(map(is_traceable_wrapper_subclass, program.state_dict.values()))
+    again = casts or wrapped or any(map(_of_vmap, _nodes(program)))
+    formulas = table() if changes or again or decomposed(node.target for node in _nodes(program)) else {}
+    if not formulas:
         return program
     if casts:
         switching_autocast(program.graph_module)
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     try:
         functional = program.run_decompositions(formulas)
     except DplcError as error:
@@ -217,6 +231,8 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         raise DplcError(what, place(changes[0], places), hint="change a copy: `.clone()`") from None
     except Exception as error:
         raise explain(error, places.of_error(error) or next((place(node, places) for node in changes), None)) from None
+    finally:  # an error within a `vmap` leaves its levels behind
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     for output in functional.graph_signature.output_specs:
         of_input = output.kind.name == "USER_INPUT_MUTATION"
         if output.kind.name != "USER_OUTPUT" and not (of_input and may_change):
@@ -258,6 +274,11 @@ def _strided(program: Any) -> tuple[int, ...]:
     return tuple(place for place, node in enumerate(user) if read & storages(node))
 
 
+def _of_vmap(node: Any) -> bool:
+    """Whether a node wraps or unwraps the tensors of a `vmap`."""
+    return node.op == "call_function" and getattr(node.target, "__module__", "") == predispatch.__name__
+
+
 def _mutable(node: Any) -> bool:
     schema = getattr(node.target, "_schema", None)
     return node.op == "call_function" and schema is not None and schema.is_mutable and schema.name not in HARMLESS
@@ -277,6 +298,7 @@ def _labels(program: Any, root: Root) -> dict[str, tuple[str, str, Any]]:
         if spec.kind.name in kinds:
             tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
             kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else kinds[spec.kind.name]
+            check_kind("a tensor outside of the arguments", tensor)
             label = "constant" if spec.kind.name == "CONSTANT_TENSOR" else root.label(spec.target)
             found[spec.arg.name] = kind, label, tensor
         elif spec.kind.name != "USER_INPUT":

@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import TransformType
 from torch.fx.traceback import annotate
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -97,6 +98,10 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = self._places.here(caller(), self._outermost)
+        if any(level.key() != TransformType.Vmap for level in torch._C._functorch.get_interpreter_stack() or ()):
+            what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
+            hint = 'compile with torch.compile(.., backend="dplc"), or take gradients by torch.autograd.grad'
+            raise DplcError(what, self._places.span(self.last), hint=hint)
         if self.guards is not None:
             return self._watched(self.guards, function, args, kwargs)
         return self._marked(function, args, kwargs)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.diagnostic import DplcError
 from ...ir.program import Param
@@ -136,6 +139,51 @@ def _parts(name: str, given: Any) -> Any:
 def parts_of(tensor: Any) -> Any:
     """Complex numbers as pairs of their parts, in one more dimension; of the same memory where it holds them so."""
     return torch.view_as_real(tensor.resolve_conj().resolve_neg())
+
+
+def odd_layout(what: str, tensor: Any) -> DplcError | None:
+    """Return the error for a tensor whose elements do not lie in memory by strides. what: its name in the message."""
+    if tensor.is_nested:
+        layout = "jagged" if tensor.layout is torch.jagged else "nested"
+        found, hint = f"a {layout} tensor", "pass its values and its offsets, or pad it: `.to_padded_tensor(0.0)`"
+    elif tensor.layout is not torch.strided:
+        found, hint = f"of the layout {tensor.layout}", "pass `.to_dense()`"
+    elif tensor.is_quantized:
+        found, hint = f"of the dtype {tensor.dtype}", "pass `.dequantize()`"
+    else:
+        return None
+    return DplcError(f"{what} is {found}, which is not supported", hint=hint)
+
+
+def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
+    """Raises DplcError for a tensor of such a layout, or of a subclass that changes what operations do.
+
+    wrappers: whether a wrapper subclass is allowed.
+    """
+    if (problem := odd_layout(what, tensor)) is not None:
+        raise problem
+    kind = type(tensor)
+    if is_traceable_wrapper_subclass(tensor):
+        if wrappers:
+            return
+        found = f"a {kind.__name__}, a tensor subclass with tensors inside"
+        hint = 'compile with torch.compile(.., backend="dplc"), or make it a parameter of a module'
+    elif overrides(kind):
+        found = f"a {kind.__name__}, a tensor subclass that changes what operations do"
+        hint = 'compile with torch.compile(.., backend="dplc"), or pass `.as_subclass(torch.Tensor)`'
+    else:
+        return
+    raise DplcError(f"{what} is {found}, which is not supported", hint=hint)
+
+
+@functools.cache
+def overrides(kind: type) -> bool:
+    """Return whether a class of tensors has a `__torch_function__` or `__torch_dispatch__` of its own."""
+    plain = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
+    function = kind.__torch_function__
+    if getattr(function, "__func__", function) not in plain:
+        return not issubclass(kind, UninitializedTensorMixin)  # torch says itself what to do about that one
+    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _empty(out: Param) -> Empty:

@@ -134,8 +134,16 @@ def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
     return torch.where(place < steps // 2, start + place * step, end - (steps - 1 - place) * step).to(dtype)
 
 
+def _attention(query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
+    """Attention that says that keys and values are equally many, which torch's own does not say of open lengths."""
+    if isinstance(key.shape[-2], torch.SymInt) or isinstance(value.shape[-2], torch.SymInt):
+        torch._check(key.shape[-2] == value.shape[-2])
+    return F.scaled_dot_product_attention(query, key, value, *more, **options)
+
+
 # Functions of torch's in Python, and the same without the look at values.
 UNASKED: dict[Any, Callable[..., Any]] = {
+    F.scaled_dot_product_attention: _attention,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     torch.linspace: _linspace,
     torch.Tensor.__setitem__: write_elements,

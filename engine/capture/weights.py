@@ -8,6 +8,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.names import unused
 
@@ -29,6 +30,14 @@ def modules_of(function: Any) -> dict[str, Any]:
         if key not in inner:
             labelled[unused(label, labelled, between="_")] = module
     return labelled
+
+
+def plain_parts(tensor: Any) -> tuple[Any, ...]:
+    """Return the tensors in a wrapper subclass, in the order in which torch.export lists them; a plain tensor alone."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return (tensor,)
+    names, _ = tensor.__tensor_flatten__()
+    return tuple(part for name in names for part in plain_parts(getattr(tensor, name)))
 
 
 def _reachable(value: Any, label: str, seen: set[int]) -> Iterator[tuple[str, Any]]:

@@ -75,12 +75,12 @@ class Calls:
         return BoundCall(sizes, self._choose)
 
     def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
-        """Dtypes and shapes; None where more is to be looked at, at every call."""
+        """Classes, layouts, dtypes and shapes; None where more is to be looked at, at every call."""
         if self._whole.captured.strides:
             return None
         kind = []
         for given in inputs.values():
             if not isinstance(given, torch.Tensor) or given.requires_grad or given.is_meta:
                 return None
-            kind.append((given.dtype, given.shape))
+            kind.append((type(given), given.layout, given.dtype, given.shape))
         return tuple(kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,9 +16,9 @@ from ...ir.substitute import with_sizes
 from ...ir.torch import TorchGraph
 from ..capture.capture import Capture
 from ..capture.convert import dtype_name
-from ..capture.signature import parts_of
+from ..capture.signature import check_kind, parts_of
 from ..capture.sizes import range_of
-from ..capture.weights import modules_of
+from ..capture.weights import modules_of, plain_parts
 
 
 class Parameters:
@@ -146,6 +146,7 @@ def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> N
         raise DplcError(
             f"{what} must be a tensor, {expected}; it is {found}", hint="pass torch.from_numpy(..)" if numpy else None
         )
+    check_kind(what, value)
     found = f"{dtype_name(value.dtype)}{list(value.shape)}"
     if found != expected:
         hint = "shapes and dtypes are part of what was compiled: compile again for others"
@@ -154,10 +155,9 @@ def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> N
         raise DplcError(f"{what} is on the meta device: it has no elements")
 
 
-def _identity(tensor: Any) -> Any:
-    """What tells a weight: the tensor itself; of the pairs of complex numbers, which are made anew, where they lie."""
-    base = tensor._base
-    return (tensor.data_ptr(), tensor.shape) if base is not None and base.is_complex() else id(tensor)
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """Where a tensor lies and as what: it identifies a part of a weight, which is another object at each reading."""
+    return tensor.data_ptr(), tensor.shape, tensor.dtype
 
 
 class Weights:
@@ -169,29 +169,36 @@ class Weights:
 
     def __init__(self, function: Any, captured: Capture):
         self.captured = captured
-        self.homes: dict[str, tuple[Any, str]] = {}
-        held = {
-            _identity(tensor): name
-            for name, tensor in captured.tensors.items()
-            if captured.kinds[name] in ("parameter", "buffer")
-        }
+        self.homes: dict[str, tuple[Any, str, int]] = {}
+        held: dict[Hashable, str] = {}
+        for name, tensor in captured.tensors.items():
+            if captured.kinds[name] in ("parameter", "buffer"):
+                held |= {id(tensor): name, _place(tensor): name}
         for root in modules_of(function).values():
             for module in root.modules():
                 for attribute, tensor in (
                     *module.named_parameters(recurse=False),
                     *module.named_buffers(recurse=False),
                 ):
-                    given = parts_of(tensor) if tensor.is_complex() else tensor
-                    if _identity(given) in held:
-                        self.homes.setdefault(held[_identity(given)], (module, attribute))
+                    for index, part in enumerate(_read(tensor)):
+                        identity = id(part) if part is tensor else _place(part)
+                        if identity in held:
+                            self.homes.setdefault(held[identity], (module, attribute, index))
 
     def now(self) -> dict[str, Any]:
         """{name: tensor}. Raises DplcError for one that has another dtype or shape by now."""
         types = {param.name: param for param in self.captured.graph.ins}
         found = {}
-        for name, (module, attribute) in self.homes.items():
+        for name, (module, attribute, index) in self.homes.items():
             if name in types:
-                tensor = getattr(module, attribute, None)
-                found[name] = parts_of(tensor) if isinstance(tensor, torch.Tensor) and tensor.is_complex() else tensor
+                parts = _read(getattr(module, attribute, None))
+                found[name] = parts[index] if index < len(parts) else None
                 check_tensor(f"{self.captured.kinds[name]} `{name}`", found[name], types[name].dtype, types[name].shape)
         return found
+
+
+def _read(weight: Any) -> tuple[Any, ...]:
+    """The tensors that a program reads of a weight: complex numbers as pairs, a wrapper subclass by its parts."""
+    if not isinstance(weight, torch.Tensor):
+        return (weight,)
+    return tuple(parts_of(part) if part.is_complex() else part for part in plain_parts(weight))

@@ -169,6 +169,19 @@ def test_any_memory_layout(make: Any, note: str) -> None:
     assert compiled.notes == ()
 
 
+def test_elements_that_memory_does_not_say_are_read() -> None:
+    """Of a negated view and of zeros without memory, as example, argument and weight."""
+    values = torch.full((3,), 1 + 2j)
+    for x in (values.conj().imag, torch._neg_view(torch.randn(3).bfloat16()), torch._efficientzerotensor((3,))):
+        compiled = dplc.compile(lambda x: x * 2, (x,), **EMULATOR)
+        close(compiled(x), x.clone() * 2)
+        close(compiled(torch.ones_like(x)), torch.full_like(x.clone(), 2))
+    module = torch.nn.Module()
+    module.register_buffer("held", values.conj().imag)
+    module.forward = lambda x: x + module.held
+    close(dplc.compile(module, (torch.ones(3),), **EMULATOR)(torch.ones(3)), torch.full((3,), -1.0))
+
+
 # ---- weights
 
 
@@ -240,12 +253,26 @@ def test_wrong_stage(compiled: dplc.Compiled) -> None:
         (torch.sin, (np.zeros(3),), "is a numpy array"),
         (lambda x: 3, (torch.randn(3),), "returns an int, not a tensor"),
         (torch.matrix_exp, (torch.randn(3, 3),), "torch op 'matrix_exp' is not supported"),
+        (torch.sin, (torch.eye(3).to_sparse_csr(),), "is of the layout torch.sparse_csr"),
+        (torch.sin, (torch.eye(3).to_sparse(),), "is of the layout torch.sparse_coo"),
+        (torch.sin, (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),), "is a jagged"),
+        (torch.sin, (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),), "is a nested tensor"),
+        (torch.sin, (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),), "is of the dtype torch.qint8"),
+        (lambda x: torch.func.vjp(torch.sin, x)[1](x), (torch.ones(3),), "torch.func.grad, vjp, jvp and what"),
+        (lambda x: torch.func.linearize(torch.sin, x)[1](x), (torch.ones(3),), "does not trace this transform"),
     ],
 )
 def test_what_cannot_be_compiled(function: Any, inputs: Any, message: str) -> None:
     with pytest.raises(dplc.DplcError) as caught:
         dplc.compile(function, inputs)
     assert message in str(caught.value)
+
+
+def test_a_sparse_tensor_of_a_call_is_refused() -> None:
+    compiled = dplc.compile(torch.sin, (torch.eye(3),), **EMULATOR)
+    compiled(torch.eye(3))
+    with pytest.raises(dplc.DplcError, match="is of the layout torch.sparse_csr"):
+        compiled(torch.eye(3).to_sparse_csr())
 
 
 RULE = "rule {} on tensor\nmatch\n    y = {}(x)\nrewrite\n    y = add(x, 3.0)\n"

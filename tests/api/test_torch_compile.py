@@ -179,6 +179,47 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return [places.index(place) for place in places]
 
 
+ODD: dict[str, Any] = {
+    "a negated view": torch.full((3,), 1 + 2j).conj().imag,
+    "conjugates": torch.full((3,), 1 + 2j).conj(),
+    "zeros without memory": torch._efficientzerotensor((3,)),
+    "sparse rows": torch.eye(3).to_sparse_csr(),
+    "a sparse tensor": torch.eye(3).to_sparse(),
+    "a jagged tensor": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    "a nested tensor": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "an inference tensor": torch.inference_mode()(lambda: torch.ones(3))(),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_arguments_are_right_or_left_to_eager(name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    x = ODD[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", EagerWarning)
+        got, want = torch.compile(function, backend="dplc")(x), function(x)
+    assert got.layout is want.layout and got.is_nested is want.is_nested
+    dense = [y.values() if want.is_nested else y.to_dense() for y in (got, want)] if name != "a nested tensor" else []
+    assert not dense or torch.equal(*dense)
+    told = "\n".join(str(each.message) for each in caught)
+    assert ("is a jagged tensor, which is not supported" in told) is (name == "a jagged tensor")
+
+
+def test_attention_of_two_open_lengths_says_that_they_are_equal() -> None:
+    compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), backend="dplc")
+    with pytest.warns(UserWarning, match="must be equal in this program"):
+        for length in (3, 5):
+            q, k, v = torch.randn(1, 2, 4, 8), torch.randn(1, 2, length, 8), torch.randn(1, 2, length, 8)
+            for tensor in (k, v):
+                torch._dynamo.mark_dynamic(tensor, 2)
+            assert close(compiled(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    with pytest.raises(DplcError, match="must be equal in this program"):
+        lengths = {name: {2: dplc.Dim(name, 1, 9)} for name in ("k", "v")}
+        dplc.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (q, k, v), dynamic=lengths)
+
+
 def test_options_reach_the_compiler() -> None:
     recorder = Recorder()
     compiled = torch.compile(torch.tanh, backend=recorder, options={"target": "sm_90a", "trace": True})

@@ -11,6 +11,7 @@ import torch
 from torch import func
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 
+import dplc
 from dplc.engine.capture.flattened import flattened
 from dplc.engine.torch_backend import backend
 
@@ -91,6 +92,21 @@ def test_a_transform_of_an_open_length_is_one_compile() -> None:
         for length in (3, 5):
             x = torch.rand(length)
             torch.testing.assert_close(compiled(x), TRANSFORMS["vmap of grad"](x))
+
+
+@pytest.mark.parametrize("program", [of_recurrence, mapped])
+def test_dplc_compile_traces_vmap_and_scans(program: Any) -> None:
+    a, b = torch.rand(2, 4, 3), torch.randn(2, 4, 3)
+    torch.testing.assert_close(dplc.compile(program, (a, b))(a, b), program(a, b))
+
+
+def test_an_error_within_vmap_leaves_no_level_behind() -> None:
+    x = torch.rand(2, 3, 3)
+    with pytest.raises(dplc.DplcError):
+        dplc.compile(torch.vmap(lambda y: torch.matrix_exp(y).mul_(2)), (x,))
+    with pytest.raises(dplc.DplcError, match="does not trace this transform"):
+        dplc.compile(mapped_twice, (x, x))
+    assert torch._C._functorch.maybe_current_level() is None
 
 
 def scan_on_a_gpu() -> torch.fx.GraphModule:

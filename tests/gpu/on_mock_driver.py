@@ -93,6 +93,18 @@ def a_misaligned_tensor_is_copied_and_noted() -> None:
     assert executor.notes == ("`x` is 4 bytes off 16-byte alignment: copied",), executor.notes
 
 
+def a_tensor_that_its_memory_does_not_say_is_copied_and_noted() -> None:
+    """A negated view, and zeros without memory: a kernel reads the memory at an address."""
+    executor, memory, a = MockedExecutor(), torch.randn(SIZE), torch.tensor(3.0)
+    assert torch.equal(executor.run(program(), {"x": memory, "a": torch._neg_view(a)})["y"], -3 * memory + 1)
+    for x in (torch._neg_view(memory), torch._efficientzerotensor((SIZE,))):
+        assert torch.equal(executor.run(program(), {"x": x, "a": a})["y"], 3 * x.clone() + 1)
+        assert executor.notes == ("`x` is not in memory as it is read: copied",), executor.notes
+    beside = executor.prepare(program(), {"a": a})
+    session = executor.prepare(program(), {"a": torch._neg_view(a)}, beside)
+    assert torch.equal(session.run({"x": memory})["y"], -3 * memory + 1)
+
+
 def a_kernel_is_loaded_once() -> None:
     """However many executors launch it; it is unloaded when nobody holds it any more."""
     gc.collect()  # what other scenarios have left
