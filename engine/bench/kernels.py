@@ -149,9 +149,9 @@ LEGEND = (
 PROFILE_LEGEND = (
     "DRAM, L2, shared, issue, latency, tensor: the share of a kernel's time (measured where a GPU was, else predicted) "
     "that the resource alone would take, by what is counted in the kernel's IR and published peaks: no profiler was "
-    "asked. busiest: the share of the busiest resource of each wave of blocks, summed. fixed: the share of the launch, the "
-    f"first loads and the last stores. The predicted time is fixed + busiest + {UNHIDDEN:.0%} of (the sum of the six "
-    "resources - busiest). "
+    "asked. busiest: the share of the busiest resource of each wave of blocks, summed. fixed: the share of the launch, "
+    f"the first loads and the last stores. The predicted time is fixed + busiest + {UNHIDDEN:.0%} of (the sum of the "
+    "six resources - busiest). "
     "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; counted by "
     "the emulator where it ran. "
     "occupancy: warps on the busiest multiprocessor over those it can hold, and what holds it down: the grid, blocks, "

@@ -15,6 +15,7 @@ from ...ir.program import Kernel
 from ...ir.tile import Tile
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import occupancy, predict
+from ..language.rule import pass_name
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Firing
@@ -76,7 +77,7 @@ class Effects:
         """[before, after] of a firing whose kernels go on as the order has it, not through its own pass again: nor,
         after it, through another pass of its `one of`. None where either comes to nothing."""
         steps = self.tools.pipelines["tile"]
-        place = max((n for n, step in enumerate(steps) if step.label == event.label), default=None)
+        place = max((n for n, step in enumerate(steps) if step.label == pass_name(event.label)), default=None)
         if place is None or self._over():
             return None
         rest, group = steps[place + 1 :], steps[place].group
