@@ -55,7 +55,7 @@ class Rules:
         self.rules: RuleSet = toolchain(paths).rules
 
     def __contains__(self, name: str) -> bool:
-        return name in self.rules.rules
+        return self.rules.plain(name) in self.rules.rules
 
     def __str__(self) -> str:
         return describe(self.rules)
@@ -332,10 +332,13 @@ def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) 
     and for settings of no rule."""
     if isinstance(rules, Rules):
         rules = rules.rules
-    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings)
+    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules)
+    settings = {tools.rules.plain(name): values for name, values in (settings or {}).items()}
+    if settings:
+        tools = toolchain(tools.rules, settings)
     if exact:
         tools = toolchain(exactly(tools.rules), settings)
-    for name, values in (settings or {}).items():
+    for name, values in settings.items():
         for parameter, value in values.items():
             check_setting("settings", name, parameter, value, tools.rules)
     return tools

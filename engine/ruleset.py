@@ -181,6 +181,7 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
     for text in given:
         left, equals, value = text.partition("=")
         name, dot, parameter = left.strip().partition(".")
+        name = rules.plain(name)
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
         constant = _constant(text, value.strip())

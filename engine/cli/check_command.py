@@ -69,7 +69,7 @@ def check(
 
 def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
     """The rules that were asked for. Raises UsageError with the closest name."""
-    files = named_files(paths)
+    files, names = named_files(paths), [*map(rules.plain, names)]
     chosen = [rule for rule in rules.rules.values() if not files or rule.span.source.name in files]
     for name in names:
         if not any(_called(rule, name) for rule in rules.rules.values()):

@@ -49,6 +49,7 @@ def rewrite_program(file: Path | None, flags: Flags, only: list[str], about: lis
     Raises UsageError for a name that stands for nothing.
     """
     tools, machine = tools_for(flags), machine_for(flags)
+    only, about = list(map(tools.rules.plain, only)), list(map(tools.rules.plain, about))
     shown = about or only
     for name in about:
         if not rules_named(tools, name):
@@ -70,7 +71,9 @@ def rewrite_program(file: Path | None, flags: Flags, only: list[str], about: lis
 
 def why_rule(name: str, file: Path | None, flags: Flags) -> None:
     """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
-    tools, machine, trace = tools_for(flags), machine_for(flags), Trace(asked=frozenset((name,)))
+    tools, machine = tools_for(flags), machine_for(flags)
+    name = tools.rules.plain(name)
+    trace = Trace(asked=frozenset((name,)))
     if file is None or not rules_named(tools, name):
         pipeline_of(tools, name, "rules why")
     if file is None:

@@ -48,6 +48,7 @@ def list_rules(paths: list[Path], as_json: bool) -> None:
 def _record(step: PassStep) -> dict[str, Any]:
     return {
         "pass": step.name,
+        "numbered": step.numbered or None,
         "as": step.label,
         "rules": [rule.name for rule in step.rules],
         "overrides": {rule.name: rule.location for rule in step.rules if rule.override},
@@ -60,6 +61,7 @@ def _record(step: PassStep) -> dict[str, Any]:
 def show_rule(name: str, paths: list[Path]) -> None:
     """A rule, a whole pass, or the members of a family."""
     rules = load(paths)
+    name = rules.plain(name)
     if name in rules.rules:
         found = list(dict.fromkeys(each.rules[name] for each in for_every_device(rules)))
     else:

@@ -115,7 +115,7 @@ def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
     """Raises UsageError for a pass of `--free` that is not there."""
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
     for name in wanted or ():
-        if name not in labels:
+        if tools.rules.plain(name) not in labels:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
 
 

@@ -50,6 +50,13 @@ class PassStep:
     span: Span | None = None
     group: str | None = None
     reason: str | None = None
+    numbered: str = ""  # the label with the number of the pipeline, `007_stage_inputs`; empty without one
+
+    def shown(self, rule: Rule) -> str:
+        """What a trace calls it where a rule of it is told: its number and name, or the file's stem, unless it runs
+        under a name of its own."""
+        label = self.label or self.name
+        return self.numbered or (rule.file if pass_name(rule.file) == label else label)
 
     @property
     def location(self) -> str:
@@ -114,6 +121,7 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
     found = entries[declared.name]
     laid_over = any(entry.layer != layer for entry in found.values())
     for written in declared.entries:
+        written = _plain(written, rules)
         if isinstance(written, s.OneOf):
             _lay_group(found, written, declared.name, rules, layer, laid_over)
         elif isinstance(written, s.PassEntry):
@@ -137,6 +145,25 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
                     continue
                 del found[step.label]
             found[step.label] = _PipelineEntry(step, written.places, layer, laid_over)
+
+
+def _plain(written: s.Syntax, rules: RuleSet) -> s.Syntax:
+    """A line of a pipeline without the numbers of passes. Raises DplcError for a number that is another one's."""
+    if isinstance(written, s.OneOf):
+        return dataclasses.replace(
+            written, names=tuple(_numberless(name, written.span, rules) for name in written.names)
+        )
+    if isinstance(written, s.PassEntry):
+        places = tuple((kind, name and rules.plain(name)) for kind, name in written.places)
+        return dataclasses.replace(written, rule=_numberless(written.rule, written.span, rules), places=places)
+    return written
+
+
+def _numberless(name: str, span: Span, rules: RuleSet) -> str:
+    known = rules.numbered.get(pass_name(name), name)
+    if name not in (known, pass_name(name)):
+        raise DplcError(f"`{name}`: another number is that of `{pass_name(name)}`", span, (), f"write `{known}`")
+    return pass_name(name)
 
 
 def _lay_group(
@@ -166,9 +193,9 @@ def _step(written: s.PassEntry, pipeline: str, rules: RuleSet) -> PassStep:
             what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
             raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
     parameters = {argument.name: _argument(argument, members) for argument in written.arguments}
-    return PassStep(
-        written.rule, members, parameters, written.alias or written.rule, written.span, None, written.reason
-    )
+    numbered = "" if written.alias else rules.numbered.get(written.rule, "")
+    label = written.alias or written.rule
+    return PassStep(written.rule, members, parameters, label, written.span, None, written.reason, numbered)
 
 
 def _members(name: str, rules: RuleSet) -> tuple[Rule, ...]:
@@ -209,9 +236,8 @@ def _place_the_rest(entries: _Entries, rules: RuleSet) -> None:
                 continue
             for pipeline in dict.fromkeys(default_pipeline(rule) for rule in left):
                 own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
-                step = PassStep(
-                    name, own, {}, name, own[0].span, None, "in no pipeline: runs after the passes that are"
-                )
+                reason = "in no pipeline: runs after the passes that are"
+                step = PassStep(name, own, {}, name, own[0].span, None, reason)
                 entries[pipeline][name] = _PipelineEntry(step, (), layer, True, False)
 
 
@@ -342,4 +368,4 @@ def _line(step: PassStep) -> str:
     pinned = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
     alias = f" as {step.label}" if step.label != step.name else ""
     group = f" (one of {step.group})" if step.group else ""
-    return f"{step.name}{f'({pinned})' if pinned else ''}{alias}{group}"
+    return f"{step.numbered or step.name}{f'({pinned})' if pinned else ''}{alias}{group}"

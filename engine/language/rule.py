@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -130,7 +130,7 @@ def legal(rule: Rule) -> Rule:
 
 
 def pass_name(stem: str) -> str:
-    """`stage_inputs` -> `stage_inputs`: the number orders the folder for people, the pipeline orders the passes."""
+    """`007_stage_inputs` -> `stage_inputs`: the number is for people, the pipeline orders the passes."""
     return re.sub(r"^\d+_", "", stem)
 
 
@@ -142,24 +142,37 @@ class RuleSet:
     """
 
     def __init__(self, files: Iterable[RuleFile], remembered: Remembered | None = None, device: str | None = None):
-        self.files, self.device = tuple(files), device
-        self.numbers = numbers_of(self._in_force(file.numbers) for file in self.files)
+        self.device, self.files = device, tuple(files)
+        self.numbered = {pass_name(name): name for file in reversed(self.files) for name in _numbered(file.pipelines)}
+        self.files = tuple(map(self._without_numbers, self.files))
+        self.numbers = numbers_of(self.in_force(file.numbers) for file in self.files)
         self.remembered = remembered or Remembered()
         self._literals = {name: number.literal for name, number in self.numbers.items()}
-        facts = (self._in_force(file.facts) for file in self.files)
+        facts = (self.in_force(file.facts) for file in self.files)
         self.facts = facts_of_files(facts, self._literals, self.remembered)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
         for file in self.files:
-            for rule in self._in_force(file.rules):
+            for rule in self.in_force(file.rules):
                 self._declare(rule)
         self._arrange()
         self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
 
-    def _in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
+    def in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
         """The declarations that are for every device, or for that of the set."""
         return tuple(d for d in declared if d.device is None or device_named(d.device) == self.device)
+
+    def plain(self, name: str) -> str:
+        """The name of a rule or pass without the number that the pipelines give it; itself with another number."""
+        return pass_name(name) if self.numbered.get(pass_name(name)) == name else name
+
+    def _without_numbers(self, file: RuleFile) -> RuleFile:
+        """A file that takes rules out by their names."""
+        if all(self.plain(line.name) == line.name for line in file.without):
+            return file
+        named = (dataclasses.replace(line, name=self.plain(line.name)) for line in file.without)
+        return dataclasses.replace(file, without=tuple(named))
 
     @functools.cached_property
     def devices(self) -> tuple[str, ...]:
@@ -197,7 +210,7 @@ class RuleSet:
             return RuleSet(files, remembered, self.device)
         out = copy.copy(self)
         out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)
-        for rule in self._in_force(file.rules):
+        for rule in self.in_force(file.rules):
             out._declare(rule)
         out._arrange()
         return out
@@ -275,6 +288,13 @@ class RuleSet:
     def missing(self, name: str) -> DplcError:
         """The error for a name that no rule has."""
         return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
+
+
+def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
+    """The passes that some pipelines write with a number."""
+    for entry in (entry for pipeline in pipelines for entry in pipeline.entries):
+        names = entry.names if isinstance(entry, s.OneOf) else (entry.rule,) if isinstance(entry, s.PassEntry) else ()
+        yield from (name for name in names if pass_name(name) != name)
 
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:

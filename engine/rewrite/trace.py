@@ -1,7 +1,7 @@
 """What happened: every firing, and every refusal with its reason. One record type for all levels.
 
-`-v` prints a line for each firing; `-vv` a diff between `>>> t:stage_inputs` and `<<< t:stage_inputs`, and
-`--- t:split_matmul_k skipped at NAME: reason` for a refusal. The letter is the level: d torch to tensor, a algebra,
+`-v` prints a line for each firing; `-vv` a diff between `>>> t:007_stage_inputs` and `<<< t:007_stage_inputs`, and
+`--- t:003_split_matmul_k skipped at NAME: reason` for a refusal. The letter is the level: d torch to tensor, a algebra,
 f fusion, l loop, t tile, k kernel.
 """
 
@@ -66,7 +66,7 @@ class Firing:
         return f"{self.prefix}:{self.label}"
 
     def line(self) -> str:
-        """`t:stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
+        """`t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
         from .seen import show
 
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())

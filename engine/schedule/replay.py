@@ -15,7 +15,6 @@ from ...ir.program import Kernel
 from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
 from ..language.pipeline import PassStep
-from ..language.rule import pass_name
 from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.passes import Shaped, run_pipeline
@@ -176,9 +175,8 @@ def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
     made = choice.apply()
     if trace is not None:
         before, after = (tuple(k for k in one if k not in other) for one, other in _both(choice.program, made))
-        rule, label = choice.rule.rule, step.label or step.name
-        marker = rule.file if pass_name(rule.file) == label else label
-        where = (marker, rule.name, rule.location, choice.kernel, choice.where)
+        rule = choice.rule.rule
+        where = (step.shown(rule), rule.name, rule.location, choice.kernel, choice.where)
         trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
     return made
 

@@ -159,7 +159,8 @@ class Space:
     def __init__(self, tools: Toolchain, start: Start, target: Target, free: frozenset[str] | None = None):
         self.tools, self.target, self.start = tools, target, start
         self.steps: tuple[PassStep, ...] = tools.pipelines["tile"]
-        self.free = frozenset(step.label for step in self.steps) if free is None else free
+        named = (step.label for step in self.steps) if free is None else map(tools.rules.plain, free)
+        self.free = frozenset(named)
         self.numbers = numbers_of(start.kernels)
         self.name = key(start.kernels[0])[:8]
         self.after = functools.lru_cache(REMEMBERED)(self._after)

@@ -73,8 +73,9 @@ class RuleDigests:
         self._known: dict[str, str | None] = {}
         ours = set(map(id, built_in_files()))
         added = [file for file in rules.files if id(file) not in ours]
-        self.own = frozenset(rule.name for file in added for rule in file.rules if rule.level in LEVELS)
-        self.own_values = frozenset(rule.name for file in added for rule in file.rules if rule.level == "tensor")
+        self.own = frozenset(rule.name for file in added for rule in rules.in_force(file.rules) if rule.level in LEVELS)
+        values = (rule for file in added for rule in rules.in_force(file.rules) if rule.level == "tensor")
+        self.own_values = frozenset(rule.name for rule in values)
         names = {written.name for file in added for written in file.without}
         self.taken_out = names.union(*({rule.name for rule in rules.passes.get(name, ())} for name in names))
 

@@ -14,6 +14,7 @@ from ...ir.program import Kernel
 from ...ir.tile import Tile
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import occupancy, predict
+from ..language.rule import pass_name
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Firing
@@ -78,7 +79,7 @@ class Effects:
         The side after the firing skips the other passes of the same `one of`.
         """
         steps = self.tools.pipelines["tile"]
-        place = max((n for n, step in enumerate(steps) if step.label == event.label), default=None)
+        place = max((n for n, step in enumerate(steps) if step.label == pass_name(event.label)), default=None)
         if place is None or self._over():
             return None
         rest, group = steps[place + 1 :], steps[place].group

@@ -32,8 +32,8 @@ class _BlockIndenter(Indenter):
     tab_len = 8
 
 
-def _tokens(children: list[Any], kind: str) -> list[str]:
-    return [str(c) for c in children if isinstance(c, Token) and c.type == kind]
+def _tokens(children: list[Any], *kinds: str) -> list[str]:
+    return [str(c) for c in children if isinstance(c, Token) and c.type in kinds]
 
 
 def _docs(children: list[Any]) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class _Build(EquationBuilder):
         return s.Pipeline(self.place(name), docs, str(name), tuple(of))
 
     def pass_entry(self, meta: Any, c: list[Any]) -> s.PassEntry:
-        names = [x for x in c if isinstance(x, Token) and x.type == "NAME"]
+        names = [x for x in c if isinstance(x, Token) and x.type in ("NAME", "NUMBERED")]
         places = tuple(x for x in c if isinstance(x, tuple))
         reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
         arguments = tuple(x for x in c if isinstance(x, s.Keyword))
@@ -193,7 +193,7 @@ class _Build(EquationBuilder):
 
     def one_of(self, meta: Any, c: list[Any]) -> s.OneOf:
         reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
-        return s.OneOf(self.span(meta), tuple(_tokens(c, "NAME")), reason)
+        return s.OneOf(self.span(meta), tuple(_tokens(c, "NAME", "NUMBERED")), reason)
 
     def without(self, meta: Any, c: list[Any]) -> s.Without:
         return s.Without(self.place(c[0]), str(c[0]), c[1])

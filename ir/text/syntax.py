@@ -289,7 +289,8 @@ class ExamplesOf(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class PassEntry(Syntax):
-    """places: (kind, name) with kind after, before, first or last."""
+    """rule: with its number, where one is written: `007_stage_inputs`. places: (kind, name) with kind after, before,
+    first or last."""
 
     rule: str
     arguments: tuple[Keyword, ...]

@@ -62,7 +62,7 @@ def test_v_is_a_line_a_firing(ok: Command) -> None:
     assert any(re.match(r"d:matmul \w+ at main matmul rules/torch/matmul\.rw:\d+$", line) for line in lines)
     assert any(line.startswith("f:fuse fuse_epilogue at main matmul into add_1 ") for line in lines)
     assert any(
-        re.match(r"t:stage_inputs stage_inputs at \w+ .* rules/tile/memory/stage_inputs\.rw:\d+$", x) for x in lines
+        re.match(r"t:007_stage_inputs stage_inputs at \w+ .* rules/tile/memory/stage_inputs\.rw:\d+$", x) for x in lines
     )
     assert all(re.match(r"[daflktm]:\w+ \w+ at ", line) for line in lines)
 
@@ -81,13 +81,13 @@ def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(ok: Command
     opened = re.findall(r"^>>> (\S+)$", out, re.MULTILINE)
     closed = re.findall(r"^<<< (\S+)$", out, re.MULTILINE)
     assert opened == closed
-    assert {"d:matmul", "f:fuse", "t:tileify", "t:stage_inputs", "t:spread_rows"} <= set(opened)
-    body = re.search(r"^>>> t:stage_inputs\n(.*?)^<<< t:stage_inputs$", out, re.MULTILINE | re.DOTALL)
+    assert {"d:matmul", "f:fuse", "t:001_tileify", "t:007_stage_inputs", "t:spread_rows"} <= set(opened)
+    body = re.search(r"^>>> t:007_stage_inputs\n(.*?)^<<< t:007_stage_inputs$", out, re.MULTILINE | re.DOTALL)
     assert body is not None
     assert re.search(r"^@@ -\d+,\d+ \+\d+,\d+ @@$", body[1], re.MULTILINE)
     assert re.search(r"^\+ +x_smem = Stage\(x, ", body[1], re.MULTILINE)
     assert re.search(r"^- +x1 = load x\[", body[1], re.MULTILINE)
-    assert re.search(r"^--- t:split_matmul_k skipped at matmul_add_relu: .+", out, re.MULTILINE)
+    assert re.search(r"^--- t:003_split_matmul_k skipped at matmul_add_relu: .+", out, re.MULTILINE)
 
 
 def test_a_fusion_that_fires_and_one_that_does_not(ok: Command) -> None:

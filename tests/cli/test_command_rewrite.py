@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import MATMUL, Command
 
+from dplc.engine.language.pipeline import pipelines
+from dplc.engine.language.rule import load
 from dplc.ir.text.read import read_program
 
 
@@ -49,7 +51,7 @@ def test_a_torch_dump_becomes_values_as_in_a_compile(ok: Command, dump) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "marker"), [("torch", ">>> d:matmul"), ("tensor", "--- a:exact"), ("loop", ">>> t:tileify")]
+    ("stage", "marker"), [("torch", ">>> d:matmul"), ("tensor", "--- a:exact"), ("loop", ">>> t:001_tileify")]
 )
 def test_the_trace_of_a_dump(ok: Command, dump, stage: str, marker: str) -> None:  # type: ignore[no-untyped-def]
     assert re.search(rf"^{marker}\b", ok("rewrite", "--trace", dump(stage)).out, re.MULTILINE)
@@ -63,7 +65,7 @@ def test_nothing_to_trace_says_so(ok: Command, dump) -> None:  # type: ignore[no
 
 def test_of_an_expression_only_shows_one_rule_when_its_turn_comes(ok: Command) -> None:
     out = ok("rewrite", "--trace", "-c", MATMUL, "--only", "stage_inputs", "--set", "chunk_matmul_k.BK=32").out
-    assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", out, re.MULTILINE)) == {"t:stage_inputs"}
+    assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", out, re.MULTILINE)) == {"t:007_stage_inputs"}
     assert "slab=(i:16@0, k:32@1)" in out
 
 
@@ -97,7 +99,7 @@ def test_of_a_file_nothing_else_fires(ok: Command, dump) -> None:  # type: ignor
 def test_a_rule_that_stands_in_no_pipeline_fires_on_a_file(ok: Command, dplc: Command, dump, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "less.rw").write_text("without tileify\n")
     less = ("--rules", f"{tmp_path}/less.rw", "--only", "tileify")
-    assert ">>> t:tileify" in ok("rewrite", "--trace", dump("loop"), *less).out
+    assert ">>> t:001_tileify" in ok("rewrite", "--trace", dump("loop"), *less).out
     done = dplc("rewrite", "--trace", "-c", MATMUL, *less)
     assert (done.code, done.out) == (2, "")
     assert "--only tileify: `without tileify` takes it out" in done.err and "less.rw:1" in done.err
@@ -147,3 +149,74 @@ def test_files_that_are_no_dumps(dplc: Command, dump, tmp_path: Path) -> None:  
     assert "^" in done.err
     (tmp_path / "empty.ir").write_text("")
     assert "holds no kernel" in dplc("rewrite", f"{tmp_path}/empty.ir").err
+
+
+SIXTEEN = [
+    "tileify",
+    "chunk_matmul_k",
+    "split_matmul_k",
+    "cooperative_reduce",
+    "blockify_launch",
+    "chunk_reduce",
+    "stage_inputs",
+    "register_tile",
+    "permute_register_tile",
+    "double_buffer",
+    "tma_copy",
+    "split_inner_for_swizzle",
+    "async_copy",
+    "pad_smem",
+    "pipeline_k_outer",
+    "mark_unroll",
+]
+
+
+def test_sixteen_passes_have_a_number_and_no_other() -> None:
+    rules = load()
+    numbered = [step.numbered for step in pipelines(rules)["tile"] if step.numbered]
+    assert sorted(numbered) == [f"{n:03d}_{name}" for n, name in enumerate(SIXTEEN, 1)]
+    assert not [step for name, steps in pipelines(rules).items() for step in steps if step.numbered and name != "tile"]
+
+
+def test_a_trace_names_numbered_passes_by_their_number(ok: Command) -> None:
+    for given in ((), ("--target", "h200", "--prefer", "tma_copy"), ("--prefer", "015_pipeline_k_outer")):
+        out = ok("compile", "-c", MATMUL, "-vv", *given).err
+        told = re.findall(r"^(?:>>>|<<<|---) t:(\w+)", out, re.MULTILINE)
+        assert told and {re.sub(r"^\d+_", "", name) for name in told} >= {*SIXTEEN}
+        for name in told:
+            plain = re.sub(r"^\d+_", "", name)
+            assert name == (f"{SIXTEEN.index(plain) + 1:03d}_{plain}" if plain in SIXTEEN else plain)
+        section = out[out.index(">>> t:007_stage_inputs\n") : out.index("<<< t:007_stage_inputs\n")]
+        assert "Stage(" in section and section.count(">>> ") == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("rewrite", "--trace", "-c", MATMUL, "--only", "007_stage_inputs"),
+        ("rewrite", "--trace", "-c", MATMUL, "--about", "007_stage_inputs"),
+        ("rules", "why", "007_stage_inputs", "-c", MATMUL),
+        ("rules", "show", "007_stage_inputs"),
+        ("compile", "-c", MATMUL, "--set", "002_chunk_matmul_k.BK=16"),
+        ("compile", "-c", MATMUL, "--target", "h200", "--prefer", "011_tma_copy"),
+        ("tune", "-c", MATMUL, "--space", "--free", "010_double_buffer"),
+    ],
+)
+def test_commands_accept_a_pass_with_its_number_and_without(dplc: Command, given: tuple[str, ...]) -> None:
+    plain = [re.sub(r"^\d{3}_", "", word) for word in given]
+    numbered, named = dplc(*given), dplc(*plain)
+    assert (numbered.code, numbered.out) == (named.code, named.out) and named.code == 0
+    wrong = dplc(*[re.sub(r"^\d{3}_", "099_", word) for word in given])
+    assert wrong.code == 2 and "099_" in wrong.err and "did you mean" in wrong.err
+
+
+def test_files_accept_a_pass_with_its_number_and_without(dplc: Command, tmp_path: Path) -> None:
+    told = []
+    for chunk, stage in (("002_", "007_"), ("", "")):
+        lines = f"without {stage}stage_inputs\npipeline tile\n    pass {chunk}chunk_matmul_k(BK=16) after {stage}stage_inputs\n"
+        (tmp_path / "mine.rw").write_text(lines)
+        told.append(dplc("compile", "-c", MATMUL, "--rules", str(tmp_path / "mine.rw")))
+    assert told[0].code == 0 and told[0].out == told[1].out != dplc("compile", "-c", MATMUL).out
+    (tmp_path / "mine.rw").write_text("pipeline tile\n    pass 008_stage_inputs\n")
+    wrong = dplc("compile", "-c", MATMUL, "--rules", str(tmp_path / "mine.rw"))
+    assert wrong.code == 1 and "mine.rw:2:10" in wrong.err and "write `007_stage_inputs`" in wrong.err

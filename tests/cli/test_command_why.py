@@ -145,7 +145,7 @@ def test_why_a_rule_that_was_left_out_is_not_asked(ok: Command, dplc: Command, t
 
 def test_where_a_canonical_rule_fired(ok: Command) -> None:
     ragged = ok("rules", "why", "sink_guard", "-c", "torch.randn(100, 100) @ torch.randn(100, 77)").out
-    assert re.search(r"^t:blockify_launch .*; then sink_guard", ragged, re.MULTILINE), ragged
+    assert re.search(r"^t:005_blockify_launch .*; then sink_guard", ragged, re.MULTILINE), ragged
     told = ok("rules", "why", "sink_guard", "-c", "torch.exp(torch.randn(64))").err
     assert "`sink_guard` is asked after every firing of a rule on tile, and fired after none" in told
 

@@ -28,7 +28,7 @@ def run(*arguments: str) -> str:
 
 def test_demo() -> None:
     out = run("examples/demo.py", "nn.RMSNorm(64)(torch.randn(8, 64))")
-    for part in ("## level: torch", "## level: tile", "t:tileify", "__global__", "max|error| against float64"):
+    for part in ("## level: torch", "## level: tile", "t:001_tileify", "__global__", "max|error| against float64"):
         assert part in out
 
 

@@ -19,7 +19,7 @@ from ....ir.node import contents, memoised, nodes
 from ....ir.program import Kernel, Stmt
 from ...language.pipeline import PassStep
 from ...language.questions import MISTAKES, NotComputed
-from ...language.rule import Rule, RuleSet, pass_name
+from ...language.rule import Rule, RuleSet
 from ..loops import RewriteStep, endless
 from ..trace import Firing, LeftOpen, Skip, TextReason, Trace
 from ..why_not import Evidence, Refusal
@@ -102,7 +102,8 @@ class Engine:
             raise DplcError(
                 f"there is no pass `{name}`", hint=did_you_mean(name, (*self.rules.passes, *self.rules.rules))
             )
-        return PassStep(name, tuple(rules), dict(parameters or {}), name)
+        numbered = self.rules.numbered.get(name, "")
+        return PassStep(name, tuple(rules), dict(parameters or {}), name, numbered=numbered)
 
     def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
         """The values that the pipeline and the user give to this rule."""
@@ -333,8 +334,7 @@ class _Run:
         return self.step.label or self.step.name
 
     def marker(self, rule: Rule) -> str:
-        """The file's stem, unless the pass runs under a name of its own."""
-        return rule.file if pass_name(rule.file) == self.label else self.label
+        return self.step.shown(rule)
 
     def fired(
         self, rule: CompiledRule, match: Match, before: Program, after: Program, cleaned: tuple[str, ...]

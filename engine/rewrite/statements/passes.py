@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, did_you_mean
@@ -85,16 +86,16 @@ def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...
         if name not in known:
             raise DplcError(f"--only: there is no pass or rule `{name}` here", hint=did_you_mean(name, known))
     for step in steps:
-        if any(name in (step.label, step.name, *(rule.file for rule in step.rules)) for name in wanted):
+        if any(name in (step.label, step.name, step.numbered, *(r.file for r in step.rules)) for name in wanted):
             out.append(step)
             continue
         rules = tuple(rule for rule in step.rules if rule.name in wanted)
         if rules:
-            out.append(PassStep(step.name, rules, step.parameters, step.label, step.span, step.group, step.reason))
+            out.append(replace(step, rules=rules))
     return tuple(out)
 
 
 def names_of(step: PassStep) -> set[str]:
     """What a step may be called: its label, its pass, its files, its rules."""
-    own = {step.label, step.name}
+    own = {step.label, step.name, step.numbered or step.label}
     return own.union(*({rule.name, rule.file, pass_name(rule.file)} for rule in step.rules))
