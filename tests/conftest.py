@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawing import draws
+from drawing import draws, some
 from hypothesis import HealthCheck, Phase, settings
 
 sys.path.insert(0, str(Path(__file__).parent / "endtoend"))
@@ -35,12 +35,29 @@ def fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
     os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test
     os.environ.setdefault("DPLC_STRICT", "1")  # a failure of exploration is a failure of the test: nothing hides it
+    from dplc.codegen import build
+
+    # A test runs a kernel once or twice: -O3 would take longer than it saves.
+    build.KERNEL_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in build.KERNEL_FLAGS)  # type: ignore[misc]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep `few` cases of each test that is marked `sampled(few)`, spread evenly; more with a larger budget."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for found in cases.values():
+        mark = found[0].get_closest_marker("sampled")
+        kept.update(found if mark is None else some(found, *mark.args))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -130,6 +130,7 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
 
 
 @pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.sampled(12)
 def test_gradients(name: str) -> None:
     """Against float64, no further than twice as far as PyTorch's own in float32; nothing runs in eager."""
     function, given = DERIVED[name]

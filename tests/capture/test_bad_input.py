@@ -66,6 +66,7 @@ helper(torch.randn(3))""", "shape '[7]' is invalid", "x.view(7)"),
 
 
 @pytest.mark.parametrize(("text", "says", "under"), BAD_TEXTS, ids=[text[:40] for text, _, _ in BAD_TEXTS])
+@pytest.mark.sampled(18)
 def test_a_bad_text(text: str, says: str, under: str | None) -> None:
     with pytest.raises(DplcError) as caught:
         capture_text(text)

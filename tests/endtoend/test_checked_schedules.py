@@ -47,6 +47,7 @@ def space(name: str) -> CaseSpace:
 
 @pytest.mark.parametrize("number", range(POINTS))
 @pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.sampled(10)
 def test_a_random_schedule(name: str, number: int) -> None:
     torch.set_num_threads(1)
     for again in range(DRAWN):

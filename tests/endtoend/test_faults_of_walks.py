@@ -65,6 +65,7 @@ def test_without_a_fault_it_is_right(kernels: FaultyKernels, order: int) -> None
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.sampled(7)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     """In one order of threads or another, by a line of the fault's own; where only numbers tell, by them."""
     found = told_in_orders(lambda order: kernels.launched(name, ARRAYS, order), ORDERS, WANTED)

@@ -31,6 +31,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.sampled(6)
 def test_it_is_right(text: str) -> None:
     is_right(text)
 

@@ -81,6 +81,7 @@ def put_together(compilation: Compilation) -> int:
 
 @pytest.mark.parametrize("name", TWO_LAUNCHES)
 @pytest.mark.parametrize("dtype", ["", ",dtype=torch.bfloat16"], ids=["f32", "bf16"])
+@pytest.mark.sampled(8)
 def test_it_takes_two_launches(name: str, dtype: str) -> None:
     made = compiled(TWO_LAUNCHES[name].format(n=3, m=40040, t=dtype))
     assert (len(made.launched), put_together(made)) == (2, 1)
@@ -90,6 +91,7 @@ def test_it_takes_two_launches(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("dtype", ["", ",dtype=torch.bfloat16"], ids=["f32", "bf16"])
 @pytest.mark.parametrize("n, m", [(3, 40040), (16, 20020)])
+@pytest.mark.sampled(10)
 def test_others_are_right(name: str, dtype: str, n: int, m: int) -> None:
     is_right(compiled(OTHERS[name].format(n=n, m=m, t=dtype)))
 

@@ -76,6 +76,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.sampled(20)
 def test_what_runs_by_chunks_is_right(text: str) -> None:
     is_right(text)
 

@@ -191,6 +191,7 @@ def heads(rows: tuple[int, ...], columns: tuple[int, ...], dtype: torch.dtype) -
 
 
 @pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.sampled(6)
 def test_attention_is_one_kernel_of_fragments(name: str) -> None:
     f, rows, columns, dtype = ATTENTION[name]
     compiled = right(f, *heads(rows, columns, dtype))

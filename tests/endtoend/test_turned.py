@@ -55,6 +55,7 @@ def is_right(text: str, settings: Settings | None = None, dtype: str | None = No
 
 
 @pytest.mark.parametrize("text", TURNED)
+@pytest.mark.sampled(6)
 def test_a_turned_copy_is_right(text: str) -> None:
     is_right(text)
 

@@ -102,6 +102,7 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commands())
+@pytest.mark.sampled(20)
 def test_a_command_of_a_readme(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

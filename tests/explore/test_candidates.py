@@ -42,6 +42,7 @@ def by_rules_is_never_better(made: Exploration) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(6)
 def test_candidates_are_right_and_never_worse(name: str) -> None:
     made = explored(PROGRAMS[name])
     by_rules_is_never_better(made)

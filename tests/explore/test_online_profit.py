@@ -153,6 +153,7 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
         (512, 80, 16),
     ],
 )
+@pytest.mark.sampled(8)
 def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
     """What `_rows` says of a block and of a thread, its columns too, is what the policy gives `online_tile`."""
     tools, machine = rules(ONCE), target(device)

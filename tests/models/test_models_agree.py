@@ -20,6 +20,7 @@ DTYPES_OF_TORCH = {"f16": "float16", "bf16": "bfloat16"}
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.sampled(6)
 def test_the_logits_are_those_of_transformers(name: str, dtype: str, tmp_path: Path) -> None:
     artefact.save(compiled(name, dtype), tmp_path / "made", cubins=False)
     found = artefact.load(tmp_path / "made")

@@ -138,6 +138,7 @@ write(Path({folder!r}), "new")
 
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("step", [2, 3, 4, 5, 6, 8])
+@pytest.mark.sampled(6)
 def test_a_kill_loses_nothing(tmp_path: Path, step: int, exchange: bool) -> None:
     """At every step of the exchange: the old one or the new one is there, whole."""
     write(tmp_path / "made", "old")

@@ -17,6 +17,7 @@ RULES = load().at("tensor")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.sampled(40)
 def test_examples_hold(rule: Rule) -> None:
     assert rule.examples
     for example in rule.examples:

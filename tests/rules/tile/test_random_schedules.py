@@ -76,7 +76,7 @@ def check(name: str, seed: int) -> None:
     assert wrong is None, "\n".join([str(wrong), *log, print_program(program)])
 
 
-@pytest.mark.parametrize("seed", range(draws(2)))
+@pytest.mark.parametrize("seed", range(draws(1)))
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_random_schedule(name: str, seed: int) -> None:
     check(name, seed)
