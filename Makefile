@@ -13,7 +13,7 @@ PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 THIN    ?= --allow-thin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu goldens dist clean
+.PHONY: help demo test test-slow test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu pack goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,10 @@ gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suit
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "torch finds no GPU here: examples/benches/gpu.py --dry-run does all but measuring"; exit 1; }
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[cuda]'
 	@$(BIN)/python examples/benches/gpu.py
+
+pack: $(READY) ## all suites as one file for a machine with a GPU (TARGET=h200): examples/suites/measuring.md
+	@mkdir -p build
+	@$(BIN)/dplc bench $(addprefix examples/suites/,families.json kernels_84.json limits.json:layer.* variants.json limits.json halves.json) --candidates 30 --target $(or $(TARGET),h200) --pack build/$(or $(TARGET),h200).dplc
 
 goldens: $(READY) ## rewrite the golden files; read the diff before you commit it
 	@DPLC_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests -k golden

@@ -292,8 +292,9 @@ def _plan(program: Program) -> PlanRecord:
         return [buffer_record(buffer) for buffer in buffers]
 
     bytes_, offsets = (program.arena.bytes, dict(program.arena.offsets)) if program.arena is not None else (0, {})
-    four = map(records, (program.inputs, program.outputs, program.constants, program.temporaries))
-    return PlanRecord(*four, kernels, launches, bytes_, offsets)
+    given, made = records(program.inputs), records(program.outputs)
+    constants, temporaries = records(program.constants), records(program.temporaries)
+    return PlanRecord(given, made, constants, temporaries, kernels, launches, bytes_, offsets)
 
 
 def _name(kernel: CudaKernel) -> str:

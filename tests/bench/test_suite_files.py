@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
+from dplc.engine.bench.compiling import compile_all
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.compiler import CompileOptions, compile_captured
@@ -70,6 +71,25 @@ def test_what_is_wrong_is_said(tmp_path: Path, place: tuple[Any, ...], value: An
         read_suite(written(tmp_path, data))
     assert said in wrong.value.render()
     assert "suite.json" in wrong.value.render()
+
+
+def test_rule_files_of_a_case_are_laid_over_the_rules(tmp_path: Path) -> None:
+    """Their paths are relative to the suite, and other cases do not see them."""
+    (tmp_path / "late.rw").write_text("override number late_products = 1\n")
+    data = copy.deepcopy(GOOD)
+    data["operations"]["f"] = {"expression": "x @ w", "inputs": {"x": "n n", "w": "n n"}}
+    plain = {"name": "a", "operation": "f", "sizes": {"n": 2048}, "dtype": "bfloat16"}
+    data["cases"] = [
+        plain,
+        {**plain, "name": "late", "rules": ["late.rw"]},
+        {**plain, "name": "no", "rules": ["no.rw"]},
+    ]
+    suite = read_suite(written(tmp_path, data))
+    subjects = [subject_of(suite, case) for case in suite.cases]
+    own, late, absent = compile_all(subjects, toolchain, target("h200"), lambda line: None)[0]
+    assert own.compilation is not None and "wgmma" not in own.compilation.cuda
+    assert late.compilation is not None and "wgmma" in late.compilation.cuda
+    assert f"no such rule file: {tmp_path / 'no.rw'}" in absent.record.error
 
 
 def test_no_json(tmp_path: Path) -> None:
