@@ -171,19 +171,19 @@ def fuse_command(
     ctx: typer.Context,
     expression: given.Expression = None,
     explore: Annotated[
-        bool, typer.Option("--explore", help="Search algebra and cuts together; without it, what the rules decide.")
+        bool, typer.Option("--explore", help="Search algebra and fusion together. Otherwise the rules decide.")
     ] = False,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many candidates to show.")] = 4,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="Number of candidates to show.")] = 4,
     exact: given.Exact = False,
     candidate: Annotated[
-        int | None, typer.Option("--candidate", min=1, metavar="N", help="For --ir and --run: which one (default 1).")
+        int | None, typer.Option("--candidate", min=1, metavar="N", help="Candidate for --ir and --run (default 1).")
     ] = None,
     ir: Annotated[
-        str | None, typer.Option("--ir", metavar="STAGE", help="Print a candidate at a stage instead of the table.")
+        str | None, typer.Option("--ir", metavar="STAGE", help="Print one candidate at a stage instead of the table.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Run a candidate and compare it with float64.")] = False,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="DEVICE", help="With --run: cuda, emulator or reference.")
+        str | None, typer.Option("--device", metavar="DEVICE", help="Device for --run: cuda, emulator or reference.")
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
@@ -205,23 +205,23 @@ def fuse_command(
 def rewrite_command(
     ctx: typer.Context,
     subject: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
+        Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`. Leave it out with -c.")
     ] = None,
     expression: given.Expression = None,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Print every firing as a diff, and every refusal with its reason.")
+        bool, typer.Option("--trace", help="Print a diff for each firing and a reason for each rejection.")
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="With --trace and -c: write it as a page, links between all IRs."),
+        typer.Option("--html", metavar="FILE", help="Write the trace as a page with links between all IRs."),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="RULE", help="Fire these rules only; with -c, after what comes before them."),
+        typer.Option("--only", metavar="RULE", help="Apply only these rules. With -c, all preceding passes run first."),
     ] = None,
     about: Annotated[
         list[str] | None,
-        typer.Option("--about", metavar="RULE", help="With --trace: everything fires, these rules are shown."),
+        typer.Option("--about", metavar="RULE", help="Apply all rules and show only these."),
     ] = None,
     settings: given.Settings = None,
     prefer: given.Preferred = None,
@@ -256,7 +256,7 @@ app.command("view")(view)
 def doctor_command(
     ctx: typer.Context,
     subject: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="How much of a model dplc runs, instead.")
+        str | None, typer.Option("--model", metavar="MODEL", help="Report the share of a model that dplc compiles.")
     ] = None,
     length: given.Length = 32,
     batch: given.Batch = "1",

@@ -15,7 +15,7 @@ Subjects = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SUITE_OR_MODEL]..",
-        help="A suite (JSON), a model, or what `compile MODEL -o` wrote; of --pack: suites, SUITE:PATTERN for a part.",
+        help="A suite (JSON), a model or an artefact. With --pack: suites, or SUITE:PATTERN.",
     ),
 ]
 Only = Annotated[
@@ -29,15 +29,16 @@ PackFile = Annotated[
     Path | None, typer.Option("--pack", metavar="FILE.dplc", help="Write suites as one file for a machine with a GPU.")
 ]
 Candidates = Annotated[
-    int | None, typer.Option("--candidates", min=0, help="Of --pack: cases that get five schedules, for `model fit`.")
+    int | None,
+    typer.Option("--candidates", min=0, help="Number of cases with five schedules each, for `model fit` (--pack)."),
 ]
 Unpack = Annotated[
     Path | None, typer.Option("--unpack", metavar="FILE.dplc", help="Measure a pack; `python FILE.dplc` does the same.")
 ]
-Minutes = Annotated[float | None, typer.Option("--minutes", min=0, help="Of --unpack: when to stop (default 8).")]
-ShowPlan = Annotated[bool, typer.Option("--plan", help="Of --unpack: print the steps and their expected seconds.")]
+Minutes = Annotated[float | None, typer.Option("--minutes", min=0, help="Time limit (--unpack, default 8).")]
+ShowPlan = Annotated[bool, typer.Option("--plan", help="Print the steps and their expected seconds (--unpack).")]
 Results = Annotated[
-    Path | None, typer.Option("-o", metavar="FILE.json", help="Of --unpack: the results (default results.json).")
+    Path | None, typer.Option("-o", metavar="FILE.json", help="Results file (--unpack, default results.json).")
 ]
 Compare = Annotated[
     Path | None, typer.Option("--compare", metavar="RESULTS", help="Show times of --unpack next to predicted ones.")

@@ -15,38 +15,34 @@ def check(
         list[Path] | None,
         typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to check (default: the built-in rules)."),
     ] = None,
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule, family or file.")
-    ] = None,
-    level: Annotated[
-        list[str] | None, typer.Option("--level", metavar="LEVEL", help="Only rules of this level.")
-    ] = None,
-    examples: Annotated[int, typer.Option("--examples", min=0, help="Subjects drawn for each rule.")] = 40,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
+    rule: Annotated[list[str] | None, typer.Option("--rule", metavar="NAME", help="One rule, family or file.")] = None,
+    level: Annotated[list[str] | None, typer.Option("--level", metavar="LEVEL", help="Rules of this level.")] = None,
+    examples: Annotated[
+        int, typer.Option("--examples", min=0, help="Number of generated programs for each rule.")
+    ] = 40,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated programs.")] = 0,
     part: Annotated[
         str,
-        typer.Option(
-            "--part", metavar="K/N", help="Only every N-th rule, from the K-th: a sample that rotates with K."
-        ),
+        typer.Option("--part", metavar="K/N", help="Check every N-th rule, from the K-th."),
     ] = "1/1",
     subject: Annotated[
         Path | None, typer.Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where counterexamples are written.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for counterexamples.")] = Path(
         "counterexamples"
     ),
     mutate: Annotated[
-        bool, typer.Option("--mutate", help="Break each rule in every way and report what goes unseen.")
+        bool, typer.Option("--mutate", help="Mutate each rule and report the mutants that no check detects.")
     ] = False,
     guards: Annotated[
-        bool, typer.Option("--guards", help="The same, but only leave out one `where` after the other.")
+        bool, typer.Option("--guards", help="Remove one `where` at a time and report undetected mutants.")
     ] = False,
     allow_thin: Annotated[
-        bool, typer.Option("--allow-thin", help="A rule that fired on fewer than 20 distinct programs is no failure.")
+        bool, typer.Option("--allow-thin", help="Accept rules that fired on fewer than 20 distinct programs.")
     ] = False,
     few: Annotated[
         list[str] | None,
-        typer.Option("--few", metavar="NAME", help="The same for one rule: there are few such programs."),
+        typer.Option("--few", metavar="NAME", help="Accept few programs for this rule."),
     ] = None,
     as_json: Json = False,
     verbose: Verbose = 0,

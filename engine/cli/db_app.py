@@ -15,7 +15,7 @@ Store = Annotated[
     Path | None, typer.Option("--db", metavar="FILE", help="The store (default: in the user's cache directory).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Only for this device.")]
+Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Entries of this device.")]
 
 
 @db_app.command("stats")
@@ -36,7 +36,7 @@ def list_entries(db: Store = None, device: Device = None, as_json: Json = False)
 
 @db_app.command("show")
 def show(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="The beginning of a kernel's key, from `list`.")],
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="Prefix of a kernel's key, from `list`.")],
     db: Store = None,
     as_json: Json = False,
 ) -> None:
@@ -49,7 +49,7 @@ def show(
 @db_app.command("export")
 def export(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write; standard output without it.")
+        Path | None, typer.Argument(metavar="[FILE]", help="Output file (default: standard output).")
     ] = None,
     db: Store = None,
     device: Device = None,
@@ -75,10 +75,11 @@ def import_file(file: Annotated[Path, typer.Argument(metavar="FILE")], db: Store
 def prune(
     db: Store = None,
     rules: Annotated[
-        list[Path] | None, typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own rules, beside the built-in.")
+        list[Path] | None,
+        typer.Option("--rules", metavar="FILE_OR_DIR", help="Your rules, in addition to the built-in rules."),
     ] = None,
-    attempts: Annotated[bool, typer.Option("--attempts", help="Forget every attempt, too.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    attempts: Annotated[bool, typer.Option("--attempts", help="Delete every attempt as well.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False,
 ) -> None:
     """Remove the schedules whose rules have changed."""
     from . import db_command

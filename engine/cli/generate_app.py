@@ -14,25 +14,29 @@ from .subjects import flags_of
 def generate(
     ctx: typer.Context,
     subject: Annotated[str, typer.Argument(metavar="MODEL", help="A configuration, its folder, or an id of the hub.")],
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="What the text begins with.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Text to continue.")] = None,
     ids: Annotated[
-        str | None, typer.Option("--ids", metavar="NUMBERS", help="The prompt as tokens, where there is no tokenizer.")
+        str | None, typer.Option("--ids", metavar="NUMBERS", help="Prompt as token ids, without a tokenizer.")
     ] = None,
-    count: Annotated[int, typer.Option("--max-new-tokens", min=1, metavar="N", help="At most so many more.")] = 32,
+    count: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, metavar="N", help="Maximum number of tokens to generate.")
+    ] = 32,
     maximum: Annotated[
         int | None,
-        typer.Option("--max-length", min=2, metavar="L", help="Room for prompt and text (default: what they need)."),
+        typer.Option(
+            "--max-length", min=2, metavar="L", help="Maximum length of prompt and text (default: their sum)."
+        ),
     ] = None,
     chunk: Annotated[
         int | None,
         typer.Option(
-            "--chunk", min=1, metavar="N", help="Read the prompt N tokens at a time: memory for N, not for all of it."
+            "--chunk", min=1, metavar="N", help="Process the prompt in chunks of N tokens, which saves memory."
         ),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors (default: made up by --seed).")
+        Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors (default: random weights by --seed).")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seeds weights that are made up.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random weights.")] = 0,
     dtype: FloatDtype = None,
     layers: Layers = None,
     device: Annotated[

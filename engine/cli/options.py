@@ -21,7 +21,7 @@ Expression = Annotated[
 ]
 RuleFiles = Annotated[
     list[Path] | None,
-    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your own .rw files, beside the built-in ones."),
+    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your .rw files, in addition to the built-in rules."),
 ]
 
 
@@ -45,7 +45,7 @@ Device = Annotated[
     str | None,
     typer.Option("--device", metavar="DEVICE", help="cuda, cuda:N, emulator or reference (default: a GPU if any)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seeds torch before the expression is evaluated.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of torch for the expression.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
@@ -53,54 +53,50 @@ Verbose = Annotated[
 Weights = Annotated[
     Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
 ]
-Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Of a model: only its first blocks.")]
-Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence.")]
+Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Number of leading blocks of the model.")]
+Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Sequence length of the model.")]
 Lengths = Annotated[
     str,
-    typer.Option("--seq-len", metavar="TOKENS", help="Of a model: tokens of a sequence; or A..B, known at a call."),
+    typer.Option("--seq-len", metavar="TOKENS", help="Sequence length of the model, or a range A..B."),
 ]
-Batch = Annotated[str, typer.Option("--batch", metavar="N", help="Of a model: sequences at once; or A..B.")]
+Batch = Annotated[str, typer.Option("--batch", metavar="N", help="Batch size of the model, or a range A..B.")]
 Rows = Annotated[
     str | None,
     typer.Option(
         "--rows",
         metavar="N[,N..]",
-        help="With --seq-len A..B or dim(s, A..B): where parts of it end that are compiled alone; or none.",
+        help="Upper ends of the shape buckets of a range, or none.",
     ),
 ]
 FloatDtype = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="DTYPE", help="Of a model, or of floats that -c leaves open: f32, f16, bf16."),
+    typer.Option("--dtype", metavar="DTYPE", help="Dtype of the model, or of `-c` tensors without a dtype."),
 ]
 Explored = Annotated[
-    bool, typer.Option("--explore", help="Search algebra and cuts together; take the best candidate (dplc fuse).")
+    bool, typer.Option("--explore", help="Search algebra and fusion together, and use the best candidate.")
 ]
 Profile = Annotated[
     bool,
-    typer.Option("--profile", help="Of each kernel: what is busy how much of its time, occupancy, what limits it."),
+    typer.Option("--profile", help="Show utilisation, occupancy and bottleneck of each kernel."),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
 ]
 Preferred = Annotated[
     list[str] | None,
-    typer.Option("--prefer", metavar="RULE", help="Fire this rule wherever it is legal, whether or not it would pay."),
+    typer.Option("--prefer", metavar="RULE", help="Apply this rule wherever it is legal, profitable or not."),
 ]
 
-Exact = Annotated[
-    bool, typer.Option("--exact", help="Leave out every rule that reorders floating point (@approx), on every level.")
-]
+Exact = Annotated[bool, typer.Option("--exact", help="Disable rules that reorder floating-point operations (@approx).")]
 
 Checked = Annotated[
     bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
 ]
 Blocks = Annotated[
     str | None,
-    typer.Option("--blocks", metavar="LIST", help="With --check: first,last,ragged (default), all, or numbers."),
+    typer.Option("--blocks", metavar="LIST", help="Blocks to check: first,last,ragged (default), all, or numbers."),
 ]
-Benched = Annotated[
-    bool, typer.Option("--bench", help="Then bench it: a table of its kernels, predicted; on a GPU measured too.")
-]
+Benched = Annotated[bool, typer.Option("--bench", help="Show a table of kernels: predicted, and measured on a GPU.")]
 Arrays = Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")]
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a plot.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")]
@@ -108,40 +104,40 @@ DatabaseFile = Annotated[
     Path | None,
     typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
 ]
-NoDatabase = Annotated[bool, typer.Option("--no-db", help="Compile by the default order, whatever was tuned.")]
+NoDatabase = Annotated[bool, typer.Option("--no-db", help="Ignore tuned schedules.")]
 
 Sizes = Annotated[
     list[str] | None,
     typer.Option(
         "--size",
         metavar="NAME=N[,N..]",
-        help="Of FILE.ir or a text with `dim(..)`: what a size is; `run` and `bench` take several.",
+        help="Value of a symbolic dimension. `run` and `bench` take several.",
     ),
 ]
 
 Model = Annotated[
     str | None,
-    typer.Argument(metavar="[MODEL]", help="A model's configuration, its folder, or an id of the hub; or FILE.ir."),
+    typer.Argument(metavar="[MODEL]", help="A model: configuration, its folder, or an id of the hub. Or FILE.ir."),
 ]
 Artefact = Annotated[
-    Path | None, typer.Argument(metavar="[DIR]", help="What `dplc compile MODEL -o DIR` wrote; or FILE.ir.")
+    Path | None, typer.Argument(metavar="[DIR]", help="An artefact of `dplc compile -o DIR`, or FILE.ir.")
 ]
 ArtefactFolder = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Of a model or of -c: write an artefact for `dplc run DIR`."),
+    typer.Option("-o", "--out", metavar="DIR", help="Write an artefact for `dplc run DIR`."),
 ]
 Cubins = Annotated[
-    bool, typer.Option("--cubins/--no-cubins", help="With -o: assemble the kernels too, where NVRTC or nvcc is.")
+    bool, typer.Option("--cubins/--no-cubins", help="Also assemble the kernels, which needs NVRTC or nvcc.")
 ]
 TrustedEdits = Annotated[
     bool,
     typer.Option(
         "--trust-edited-cuda",
-        help="Of an artefact: take CUDA that dplc did not print. The emulator compiles and runs it on this machine.",
+        help="Accept edited CUDA, which the emulator compiles and runs here.",
     ),
 ]
 Tokens = Annotated[
-    str | None, typer.Option("--ids", metavar="NUMBERS", help="Of a model: the tokens (default: drawn by --seed).")
+    str | None, typer.Option("--ids", metavar="NUMBERS", help="Input tokens of the model (default: random, by --seed).")
 ]
 
 

@@ -31,7 +31,8 @@ def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: Rule
 
 
 Level = Annotated[
-    str | None, typer.Option("--level", metavar="LEVEL", help="Only of torch, tensor, module, loop, tile or kernel.")
+    str | None,
+    typer.Option("--level", metavar="LEVEL", help="Entries of one level: torch, tensor, module, loop, tile or kernel."),
 ]
 
 
@@ -61,8 +62,10 @@ def rules_nodes(
 @rules_app.command("fmt")
 def rules_fmt(
     files: Annotated[list[Path], typer.Argument(metavar="FILE_OR_DIR...", help="Rule files; `-` is standard input.")],
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not laid out.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing, and exit with 1 if a file is not formatted.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing, and print the diff.")] = False,
 ) -> None:
     """Lay rule files out: one spelling of every line. Comments, blank lines and the meaning stay."""
     from .format_command import format_files
@@ -79,12 +82,12 @@ def rules_new(
         str | None, typer.Option("--from", metavar="FILE.ir:10-20", help="Lines of a dump of `compile --ir`.")
     ] = None,
     op: Annotated[
-        str | None, typer.Option("--op", metavar="OP", help="A torch op; with -c its types and an example, too.")
+        str | None, typer.Option("--op", metavar="OP", help="A torch op. With -c, types and an example as well.")
     ] = None,
     level: Annotated[
-        str, typer.Option("--level", metavar="LEVEL", help="Of -c: tensor, loop, tile or kernel.")
+        str, typer.Option("--level", metavar="LEVEL", help="Level of the rule: tensor, loop, tile or kernel.")
     ] = "tensor",
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file.")] = None,
     rules: given.RuleFiles = None,
     target: given.TargetName = None,
     seed: given.Seed = 0,
@@ -100,10 +103,10 @@ def rules_new(
 def rules_lint(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to look at (default: the built-in rules)."),
+        typer.Argument(metavar="[FILE_OR_DIR]...", help="Rule files to lint (default: the built-in rules)."),
     ] = None,
     subjects: Annotated[
-        bool, typer.Option("--subjects", help="Also try every guard on the programs of all examples (seconds).")
+        bool, typer.Option("--subjects", help="Also test every guard on the programs of all examples (seconds).")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -118,7 +121,7 @@ def rules_doc(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder of the site.")],
     rules: RuleFiles = None,
     suite: Annotated[
-        Path | None, typer.Option("--suite", metavar="SUITE", help="Say where rules fire in a suite, too (minutes).")
+        Path | None, typer.Option("--suite", metavar="SUITE", help="Add the firings in a suite (minutes).")
     ] = None,
 ) -> None:
     """Write all rules, nodes, facts and numbers as a site that opens from its folder, with a search."""
@@ -132,7 +135,7 @@ def rules_why(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
     subject: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`, or nothing with -c.")
+        Path | None, typer.Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`. Leave it out with -c.")
     ] = None,
     expression: given.Expression = None,
     rules: given.RuleFiles = None,
@@ -158,7 +161,7 @@ def rules_test(
     ] = None,
     rules: RuleFiles = None,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Write what the rules give into the examples of the files.")
+        bool, typer.Option("--accept", help="Write the present results into the examples of the files.")
     ] = False,
 ) -> None:
     """Check rules statically and run their examples."""

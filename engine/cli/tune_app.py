@@ -28,47 +28,46 @@ INTERRUPTED = 130
 
 Subject = Annotated[
     str | None,
-    typer.Argument(metavar="[SUITE.json|MODEL]", help="A suite or a model: every distinct kernel of it once."),
+    typer.Argument(metavar="[SUITE.json|MODEL]", help="A suite or a model. Each distinct kernel is tuned once."),
 ]
 Search = Annotated[str | None, typer.Option("--search", metavar="NAME", help="Search: hill (default), mcts or random.")]
-Tries = Annotated[int, typer.Option("--tries", min=1, help="Candidates to look at, for each kernel.")]
+Tries = Annotated[int, typer.Option("--tries", min=1, help="Number of candidates for each kernel.")]
 Programs = Annotated[
-    int | None, typer.Option("--programs", min=1, help="Stop after so many different programs, for each kernel.")
+    int | None, typer.Option("--programs", min=1, help="Maximum number of distinct programs for each kernel.")
 ]
 Seconds = Annotated[
-    float | None, typer.Option("--time", metavar="SECONDS", min=0.0, help="Stop after so long, for each kernel.")
+    float | None, typer.Option("--time", metavar="SECONDS", min=0.0, help="Time limit for each kernel.")
 ]
 Patience = Annotated[
-    int | None, typer.Option("--patience", min=1, help="Stop after so many programs without an improvement.")
+    int | None, typer.Option("--patience", min=1, help="Maximum number of programs without an improvement.")
 ]
-SearchSeed = Annotated[int, typer.Option("--seed", help="Seeds the search.")]
-ShowSpace = Annotated[bool, typer.Option("--space", help="Print what there is to decide; try nothing.")]
+SearchSeed = Annotated[int, typer.Option("--seed", help="Seed of the search.")]
+ShowSpace = Annotated[bool, typer.Option("--space", help="Print the search space and try nothing.")]
 Free = Annotated[
     list[str] | None,
-    typer.Option("--free", metavar="PASS", help="Decide only these passes; the others do as by default."),
+    typer.Option("--free", metavar="PASS", help="Search only these passes. All others run by default."),
 ]
 Assemble = Annotated[
-    bool, typer.Option("--assemble", help="Assemble what may win: registers as they are, nothing that spills.")
+    bool, typer.Option("--assemble", help="Assemble candidates that may win, and reject those that spill.")
 ]
-Predict = Annotated[
-    bool, typer.Option("--predict", help="Let the model judge, even where there is a GPU to measure on.")
-]
+Predict = Annotated[bool, typer.Option("--predict", help="Use the cost model even if a GPU could measure.")]
 Grid = Annotated[
     list[str] | None, typer.Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
 ]
 Only = Annotated[
-    str | None, typer.Option("--only", metavar="PATTERN", help="Of a suite: cases with this in their names.")
+    str | None, typer.Option("--only", metavar="PATTERN", help="Cases of the suite with this in their names.")
 ]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Of a suite or grid: kernels at a time.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Number of kernels tuned in parallel.")]
 Executor = Annotated[
-    str, typer.Option("--executor", metavar="NAME", help="Where jobs run: processes, or ray (a cluster).")
+    str, typer.Option("--executor", metavar="NAME", help="Executor of jobs: processes, or ray (a cluster).")
 ]
 Top = Annotated[
     int,
-    typer.Option("--top", metavar="K", min=1, help="Candidates of fusion to choose among; 1: what the rules decide."),
+    typer.Option("--top", metavar="K", min=1, help="Number of fusion candidates. With 1, the rules decide."),
 ]
 Page = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page: progress, decisions, what values did.")
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page with progress, decisions and parameter values."),
 ]
 Row = Annotated[
     list[str] | None,
@@ -85,7 +84,7 @@ Told = Annotated[
         "-v", "--verbose", count=True, help="-v lists each improvement with what changed, -vv every candidate."
     ),
 ]
-NotKept = Annotated[bool, typer.Option("--no-db", help="Do not remember what is found.")]
+NotKept = Annotated[bool, typer.Option("--no-db", help="Do not store results.")]
 
 
 def tune(

@@ -16,20 +16,18 @@ from .subjects import flags_of
 def view(
     ctx: typer.Context,
     subject: Annotated[
-        str | None, typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), or a model, as of `compile`.")
+        str | None, typer.Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), or a model as for `compile`.")
     ] = None,
     expression: given.Expression = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the page to a file, for any browser.")
     ] = None,
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Of a live page (default: a free one).")] = 0,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Port of the live page (default: a free one).")] = 0,
     browse: Annotated[bool, typer.Option("--browse/--no-browse", help="Open a live page in the browser.")] = True,
-    check: Annotated[
-        bool, typer.Option("--check", help="With -c: run in checked mode, and show what each line cost.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Run in checked mode and show the cost of each line.")] = False,
     tune: Annotated[
         int | None,
-        typer.Option("--tune", metavar="TRIES", min=1, help="With -c: search schedules, and show it."),
+        typer.Option("--tune", metavar="TRIES", min=1, help="Search schedules and show the search."),
     ] = None,
     layers: given.Layers = None,
     length: given.Length = 32,
