@@ -71,7 +71,7 @@ def test_an_op_of_several_results_is_named_not_getitem() -> None:
 
 def test_refusals_give_the_reason_of_every_candidate() -> None:
     text = "graph f(x: f32[2, 3, 4]) -> y: f32[4, 9, 16]:\n    y: f32[4, 9, 16] = Kron(x, x)\n"
-    assert "no matrices" in refusal(text).render()
+    assert "the operands are not matrices" in refusal(text).render()
 
 
 def test_nothing_that_nobody_reads_is_lowered() -> None:
@@ -124,7 +124,7 @@ def test_an_op_that_became_another_one_is_told_before_the_reasons() -> None:
     with pytest.raises(DplcError, match="torch op 'kron' is not supported") as told:
         lower_graph(program("graph f(x: f32[2, 3, 4]) -> y: f32[2, 3, 4]:\n    y: f32[2, 3, 4] = Relu(x)\n"), merged)  # type: ignore[arg-type]
     first, *others = told.value.notes
-    assert first == "it is part of `relu`" and any("no matrices" in note for note in others)
+    assert first == "it is part of `relu`" and any("the operands are not matrices" in note for note in others)
 
 
 @pytest.mark.parametrize("match", ["Relu(x)", "y = x", "y[i] = Relu(x)", "x..", "Tile(i:4=THREAD):\n        body.."])

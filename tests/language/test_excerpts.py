@@ -68,7 +68,7 @@ def test_pages_show_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("already staged", "staged before"), ("rule stage_inputs", "rule stage_outputs")]
+    ("old", "new"), [("is already staged", "was staged"), ("rule stage_inputs", "rule stage_outputs")]
 )
 def test_a_stale_excerpt_is_seen(old: str, new: str) -> None:
     page = (ROOT / "README.md").read_text()
