@@ -8,12 +8,13 @@ equals float64 or eager. What equals neither, but is no worse than eager, is not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.interp import torch as meaning
 from ..capture.capture import Capture
@@ -99,13 +100,27 @@ def judge(
 
 
 def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a captured program in float64; integers and bools exact."""
-    return list(meaning.run(at_sizes(captured, tensors), tensors))
+    """The outputs of a program, of the user's own ops, in float64; integers and bools exact.
+
+    Where capture decomposed an op, PyTorch's kernel of that op says what is right, not the decomposition: but for ops
+    that have none for float64.
+    """
+    return _of_own_ops(captured, tensors, meaning.run)
 
 
 def run_eager(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a captured program as torch computes them, one op after the other in its own dtypes."""
-    return meaning.evaluated(at_sizes(captured, tensors), dict(tensors), wide=False)
+    """The outputs of a program as torch computes them, one op after the other in its own dtypes."""
+    return _of_own_ops(captured, tensors, lambda graph, values: meaning.evaluated(graph, dict(values), wide=False))
+
+
+def _of_own_ops(captured: Capture, tensors: Mapping[str, Any], run: Callable[..., list[Any]]) -> list[Any]:
+    if (own := captured.written()) is not None:
+        graph, known = own
+        try:
+            return list(run(at_sizes(graph, tensors), {**known, **tensors}))
+        except DplcError:  # no kernel for the dtype
+            pass
+    return list(run(at_sizes(captured.graph, tensors), tensors))
 
 
 def accepted(results: Sequence[Any], references: Sequence[Any], eager: Sequence[Any] | None = None) -> bool:
