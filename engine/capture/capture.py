@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,8 @@ class Capture:
     was asked for; the path of its module where no line of the user's did}. inputs: the user inputs in calling order.
     signature: how the function is called and what it returns. reference: what torch itself gave, one tensor per output
     of the graph (texts only, else None). folds: loading may compute with weights; else they stay as their files are.
-    strides: {input: its strides}, of those whose memory is read by strides.
+    strides: {input: its strides}, of those whose memory is read by strides. written: the program of the user's own ops
+    and its tensors, where some of them were decomposed; it gives None where Torch IR cannot say them.
     """
 
     graph: TorchGraph
@@ -51,6 +53,7 @@ class Capture:
     reference: tuple[Any, ...] | None = None
     folds: bool = True
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    written: Callable[[], tuple[TorchGraph, Mapping[str, Any]] | None] = field(default=lambda: None, compare=False)
 
 
 @alone()
@@ -115,12 +118,11 @@ def finish(
 
     Outputs without elements are no outputs of the graph: the signature knows them.
     """
-    graph = conversion.graph
-    full = [index for index, out in enumerate(graph.outs) if 0 not in out.shape]
-    graph = node.replace(graph, outs=tuple(graph.outs[index] for index in full))
+    graph = _of_full_outputs(conversion.graph)
+    full = [index for index, out in enumerate(conversion.graph.outs) if 0 not in out.shape]
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
-    tensors = {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
+    tensors = _tensors(conversion, given)
     result = Capture(
         TorchGraph(graph.name, tuple(kept), graph.outs, graph.body),
         {param.name: tensors[param.name] for param in kept},
@@ -129,9 +131,29 @@ def finish(
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
         signature.of_outputs(conversion.graph.outs, conversion.complex_outs),
         None if reference is None else tuple(_of_floats(reference[index]) for index in full),
+        written=functools.cache(functools.partial(_written, conversion, given)),
     )
     check_dtypes(result)
     return result
+
+
+def _of_full_outputs(graph: TorchGraph) -> TorchGraph:
+    return node.replace(graph, outs=tuple(out for out in graph.outs if 0 not in out.shape))
+
+
+def _tensors(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
+
+
+def _written(conversion: Conversion, given: Mapping[str, Any]) -> tuple[TorchGraph, Mapping[str, Any]] | None:
+    """The program of the user's own ops, and its tensors; None where it is what was captured, or cannot be said."""
+    if conversion.written is None:
+        return None
+    try:
+        own = conversion.written()
+    except DplcError:
+        return None
+    return _of_full_outputs(own.graph), _tensors(own, given)
 
 
 def _of_floats(tensor: Any) -> Any:

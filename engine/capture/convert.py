@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -66,7 +67,8 @@ class Names:
 @dataclass
 class Conversion:
     """Torch IR with what it came from. inputs: the name of every user input in order, used or not. complexes: inputs
-    that are given as the pairs of complex numbers; complex_outs: places of such outputs."""
+    that are given as the pairs of complex numbers; complex_outs: places of such outputs. written: where ops were
+    decomposed, the conversion of the user's own ops."""
 
     graph: TorchGraph
     inputs: tuple[str, ...]
@@ -75,6 +77,7 @@ class Conversion:
     kinds: dict[str, str] = field(default_factory=dict)
     complexes: tuple[str, ...] = ()
     complex_outs: frozenset[int] = frozenset()
+    written: Callable[[], Conversion] | None = None
 
 
 def dtype_name(dtype: Any) -> str:
@@ -90,7 +93,9 @@ def convert(
 
     Raises DplcError for an op that Torch IR cannot say: random, sized by the values of a tensor, or no ATen op.
     """
-    return _Converter(exported, input_names, places, dynamic).run()
+    found = _Converter(exported, input_names, places, dynamic).run()
+    written = exported.written
+    return found if written is None else replace(found, written=lambda: convert(written(), input_names, places, dynamic))
 
 
 class _Converter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import logging
@@ -43,7 +44,7 @@ class Exported:
     """program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the
     tensors it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for
     people, the tensor}. strided: places of the user inputs whose memory is read by strides. asked: what the program
-    asks of several lengths at once, and where."""
+    asks of several lengths at once, and where. written: where ops were decomposed, the program without that."""
 
     program: Any
     labels: Mapping[str, tuple[str, str, Any]]
@@ -51,6 +52,7 @@ class Exported:
     outputs: tuple[Any, ...]
     strided: tuple[int, ...] = ()
     asked: tuple[tuple[Any, Span | None], ...] = ()
+    written: Callable[[], Exported] | None = None
 
 
 @dataclass
@@ -146,10 +148,28 @@ def export(
             raise more or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         strided = _strided(program)
-        program = indexed(_functional(program, root, places, may_change))
-        program = as_tensors(program) if dynamic else program
+        functional = _functional(program, root, places, may_change)
+        own = None if functional is program else functools.partial(_undecomposed, program, root, results, bool(dynamic))
+        made = _in_tensors(functional, bool(dynamic))
     asked = tuple(guards.of_several()) if guards is not None else ()
-    return Exported(program, _labels(program, root), results, _outputs(program), strided, asked)
+    return Exported(made, _labels(made, root), results, _outputs(made), strided, asked, own)
+
+
+def _undecomposed(program: Any, root: Root, results: Results, sized: bool) -> Exported:
+    """The program of the user's own ops, functional. Raises DplcError where PyTorch cannot make it that."""
+    if any(map(_mutable, _nodes(program))):
+        with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
+            try:
+                program = program.run_decompositions({})
+            except Exception as error:
+                raise explain(error, None) from None
+    made = _in_tensors(program, sized)
+    return Exported(made, _labels(made, root), results, _outputs(made))
+
+
+def _in_tensors(program: Any, sized: bool) -> Any:
+    """The program where numbers that tensors hold, or that are made of lengths, stay tensors."""
+    return as_tensors(indexed(program)) if sized else indexed(program)
 
 
 def explain(error: BaseException, span: Span | None) -> DplcError:

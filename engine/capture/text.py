@@ -286,6 +286,9 @@ def _is_forward(function: Any) -> bool:
 
 def _identified(conversion: Conversion, made: list[Made]) -> Conversion:
     """A tensor that was lifted as a constant because the text kept it somewhere is one of the inputs."""
+    written = conversion.written
+    if written is not None:
+        conversion = replace(conversion, written=lambda: _identified(written(), made))
     inputs = {id(item.tensor): name for item, name in zip(made, conversion.inputs, strict=False) if item.unchanged}
     renamed = {name: inputs[id(tensor)] for name, tensor in conversion.tensors.items() if id(tensor) in inputs}
     if not renamed:

@@ -125,10 +125,10 @@ def sized_inputs(graph: TorchGraph) -> tuple[tuple[str, int, Size], ...]:
     return tuple((p.name, d, n) for p in graph.ins for d, n in enumerate(p.shape) if isinstance(n, Size))
 
 
-def at_sizes(captured: Capture, tensors: Mapping[str, Any]) -> TorchGraph:
+def at_sizes(graph: TorchGraph, tensors: Mapping[str, Any]) -> TorchGraph:
     """A captured program where its sizes are those of its inputs."""
-    sizes = sizes_of_call(sized_inputs(captured.graph), tensors)
-    return with_sizes(captured.graph, sizes) if sizes else captured.graph  # type: ignore[no-any-return]
+    sizes = sizes_of_call(sized_inputs(graph), tensors)
+    return with_sizes(graph, sizes) if sizes else graph  # type: ignore[no-any-return]
 
 
 def _refuse_gradients(name: str, value: Any) -> None:

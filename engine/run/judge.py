@@ -1,11 +1,12 @@
-"""What the judge compares with: a captured program in float64, and as PyTorch computes it in eager."""
+"""What the judge compares with: a program of the user's own ops in float64, and as PyTorch computes it in eager."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...codegen.judge import GATE, GATES, Judgement, accepted, error, errors, judge
+from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
 from ..capture.capture import Capture
 from .inputs import at_sizes
@@ -14,10 +15,24 @@ __all__ = ["GATE", "GATES", "Judgement", "accepted", "error", "errors", "judge",
 
 
 def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a captured program in float64; integers and bools exact."""
-    return list(meaning.run(at_sizes(captured, tensors), tensors))
+    """The outputs of a program, of the user's own ops, in float64; integers and bools exact.
+
+    Where capture decomposed an op, PyTorch's kernel of that op says what is right, not the decomposition: but for ops
+    that have none for float64.
+    """
+    return _of_own_ops(captured, tensors, meaning.run)
 
 
 def run_eager(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a captured program as torch computes them, one op after the other in its own dtypes."""
-    return meaning.evaluated(at_sizes(captured, tensors), dict(tensors), wide=False)
+    """The outputs of a program as torch computes them, one op after the other in its own dtypes."""
+    return _of_own_ops(captured, tensors, lambda graph, values: meaning.evaluated(graph, dict(values), wide=False))
+
+
+def _of_own_ops(captured: Capture, tensors: Mapping[str, Any], run: Callable[..., list[Any]]) -> list[Any]:
+    if (own := captured.written()) is not None:
+        graph, known = own
+        try:
+            return list(run(at_sizes(graph, tensors), {**known, **tensors}))
+        except DplcError:  # no kernel for the dtype
+            pass
+    return list(run(at_sizes(captured.graph, tensors), tensors))
