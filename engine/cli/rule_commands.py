@@ -139,11 +139,11 @@ def test_rules(paths: list[Path]) -> None:
         print_note(told.render())
     broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
     ran = list(_examples(rules, sources, broken))
-    failures = [failure for _, _, failed in ran for failure in failed]
+    failures = [failure for _, _, unmet in ran for failure in unmet]
     for failure in failures:
         print_note(failure.render())
-    told = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
-    write(f"{sum(n for n, _, _ in ran)} rules, {sum(n for _, n, _ in ran)} examples, {told}\n")
+    failed = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
+    write(f"{sum(n for n, _, _ in ran)} rules, {sum(n for _, n, _ in ran)} examples, {failed}\n")
     if wrong or failures:
         raise DplcError("the rules do not pass")
 

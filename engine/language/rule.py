@@ -177,8 +177,10 @@ class RuleSet:
     @functools.cached_property
     def devices(self) -> tuple[str, ...]:
         """The names of the targets that some declaration is for, sorted."""
-        declared = (d for file in self.files for d in (*file.numbers, *file.facts, *file.rules))
-        return tuple(sorted({device_named(d.device) for d in declared if d.device is not None}))
+        found = [d.device for file in self.files for d in file.numbers]
+        found += [d.device for file in self.files for d in file.facts]
+        found += [d.device for file in self.files for d in file.rules]
+        return tuple(sorted({device_named(device) for device in found if device is not None}))
 
     def on(self, target: Target) -> RuleSet:
         """The set with what is declared for a target in force; itself where nothing is."""

@@ -16,7 +16,11 @@ Which edits of rule files can change what an entry of the store means?
 - A user's rule that the search was never offered, a rule or pass that a user's file takes out: the entry is not about
   this rule set. Otherwise a new rule would never fire where a store is.
 
-An edit of a fact or of the code generator comes with another version of dplc, which the key holds.
+- A number of the policy: if a rule that the schedule depends on reads it in its text, or through a fact of a rule file
+  (digests have numbers written out). Numbers that Python reads (facts, fusion, searches) say what pays: no.
+- A fact in Python, the code generator, the model: no. A replay asks every `where` again and lowers the kernel anew, so
+  what it makes is legal and right; it may no longer be the best one. Entries of today's tools are taken first, and a
+  compile says where it takes another.
 """
 
 from __future__ import annotations

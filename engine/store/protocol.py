@@ -40,7 +40,8 @@ PROGRAM = "program"  # the family of a program's key, under which its candidate 
 
 
 class TuningKey(msgspec.Struct, frozen=True):
-    """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part.
+    """What a schedule was found for. kernel: the structural key of its Loop IR; tools: versions that took part, by
+    which entries are ordered and none is left out.
 
     rules: the digest of all rules that were offered. family, extents: the same kernel at other sizes (`family.py`). A
     length that is known at a call is in it as its range; the extents have its hint, where the schedule was judged;

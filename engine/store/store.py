@@ -8,8 +8,11 @@ version) the search goes on: one line says so, results stay in memory, are tried
 written to a file beside the store at the end, which `dplc db import` reads. A store is never deleted or overwritten
 because it cannot be read.
 
-The key of an entry is the kernel's structural hash (structure, shape and dtypes), the device, the rules that the
-schedule depends on (`digests.py`), the tools and the basis. Predicted and measured entries are never compared.
+An entry is found by the kernel's structural hash (structure, shape and dtypes) and the device. It holds as long as the
+rules that the schedule depends on say the same, with the numbers that they read (`digests.py`): a schedule is data, and
+a replay checks every step of it again. The tools (the version of dplc, the constants of the model, the assembler) do
+not decide whether an entry holds: they only order entries, those of today's tools first. Predicted and measured entries
+are never compared.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.recorded import StoredSchedules, stored_schedules
 from dplc.engine.schedule.replay import replay
+from dplc.engine.schedule.space import Space, Start
 from dplc.engine.store.family import distance, extents, family
 from dplc.engine.store.protocol import key_of
 from dplc.engine.store.store import open_store
@@ -204,6 +205,53 @@ def test_changed_rules_mean_the_default_order(tools: Toolchain, path: Path, tmp_
     compilation = compiled(own, path, product, *SHAPES)
     assert "rules have changed" in compilation.origins[0].text
     assert compilation.cuda == compiled(tools, None, product, *SHAPES).cuda
+
+
+NUMBERS = (  # what is overridden, and whether a schedule of a product is still replayed
+    ("number address_registers = 30", True),  # a fact in Python reads it
+    ("number longest_row = 1000", True),  # a rule of fusion: the kernel is the same
+    ("number turned_sides = [32]", True),  # a rule that does not fire in it
+    ("number tile_areas = [2048, 1024]", False),  # a rule that fires in it
+    ("number tile_areas = [2048, 1024] for h200", False),
+    ("number tile_areas = [2048, 1024] for a100", True),
+    ("fact small_tile_of(several: bool, atoms: bool) -> int = 4096", False),  # a fact that such a rule asks
+)
+
+
+@pytest.mark.parametrize(("override", "replayed"), NUMBERS)
+def test_a_schedule_holds_under_another_policy_unless_its_rules_read_the_number(
+    tools: Toolchain, path: Path, tmp_path: Path, override: str, replayed: bool
+) -> None:
+    (kernel,) = loops(tools, product, *SHAPES)
+    schedule = Space(tools, Start((kernel,)), H200).default().schedule
+    with open_store(path, tools.rules) as store:
+        store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule))
+    (tmp_path / "mine.rw").write_text(f"override {override}\n")
+    other = toolchain([tmp_path / "mine.rw"]).at(H200)
+    compilation = compiled(other, path, product, *SHAPES)
+    assert compilation.origins[0].source == ("store" if replayed else "default")
+    assert replayed or "rules have changed" in compilation.origins[0].text
+    if replayed:
+        assert compilation.tile == compiled(tools, path, product, *SHAPES).tile
+
+
+def test_tools_order_entries_and_leave_none_out(tools: Toolchain, path: Path) -> None:
+    """Another version of dplc, or of the model, made the schedule: it is replayed, and it is right."""
+    (kernel,) = loops(tools, product, *SHAPES)
+    known = key_of(kernel, H200, tools.rules)
+    old, new = written_down(tools, kernel, 1)[0], default_schedule(tools, kernel)[0]
+    with open_store(path, tools.rules) as store:
+        assert store.put(msgspec.structs.replace(known, tools="dplc 0.0.1; model 0"), tuned(1e-6, schedule=old))
+    made = dplc.Compiled(compiled(tools, path, product, *SHAPES), "emulator")
+    (origin,) = made.compilation.origins
+    assert origin.source == "store" and "with other tools (dplc 0.0.1; model 0)" in origin.text
+    x, w = torch.randn(SHAPES[0]), torch.randn(SHAPES[1])
+    (found,) = made.run(dict(zip((param.name for param in made.compilation.plan.inputs), (x, w), strict=True)))
+    assert torch.allclose(found.double(), product(x.double(), w.double()), atol=1e-4)
+    with open_store(path, tools.rules) as store:
+        assert store.put(known, tuned(1e-5, schedule=new))
+    again = compiled(tools, path, product, *SHAPES).origins[0]
+    assert again.source == "store" and "other tools" not in again.text
 
 
 def test_what_is_not_legal_any_more_means_the_default_order(tools: Toolchain, path: Path) -> None:

@@ -1,0 +1,129 @@
+// rules: tileify chunk_matmul_k split_matmul_k blockify_launch stage_inputs drop_zero_guard unguard register_tile
+//        warp_tile slice_matmul_k spread_rows permute_register_tile double_buffer async_copy permute_stage
+//        vector_reduce near_copies xor_smem pipeline_predicated vector_axis snake
+// grid 16 x -(-s // 32) x 6, 256 threads, 106496 bytes of shared memory
+extern "C" __global__ void __launch_bounds__(256, 1)
+add_reshape_linear_2_partial(
+    const float* __restrict__ add_9,
+    const float* __restrict__ scaled_dot_product_attention_1,
+    const float* __restrict__ model_layers_1_self_attn_o_proj_weight,
+    float* __restrict__ part4,
+    const int s) {
+  DPLC_DYN_SMEM(float, smem_buf);
+  const uint32_t smem = smem_addr(smem_buf);
+  const int t3_o = blockIdx.x;
+  const int p_o = blockIdx.y;
+  const int s8 = blockIdx.z;
+  const int tid = threadIdx.x;
+  const int w = tid >> 6;
+  const int t3_w = (tid >> 5) & 1;
+  const int p = (tid >> 3) & 3;
+  const int t3 = tid & 7;
+  const uint32_t scaled_dot_product_attention_1_smem = smem;
+  const uint32_t scaled_dot_product_attention_1_smem_wr = scaled_dot_product_attention_1_smem + (tid >> 3) * 128 + ((tid & 7) ^ ((tid >> 3) & 1)) * 16;
+  const float* scaled_dot_product_attention_1_at = scaled_dot_product_attention_1 + p_o * 65536 + (tid >> 3) * 2048 + s8 * 352 + (tid & 7) * 4;
+  const uint32_t model_layers_1_self_attn_o_proj_weight_smem = smem + 8192;
+  const uint32_t model_layers_1_self_attn_o_proj_weight_smem_wr = model_layers_1_self_attn_o_proj_weight_smem + (tid >> 1) * 128 + ((tid & 1) ^ (((tid >> 3) & 1) + ((tid >> 1) & 1) * 2 + ((tid >> 2) & 1) * 4)) * 16;
+  const float* model_layers_1_self_attn_o_proj_weight_at = model_layers_1_self_attn_o_proj_weight + t3_o * 262144 + (tid >> 6) * 65536 + ((tid >> 4) & 3) * 2048 + ((tid >> 1) & 7) * 8192 + s8 * 352 + (tid & 1) * 4;
+  const uint32_t s1_rd = scaled_dot_product_attention_1_smem + p * 128 + (w * 2 ^ (p & 1)) * 16;
+  const uint32_t m_rd = model_layers_1_self_attn_o_proj_weight_smem + t3_w * 4096 + t3 * 128 + (w * 2 ^ ((t3 >> 2) + (t3 & 1) * 2 + ((t3 >> 1) & 1) * 4)) * 16;
+  const uint32_t linear_10_x = smem + 40960;
+  const uint32_t linear_10_put = linear_10_x + w * 1024 + (tid & 63) * 16;
+  const uint32_t linear_10_get = linear_10_x + (tid & 63) * 16;
+  float* part4_at = part4 + s8 * s * 2048 + p_o * 65536 + p * 2048 + t3_o * 128 + t3 * 4 + t3_w * 32;
+  float linear_10[8][2][4] = {};
+  cp_async16_zfill(p_o * 32 + (tid >> 3) < s, scaled_dot_product_attention_1_smem_wr, scaled_dot_product_attention_1_at);
+  #pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    cp_async16(model_layers_1_self_attn_o_proj_weight_smem_wr ^ c * 32, model_layers_1_self_attn_o_proj_weight_at + c * 8);
+  }
+  cp_async_commit();
+  const float* scaled_dot_product_attention_1_at1 = scaled_dot_product_attention_1_at;
+  const float* model_layers_1_self_attn_o_proj_weight_at1 = model_layers_1_self_attn_o_proj_weight_at;
+  #pragma unroll 1
+  for (int s3_o = 0; s3_o < 11; ++s3_o) {
+    const int slot = ((s3_o + 1) & 1) * 4096;
+    const uint32_t scaled_dot_product_attention_1_smem_wr1 = scaled_dot_product_attention_1_smem_wr + slot;
+    const int slot1 = ((s3_o + 1) & 1) * 16384;
+    const uint32_t model_layers_1_self_attn_o_proj_weight_smem_wr1 = model_layers_1_self_attn_o_proj_weight_smem_wr + slot1;
+    const int slot2 = (s3_o & 1) * 4096;
+    const uint32_t s1_rd1 = s1_rd + slot2;
+    const int slot3 = (s3_o & 1) * 16384;
+    const uint32_t m_rd1 = m_rd + slot3;
+    cp_async_wait<0>();
+    block_sync();
+    cp_async16_if_zfill(s3_o + 1 < 11, p_o * 32 + (tid >> 3) < s && s8 * 11 + s3_o + 1 < 64, scaled_dot_product_attention_1_smem_wr1, scaled_dot_product_attention_1_at1 + 32);
+    #pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      cp_async16_if_zfill(s3_o + 1 < 11, s8 * 11 + s3_o + 1 < 64, model_layers_1_self_attn_o_proj_weight_smem_wr1 ^ c * 32, model_layers_1_self_attn_o_proj_weight_at1 + c * 8 + 32);
+    }
+    cp_async_commit();
+    #pragma unroll
+    for (int s3_o1 = 0; s3_o1 < 2; ++s3_o1) {
+      float s1[8][4];
+      #pragma unroll
+      for (int p_r_q_q = 0; p_r_q_q < 8; ++p_r_q_q) {
+        lds128(s1[p_r_q_q], (s1_rd1 ^ s3_o1 * 16) + p_r_q_q * 512);
+      }
+      float m[2][4][4];
+      #pragma unroll
+      for (int t3_r_q_q = 0; t3_r_q_q < 2; ++t3_r_q_q) {
+        #pragma unroll
+        for (int t3_r = 0; t3_r < 4; ++t3_r) {
+          lds128(m[t3_r_q_q][t3_r], (m_rd1 ^ s3_o1 * 16) + t3_r_q_q * 8192 + t3_r * 1024);
+        }
+      }
+      #pragma unroll
+      for (int s3 = 0; s3 < 4; ++s3) {
+        #pragma unroll
+        for (int p_r_q_q = 0; p_r_q_q < 8; ++p_r_q_q) {
+          #pragma unroll
+          for (int t3_r_q_q_ = 0; t3_r_q_q_ < 2; ++t3_r_q_q_) {
+            const int t3_r_q_q = p_r_q_q & 1 ? 1 - t3_r_q_q_ : t3_r_q_q_;
+            #pragma unroll
+            for (int t3_r_ = 0; t3_r_ < 4; ++t3_r_) {
+              const int t3_r = p_r_q_q & 1 ? 3 - t3_r_ : t3_r_;
+              linear_10[p_r_q_q][t3_r_q_q][t3_r] += s1[p_r_q_q][s3] * m[t3_r_q_q][t3_r][s3];
+            }
+          }
+        }
+      }
+    }
+    scaled_dot_product_attention_1_at1 += 32;
+    model_layers_1_self_attn_o_proj_weight_at1 += 32;
+  }
+  #pragma unroll
+  for (int p_r_q_q = 0; p_r_q_q < 8; ++p_r_q_q) {
+    #pragma unroll
+    for (int t3_r_q_q = 0; t3_r_q_q < 2; ++t3_r_q_q) {
+      sts128(linear_10_put + p_r_q_q * 8192 + t3_r_q_q * 4096, linear_10[p_r_q_q][t3_r_q_q]);
+    }
+  }
+  block_sync();
+  #pragma unroll
+  for (int p_r_q_q = 0; p_r_q_q < 8; ++p_r_q_q) {
+    #pragma unroll
+    for (int t3_r_q_q = 0; t3_r_q_q < 2; ++t3_r_q_q) {
+      float linear_10_part[4][4];
+      lds128(linear_10_part[0], linear_10_get + p_r_q_q * 8192 + t3_r_q_q * 4096);
+      lds128(linear_10_part[1], linear_10_get + p_r_q_q * 8192 + t3_r_q_q * 4096 + 1024);
+      lds128(linear_10_part[2], linear_10_get + p_r_q_q * 8192 + t3_r_q_q * 4096 + 2048);
+      lds128(linear_10_part[3], linear_10_get + p_r_q_q * 8192 + t3_r_q_q * 4096 + 3072);
+      linear_10[p_r_q_q][t3_r_q_q][0] = linear_10_part[0][0] + linear_10_part[1][0] + (linear_10_part[2][0] + linear_10_part[3][0]);
+      linear_10[p_r_q_q][t3_r_q_q][1] = linear_10_part[0][1] + linear_10_part[1][1] + (linear_10_part[2][1] + linear_10_part[3][1]);
+      linear_10[p_r_q_q][t3_r_q_q][2] = linear_10_part[0][2] + linear_10_part[1][2] + (linear_10_part[2][2] + linear_10_part[3][2]);
+      linear_10[p_r_q_q][t3_r_q_q][3] = linear_10_part[0][3] + linear_10_part[1][3] + (linear_10_part[2][3] + linear_10_part[3][3]);
+    }
+  }
+  if (w < 1) {
+    #pragma unroll
+    for (int p_r_q_q = 0; p_r_q_q < 8; ++p_r_q_q) {
+      if (p_o * 32 + p + p_r_q_q * 4 < s) {
+        #pragma unroll
+        for (int t3_r_q_q = 0; t3_r_q_q < 2; ++t3_r_q_q) {
+          stg128(part4_at + p_r_q_q * 8192 + t3_r_q_q * 64, linear_10[p_r_q_q][t3_r_q_q]);
+        }
+      }
+    }
+  }
+}
