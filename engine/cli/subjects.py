@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -222,10 +222,13 @@ class Checked(TyperCommand):
         return super().invoke(ctx)
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
 class Commands(typer.Typer):
     """A group of commands that are checked."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
         return super().command(name, **{"cls": Checked, **options})
 
 
