@@ -20,6 +20,8 @@ ANYTHING = re.compile(b"")  # the file is given to be written
 def format_files(paths: list[Path], check: bool, diff: bool) -> None:
     """Lay out files, or say which are not (check), or what would change (diff). `-` is standard input."""
     if [str(path) for path in paths] == ["-"]:
+        if check or diff:
+            raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
         write(formatted(Source("standard input", sys.stdin.read())))
         return
     wrong, broken, count = [], [], 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -237,10 +237,13 @@ class Checked(TyperCommand):
         return super().invoke(ctx)
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
 class Commands(typer.Typer):
     """A group of commands that are checked."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
         return super().command(name, **{"cls": Checked, **options})
 
 
@@ -292,21 +295,33 @@ def _read(parameter: str, value: Any, kinds: Iterable[str]) -> Subject:
 
 
 def _kind(name: str, kinds: set[str]) -> str:
-    """The kind of a path or an id; if nothing is there, a kind that the command takes."""
+    """The kind of a path or an id; if nothing is there, a kind that the command takes. Raises UsageError."""
     path = Path(name)
-    if name.endswith(".ir"):
+    if "(" in name and not _exists(path):
+        raise UsageError(f"there is no file `{name}`", hint="an expression needs the option -c in front of it")
+    if name.endswith(".ir") or kinds.isdisjoint(("model", "artefact", "suite")):
         return _level(path)
-    if (path / MANIFEST).is_file():
+    if _exists(path / MANIFEST):
         return "artefact"
-    if path.exists():
+    if _exists(path):
         found = ["model"] if is_model(name) else ["artefact", "model"] if path.is_dir() else ["suite", "model"]
     else:
         found = ["model", "suite"] if is_model(name) else ["suite", "artefact", "model"]
     return next((kind for kind in found if kind in kinds), found[0])
 
 
+def _exists(path: Path) -> bool:
+    """Whether something is there; nothing is under a name that is too long."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _level(path: Path) -> str:
     """The level that the first line of a dump declares; `dump` where it declares none, or cannot be read."""
+    if not path.is_file():  # what is not a file, like standard input, can be read once
+        return "dump"
     try:
         with path.open(errors="replace") as file:
             found = re.match(r"## level: (\w+)", file.readline(100))

@@ -52,3 +52,9 @@ def test_a_byte_order_mark_is_no_error(ok: Command, tmp_path: Path) -> None:
     assert "error" not in ok("rules", "test", str(path)).err
     ok("rules", "fmt", str(path))
     assert path.read_text() == NEAT
+
+
+@pytest.mark.parametrize("option", ["--check", "--diff"])
+def test_standard_input_is_printed_and_no_option_changes_that(dplc: Command, option: str) -> None:
+    done = dplc("rules", "fmt", option, "-")
+    assert (done.code, done.out) == (2, "") and "--check and --diff take files" in done.err

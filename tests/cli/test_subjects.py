@@ -190,11 +190,19 @@ def needed(command: str, line: Applies) -> list[list[str]]:
         ("compile -c torch.ones(3)+1 --db none.db --no-db", "`--db` does not go with `--no-db`"),
         ("tune -c torch.ones(3)+1 --space --db x.db", "`--db` does not go with `--space`"),
         ("doctor --layers 1", "`--layers` needs a program"),
+        ("compile torch.ones(3)+1", "an expression needs the option -c in front of it"),
+        ("run " + "torch.relu(" * 99, "an expression needs the option -c in front of it"),
     ],
 )
 def test_an_option_that_changes_nothing_is_an_error(dplc: Command, line: str, said: str) -> None:
     done = dplc(*(str(DUMP) if word == "FILE" else word for word in line.split()))
     assert (done.code, done.out) == (2, "") and said in done.err
+
+
+def test_a_dump_may_have_any_name_where_only_dumps_are_taken(ok: Command, dplc: Command, tmp_path: Path) -> None:
+    (tmp_path / "scaled.txt").write_text(DUMP.read_text())
+    assert "graph scaled" in ok("rewrite", str(tmp_path / "scaled.txt")).out
+    assert "`--seed` does not apply to a dump" in dplc("rewrite", str(tmp_path / "scaled.txt"), "--seed", "1").err
 
 
 def test_a_dump_is_checked_and_benched(ok: Command, dplc: Command) -> None:
