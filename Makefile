@@ -6,6 +6,8 @@ READY  := $(VENV)/.ready
 # The CUDA build of torch is several gigabytes; without a GPU the CPU build is enough. Set TORCH to say which.
 TORCH  ?= torch>=2.11,<2.14
 WORKERS ?= auto
+# How many times as much `make test-long` draws as `make test`.
+BUDGET  ?= 10
 # What `make check-rules` draws, and which rules it looks at: the day decides. SEED=7 PART=1/1 checks every rule with seed 7.
 SEED    ?= $(shell date -u +%Y%m%d)
 PART    ?= $(shell expr $(SEED) % 4 + 1)/4
@@ -13,7 +15,7 @@ PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 THIN    ?= --allow-thin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu pack goldens dist clean
+.PHONY: help demo test test-long test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu pack goldens dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,10 +36,10 @@ demo: $(READY) ## compile and run RMSNorm on the emulator: rule trace, CUDA, err
 	@$(BIN)/python examples/demo.py
 
 test: $(READY) $(VENV)/.pycuda ## the whole test suite (no GPU needed)
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-slow: $(READY) $(VENV)/.pycuda ## the long runs: thousands of random programs
-	@$(BIN)/python -m pytest -m slow
+test-long: $(READY) $(VENV)/.pycuda ## the same tests with ten times the draws and cases, and the slow ones (BUDGET=100: a hundred times)
+	@DPLC_TEST_BUDGET=$(BUDGET) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not ray and not models"
 
 test-browser: $(READY) ## the page of dplc view in Chromium (skipped with its reason where there is none)
 	@$(BIN)/python -m pytest -m browser -rs tests/view

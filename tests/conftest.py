@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     build.KERNEL_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in build.KERNEL_FLAGS)  # type: ignore[misc]
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep `few` cases of each test that is marked `sampled(few)`, spread evenly; more with a larger budget."""
     cases: dict[str, list[pytest.Item]] = {}

@@ -60,6 +60,7 @@ def test_it_is_right_with_any_lanes_and_teams(lanes: int, teams: int, n: int, m:
     "F.softmax(torch.randn(4096, 1024), 0)", "F.softmax(torch.randn(8, 256, 56, 56), 1)", "F.softmax(torch.randn(512, 4096), 0)",
     "x = torch.randn(2048, 2048); x / x.sum(0)",
 ])  # fmt: skip
+@pytest.mark.sampled(6)
 def test_a_column_is_read_once_by_whole_sectors(text: str, device: str) -> None:
     (kernel,) = compiled(text, device=device).kernels
     counts = instruction_counts(kernel)

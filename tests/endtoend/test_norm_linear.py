@@ -87,6 +87,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.sampled(4)
 def test_one_kernel_reads_the_rows_once(name: str) -> None:
     compilation = compiled(SUBJECTS[name])
     assert len(compilation.plan.kernels) == 1
@@ -121,6 +122,7 @@ def test_the_row_is_prepared_in_shared_memory() -> None:
         ((4096, 1024, 4096), 2),
     ],
 )
+@pytest.mark.sampled(3)
 def test_the_device_decides(shape: tuple[int, int, int], kernels: int) -> None:
     """One kernel where it is predicted to be faster than two; in every block of a wide product it is not."""
     text = norm_linear(*shape)

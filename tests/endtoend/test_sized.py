@@ -1,6 +1,6 @@
 """Sixty programs of the suites with one or two lengths, each compiled once: right at the ends, the hint and beside it.
 
-Run on the emulator with every access checked, and held against float64. All of them: `make test-slow`.
+Run on the emulator with every access checked, and held against float64. All of them: `make test-long`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from built_in import compiled
+from drawing import draws
 from random_programs import data_for
 
 from dplc.engine.kernels.kernels import Plan, compile_graph
@@ -168,9 +169,9 @@ def test_integers_and_booleans_keep_their_dtypes() -> None:
     assert [param.dtype for param in plan.outputs] == ["b8", "i32"]
 
 
-def test_ten_thousand_operations_in_one_kernel() -> None:
+def test_thousands_of_operations_in_one_kernel() -> None:
     term: Term = X
-    for _ in range(10_000):
+    for _ in range(draws(2_000)):
         term = Elementwise("negative", (term,))
     (only,) = lifted((term, (I, J))).kernels
     assert len(only.body) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from counting import at_most_calls
+from drawing import draws
 
 from dplc.codegen.memory_plan import most_alive
 from dplc.codegen.target import target
@@ -17,18 +18,19 @@ from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
 
+LAYERS = min(draws(7), 28)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 
 
 @pytest.fixture(scope="module")
 def qwen() -> CompiledModel:
     source = find(str(EXAMPLES / "qwen2.5-7b.json"))
-    return compile_model(source, ModelShape(32), CompileOptions(toolchain(), target("sm_90a")))
+    return compile_model(source, ModelShape(32, layers=LAYERS), CompileOptions(toolchain(), target("sm_90a")))
 
 
 def test_few_kernels(qwen: CompiledModel) -> None:
     assert qwen.figures.kernels <= 18
-    assert len(qwen.compilation.plan.kernels) <= 2 + 11 * 28
+    assert len(qwen.compilation.plan.kernels) <= 2 + 11 * LAYERS
     assert qwen.figures.per_block <= 15  # of ten kernels, two of them rotations, five are split in two
     assert qwen.figures.launches == len(qwen.program.kernels)
 
@@ -37,19 +39,20 @@ def test_little_memory(qwen: CompiledModel) -> None:
     assert qwen.figures.planned_bytes <= 1.1 * most_alive(qwen.program)
     partial = 2 * 4 * 32 * 18944 * 4  # gate and up are split over four blocks a tile: 30% faster, by the model
     assert qwen.figures.planned_bytes < qwen.figures.eager_bytes + partial
-    assert qwen.figures.weight_bytes == pytest.approx(4 * 7.616e9, rel=0.001)
+    layer, ends = 233_057_792, 1_089_998_336  # numbers of a layer; of the embedding, the last norm and the head
+    assert qwen.figures.weight_bytes == 4 * (layer * LAYERS + ends)
 
 
 def test_all_weights_are_asked_for_by_name(qwen: CompiledModel) -> None:
     names = {want.names[0] for want in qwen.weights.values()}
-    assert len(names) == 28 * 12 + 3
-    assert {"model.embed_tokens.weight", "lm_head.weight", "model.layers.27.self_attn.k_proj.bias"} <= names
+    assert len(names) == LAYERS * 12 + 3
+    assert {"model.embed_tokens.weight", "lm_head.weight", f"model.layers.{LAYERS - 1}.self_attn.k_proj.bias"} <= names
 
 
 def test_the_front_end_is_quick(qwen: CompiledModel) -> None:
-    """All 28 layers without capture: under a second on a quiet machine."""
+    """All layers without capture: 28 take under a second on a quiet machine."""
     captured = qwen.compilation.captured
-    with at_most_calls(9_000_000):
+    with at_most_calls(400_000 * LAYERS + 500_000):
         made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
     assert made.cuda == qwen.compilation.cuda
 

@@ -25,6 +25,7 @@ SMALL = replace(MACHINE, multiprocessors=1)
 
 
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.sampled(18)
 def test_loop_meaning_is_numpys(name: str) -> None:
     nest = NESTS[name]
     inputs = nest.inputs()
@@ -34,6 +35,7 @@ def test_loop_meaning_is_numpys(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.sampled(18)
 def test_schedule_keeps_the_meaning(name: str) -> None:
     nest = NESTS[name]
     inputs = nest.inputs()
@@ -43,6 +45,7 @@ def test_schedule_keeps_the_meaning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.sampled(18)
 def test_schedule_verifies_and_reads_back(name: str) -> None:
     nest = NESTS[name]
     assert [verify_loop.problems(kernel) for kernel in nest.kernels] == [()] * len(nest.kernels)
@@ -55,6 +58,7 @@ def test_schedule_verifies_and_reads_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NESTS if "matmul" in name])
+@pytest.mark.sampled(5)
 def test_a_busy_device_keeps_the_meaning(name: str) -> None:
     """Few multiprocessors are filled by large tiles, of several warps and with few slices of k."""
     nest = NESTS[name]
