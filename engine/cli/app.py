@@ -185,9 +185,6 @@ def fuse_command(
     device: Annotated[
         str | None, typer.Option("--device", metavar="DEVICE", help="Device for --run: cuda, emulator or reference.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the e-graph and the candidates as a page.")
-    ] = None,
     target: given.TargetName = None,
     as_json: given.Json = False,
     rules: given.RuleFiles = None,
@@ -198,7 +195,7 @@ def fuse_command(
     """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
     from . import fuse_command as command
 
-    command.fuse_expression(flags_of(ctx), command.FuseView(explore, top, candidate, ir, run, device, html))
+    command.fuse_expression(flags_of(ctx), command.FuseView(explore, top, candidate, ir, run, device))
 
 
 @app.command("rewrite")
@@ -211,10 +208,6 @@ def rewrite_command(
     trace: Annotated[
         bool, typer.Option("--trace", help="Print a diff for each firing and a reason for each rejection.")
     ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the trace as a page with links between all IRs."),
-    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="RULE", help="Apply only these rules. With -c, all preceding passes run first."),
@@ -233,11 +226,6 @@ def rewrite_command(
 ) -> None:
     """Apply rules to a program and print what comes out."""
     flags = replace(flags_of(ctx), verbose=2 * trace)
-    if html is not None:
-        from . import view_command
-
-        view_command.write_page(flags, html, ctx.obj)
-        return
     from . import rewriting
 
     rewriting.rewrite_program(ctx.obj.path if ctx.obj.is_dump else None, flags, only or [], about or [])

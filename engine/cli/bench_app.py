@@ -52,7 +52,6 @@ def bench(
     only: Only = None,
     target: given.TargetName = None,
     as_json: given.Json = False,
-    html: given.Page = None,
     markdown: given.Markdown = None,
     run: Run = True,
     assemble: Assemble = True,
@@ -82,7 +81,7 @@ def bench(
     from ..bench.bench import BenchSteps
     from . import bench_command, pack_command
 
-    shown = bench_command.Shown(as_json, html, markdown, profile)
+    shown = bench_command.Shown(as_json, markdown, profile)
     steps = BenchSteps(run, assemble, bench_command.command_line())
     flags, kind, names = flags_of(ctx), ctx.obj.kind, ctx.obj.names
     if unpack is not None:

@@ -14,23 +14,21 @@ from ...ir.diagnostic import DplcError
 from ..api import choose_device, target_for
 from ..bench.bench import BenchSteps, bench
 from ..bench.packed import check_suite, note_measured, read_results
-from ..bench.page import html as html_page
 from ..bench.records import BenchRecord
 from ..bench.suite_file import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
 from .compiling import tools_for
 from .options import Flags
-from .output_file import PAGE, TABLE, write_file
+from .output_file import TABLE, write_file
 from .show import write
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How a record is shown: on standard output as a table or as JSON, in files as pages; profile: what is busy."""
+    """How a record is shown: as a table or JSON, and as a Markdown file. profile: show utilisation."""
 
     as_json: bool = False
-    html: Path | None = None
     markdown: Path | None = None
     profile: bool = False
 
@@ -54,18 +52,12 @@ def bench_suite(
 
 def show_bench(record: BenchRecord, layout: TableLayout, shown: Shown) -> None:
     """A record on standard output and on the pages that were asked for. Raises DplcError for one not written."""
-    for file, page in ((shown.html, html_page), (shown.markdown, markdown_page)):
-        if file is not None:
-            save_page(file, page(record, layout))
+    if shown.markdown is not None:
+        write_file(shown.markdown, markdown_page(record, layout), TABLE)
     if shown.as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
         print_table(record, not sys.stdout.isatty(), layout)
-
-
-def save_page(path: Path, text: str) -> None:
-    """Write a page, of HTML or Markdown. Raises DplcError."""
-    write_file(path, text, PAGE if text.startswith("<") else TABLE)
 
 
 def command_line() -> str:

@@ -35,7 +35,7 @@ def _bound(compilation: Compilation, flags: Flags, shown: Shown, values: bool) -
         yield compilation
         return
     found = bindings(compilation.sizes, "the text", flags.sizes)
-    alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
+    alone(found, shown.as_json or bool(shown.markdown), "--json and --markdown are of one table")
     for binding in found:
         if len(found) > 1:
             write(told(binding))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..compiler import Compilation, CompileOptions, Values, compile_captured, values_of
-from ..explore.explore import Exploration, ExplorationOptions
+from ..explore.explore import ExplorationOptions
 from ..explore.exploring import exploration
 from ..kernels.candidate import Candidate
 from .commands import report_run
 from .compiling import captured_text, machine_for, print_stage, stage_named, tools_for
 from .options import Flags
-from .output_file import PAGE, write_file
 from .show import print_json, print_remark, progress, write
 
 SHOWN = 4
@@ -29,7 +27,6 @@ class FuseView:
     ir: str | None
     run: bool
     device: str | None
-    html: Path | None
 
 
 def fuse_expression(flags: Flags, wanted: FuseView) -> None:
@@ -46,8 +43,6 @@ def fuse_expression(flags: Flags, wanted: FuseView) -> None:
         found = made.explained(made.candidates()) if wanted.explore else [made.by_rules()]
     for note in made.notes if wanted.explore else ():
         print_remark(note)
-    if wanted.html is not None:
-        write_page(wanted.html, flags.text, made, found)
     if wanted.ir is not None or wanted.run:
         chosen = _chosen(found, wanted.candidate or 1)
         compilation = compile_captured(captured, CompileOptions(tools, machine, explore=lambda _: chosen), elapsed)
@@ -90,10 +85,3 @@ def table(found: list[Candidate], device: str, values: Values) -> str:
         f"times are predicted for {device} by the model, of the kernels that the rules make; nothing was measured"
     )
     return "\n".join(lines) + "\n"
-
-
-def write_page(path: Path, text: str, made: Exploration, found: list[Candidate]) -> None:
-    """The e-graph and the candidates as a page."""
-    from ..explore.page import page
-
-    write_file(path, page(text, made, found), PAGE)

@@ -52,7 +52,7 @@ def _subjects(path: str, flags: Flags, shown: Shown, trust: bool, tell: Tell) ->
         yield "", benching.of_compiled(made)
         return
     found = bindings(made.compilation.sizes, path, flags.sizes)
-    alone(found, shown.as_json or bool(shown.html or shown.markdown), "--json, --html and --markdown are of one table")
+    alone(found, shown.as_json or bool(shown.markdown), "--json and --markdown are of one table")
     for binding in found:
         bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
         yield told(binding) if len(found) > 1 else "", benching.of_compiled(bound)

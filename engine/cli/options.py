@@ -98,7 +98,6 @@ Blocks = Annotated[
 ]
 Benched = Annotated[bool, typer.Option("--bench", help="Show a table of kernels: predicted, and measured on a GPU.")]
 Arrays = Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")]
-Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a plot.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")]
 DatabaseFile = Annotated[
     Path | None,

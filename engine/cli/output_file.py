@@ -1,4 +1,4 @@
-"""Files that users ask for (`-o FILE`, `--html FILE`): whole or not at all, and never over a file of the user's.
+"""Files that users ask for (`-o FILE`, `--markdown FILE`): whole or not at all, and never over a file of the user's.
 
 A file that is there is replaced only where it is of the same make: by what is in it, not by its name.
 """

@@ -75,18 +75,16 @@ TABLE: dict[str, dict[str, str]] = {
         "artefact": "--weights --ids --trust-edited-cuda",
     },
     "fuse": {
-        "text": f"{RULES} --seed --explore --ir --run --html",
+        "text": f"{RULES} --seed --explore --ir --run",
         "text without --ir": "--json",
         "text with --explore": "--top",
         "text with --ir --run": "--candidate",
         "text with --run": "--device",
     },
     "rewrite": {
-        "text dump": f"{RULES} --trace",
-        "text dump without --html": "--only",
-        "text dump with --trace without --html": "--about",
+        "text dump": f"{RULES} --trace --only",
+        "text dump with --trace": "--about",
         "text": "--seed --dtype",
-        "text with --trace without --only --about": "--html",
     },
     "view": {
         "text model suite": f"{RULES} --out",
@@ -105,12 +103,11 @@ TABLE: dict[str, dict[str, str]] = {
         "text model": "--row --dtype",
         "text": "--space",
         "text without --space": "--grid",
-        "text without --space --grid --jobs --executor": "--html",
         "model": "--layers --seq-len --batch",
         "suite": "--only",
     },
     "bench": {
-        "text model suite artefact without --pack": "--json --html --markdown --run --assemble",
+        "text model suite artefact without --pack": "--json --markdown --run --assemble",
         "text model suite": RULES,
         "unpack": "--minutes --plan",
         "unpack without --plan": "-o",
@@ -291,7 +288,7 @@ def _read(parameter: str, value: Any, kinds: Iterable[str]) -> Subject:
         (one, first), (other, second), *_ = found.items()
         what = f"{first} is {KINDS[one][0]}, and {second} is {KINDS[other][0]}"
         raise UsageError(what, hint="give programs of one kind")
-    return Subject(*found, names)
+    return Subject(next(iter(found)), names)
 
 
 def _kind(name: str, kinds: set[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,10 +64,6 @@ Top = Annotated[
     int,
     typer.Option("--top", metavar="K", min=1, help="Number of fusion candidates. With 1, the rules decide."),
 ]
-Page = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a page with progress, decisions and parameter values."),
-]
 Row = Annotated[
     list[str] | None,
     typer.Option(
@@ -114,7 +109,6 @@ def tune(
     executor: Executor = "processes",
     as_json: Json = False,
     verbose: Told = 0,
-    html: Page = None,
     db: DatabaseFile = None,
     no_db: NotKept = False,
     rules: RuleFiles = None,
@@ -142,6 +136,6 @@ def tune(
 
         interrupted = tune_many(flags, wanted, Many(ctx.obj, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]
     else:
-        interrupted = tune_expression(flags, wanted, TuneView(top, html))
+        interrupted = tune_expression(flags, wanted, TuneView(top))
     if interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
@@ -21,19 +20,15 @@ from ..ruleset import Toolchain
 from ..schedule.space import Start
 from ..store.protocol import Decision, Schedule
 from ..store.store import open_store
-from ..tune.page import html as html_page
-from ..tune.page import micro
 from ..tune.running import SEARCHES, SearchProgress
 from ..tune.search import Tried
-from ..tune.search_log import SearchLog
+from ..tune.search_log import SearchLog, micro
 from ..tune.tuning import SearchOptions, TuningOutcome
 from ..tune.tuning_job import evaluator_for
 from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
-from .bench_command import command_line
 from .compiling import machine_for, tools_for
 from .narrowing import captured_row, tell_lengths
 from .options import Flags
-from .output_file import PAGE, write_file
 from .show import bars, print_json, print_note, print_remark, write
 
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
@@ -41,10 +36,9 @@ CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part,
 
 @dataclass(frozen=True)
 class TuneView:
-    """What is tuned and shown beside the kernels of a text. top: candidates of fusion; html: where a page goes."""
+    """How a text is tuned. top: number of fusion candidates."""
 
     top: int = 1
-    html: Path | None = None
 
 
 def check_search(name: str) -> None:
@@ -194,9 +188,6 @@ def searching(run: SearchProgress) -> str:
 
 
 def _report(flags: Flags, view: TuneView, found: Programmed, log: SearchLog) -> None:
-    if view.html is not None:
-        page = html_page(found, log, flags.text.strip().splitlines()[-1], command_line())
-        write_file(view.html, page, PAGE)
     if flags.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:

@@ -1,4 +1,4 @@
-"""`dplc view` and `dplc rewrite --html`: a compile as a page, in a file or live on this machine."""
+"""`dplc view -o FILE`: a compile as a page in a file."""
 
 from __future__ import annotations
 

@@ -16,6 +16,11 @@ MOST_NODES = 20_000
 DEEPEST, WIDEST = 14, 6  # of the tree that is shown
 
 
+def micro(seconds: float | None) -> str:
+    """Write seconds as microseconds."""
+    return "-" if seconds is None or seconds == math.inf else f"{seconds * 1e6:.2f}"
+
+
 @dataclass
 class CandidateTimes:
     """Times of some candidates, in seconds: how many had one, the best, the sum of logarithms; how many had none."""

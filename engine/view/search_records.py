@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..cost.kernel_estimate import bits
 from ..explore.explore import Exploration
-from ..explore.page import regions_of
+from ..explore.graph import EGraph
+from ..explore.solution import PricedSolution
 from ..kernels.candidate import Candidate
 from ..schedule.space import ScheduleCandidate
-from ..tune.page import effects
 from ..tune.running import SearchProgress
-from ..tune.search_log import SearchLog, SharedPrefix
+from ..tune.search_log import CandidateTimes, SearchLog, SharedPrefix
 from ..tune.tuning import plain
 from ..tune.tuning_program import Programmed
 
-MOST_CLASSES = 4000  # of a program's e-graphs together
+MOST_CLASSES = 4000  # of all e-graphs of a program
+EFFECTS, VALUES = 24, 10  # number of parameters and values shown
 
 
 # ---- tuning
@@ -69,15 +71,42 @@ def _shorter(label: str) -> str:
 def _kernel(
     log: SearchLog, name: str, count: int, default: float | None, best: float | None, winner: ScheduleCandidate
 ) -> dict[str, Any]:
-    rows = [
-        {"title": one.title, "values": [{"value": row[0], "tried": row[1], "without": row[2], "best": row[3],
-                                         "mean": row[4]} for row in one.rows]}
-        for one in effects(log, name, default)
-    ]  # fmt: skip
     return {
         "name": name, "count": count, "default": _micro(default), "best": _micro(best),
-        "schedule": [dict(step) for step in plain(winner)], "effects": rows,
+        "schedule": [dict(step) for step in plain(winner)], "effects": _effects(log, name, default),
     }  # fmt: skip
+
+
+def _effects(log: SearchLog, kernel: str, default: float | None) -> list[dict[str, Any]]:
+    """Return the parameters of a kernel with several tried values, those with the largest effect first.
+
+    Each value has the number of candidates with and without a time, and the best and mean time over the default.
+    """
+    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == kernel)
+    found = [(_spread(values), key, values) for key, values in mine if len(values) > 1]
+    rows = []
+    for _, (step, rule, name), values in sorted(found, key=lambda one: (-one[0], one[1]))[:EFFECTS]:
+        title = f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}"
+        shown = sorted(values.items(), key=lambda pair: -(pair[1].count + pair[1].without))[:VALUES]
+        ordered = [_value(value, times, default or 1.0) for value, times in sorted(shown, key=_in_order)]
+        rows.append({"title": title, "values": ordered})
+    return rows
+
+
+def _spread(values: dict[str, CandidateTimes]) -> float:
+    """Return the logarithm of the ratio of the best times of the values."""
+    best = [times.best for times in values.values() if times.count]
+    return math.log(max(best) / min(best)) if best else 0.0
+
+
+def _in_order(pair: tuple[str, CandidateTimes]) -> tuple[bool, float, str]:
+    text = pair[0]
+    return (not text.isdigit(), float(text) if text.isdigit() else 0.0, text)
+
+
+def _value(value: str, times: CandidateTimes, default: float) -> dict[str, Any]:
+    best, mean = (f"{times.best / default:.3f}", f"{times.mean / default:.3f}") if times.count else ("-", "-")
+    return {"value": value, "tried": times.count, "without": times.without, "best": best, "mean": mean}
 
 
 def _micro(seconds: float | None) -> float | None:
@@ -97,7 +126,7 @@ def egraph_record(made: Exploration, found: Sequence[Candidate]) -> dict[str, An
     `left_out` counts classes beyond MOST_CLASSES.
     """
     regions, left_out, count = [], 0, 0
-    for region in regions_of(made):
+    for region in _regions_of(made):
         kept = region["classes"][: max(0, MOST_CLASSES - count)]
         left_out += len(region["classes"]) - len(kept)
         count += len(kept)
@@ -109,4 +138,71 @@ def _candidate(one: Candidate) -> dict[str, Any]:
     return {
         "label": one.label, "kernels": one.kernels, "bytes": one.bytes, "us": one.predicted_us,
         "rules": list(one.rules), "problem": one.problem or "",
+    }  # fmt: skip
+
+
+def _regions_of(made: Exploration) -> list[dict[str, Any]]:
+    """Return each distinct region of a program with its e-classes, and how often it occurs."""
+    seen: dict[int, dict[str, Any]] = {}
+    for problem, solved in made.problems:
+        graph = solved.search.graph
+        if id(solved) in seen:
+            seen[id(solved)]["times"] += 1
+        else:
+            seen[id(solved)] = _region(graph, solved.found[0], [_named(term, made) for term in problem.terms])
+    return list(seen.values())
+
+
+def _named(term: Any, made: Exploration) -> str:
+    """Return the name of a value in the program, or an empty text."""
+    names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
+    return str(getattr(term, "name", "") or names.get(term, ""))
+
+
+def _region(graph: EGraph, best: PricedSolution, names: list[str]) -> dict[str, Any]:
+    """Return the e-classes of a region with all members, and the kernels of the best solution."""
+    problem = graph.problem
+    axes = {1 << place: axis.name for place, axis in enumerate(problem.axes)}
+    of: dict[int, str] = {}
+    for place, cls in enumerate(graph.of):
+        if names[place]:
+            of.setdefault(cls, names[place])
+
+    def title(cls: int) -> str:
+        return of.get(cls) or f"c{cls}"
+
+    def spelled(node: Any) -> str:
+        op, attributes, children = node
+        below = ", ".join(title(child) for child in children)
+        if op == "E":
+            return f"{attributes[0]}({below})"
+        if op in ("Red", "Fold"):
+            name = "Reduce" if op == "Red" else op
+            return f"{name}({attributes[0]}, {', '.join(axes[bit] for bit in bits(attributes[1]))}, {below})"
+        if op == "Num":
+            return str(attributes[0])
+        if op == "Leaf":
+            return "read from memory" if problem.leaves[attributes[0]].memory else "index"
+        return f"{op.lower()} {attributes[0]} of {below}"
+
+    solution = best.solution
+    classes = [
+        {
+            "title": title(cls),
+            "axes": ", ".join(f"{axes[bit]}:{problem.extents[bit]}" for bit in bits(graph.mask[cls])),
+            "dtype": graph.dtype[cls],
+            "known": cls in graph.known,
+            "stored": cls in solution.stored,
+            "needed": cls in solution.choice,
+            "spellings": [
+                {"text": spelled(node), "chosen": solution.choice.get(cls) == place} for place, node in enumerate(nodes)
+            ],
+        }
+        for cls, nodes in enumerate(graph.classes)
+    ]
+    stop = graph.stop
+    return {
+        "times": 1, "classes": classes, "enodes": graph.enodes, "operations": len(problem.nodes),
+        "stop": "without egglog" if stop is None else f"{stop.reason} after {stop.iterations} iterations",
+        "rules": graph.fired, "kernels": [" and ".join(title(cls) for cls in group) for group in best.table],
     }  # fmt: skip

@@ -19,9 +19,9 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, values_of
 from dplc.engine.explore.ways import Fusing
 from dplc.engine.ruleset import toolchain
-from dplc.engine.tune.page import micro
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
+from dplc.engine.tune.search_log import micro
 from dplc.engine.tune.tuning import SearchOptions
 from dplc.engine.tune.tuning_program import tune_program
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from command_line import Command
@@ -54,13 +53,6 @@ def test_a_candidate_runs(dplc: Command) -> None:
     told = dplc("run", "-c", PAIR, "--explore", "--json", "--device", "emulator")
     record = json.loads(told.out)
     assert record["ok"] and len(record["kernels"]) == 1
-
-
-def test_the_page_holds_everything(dplc: Command, tmp_path: Path) -> None:
-    file = tmp_path / "fuse.html"
-    assert dplc("fuse", "-c", TEXT, "--explore", "--html", str(file)).code == 0
-    text = file.read_text()
-    assert "Ways to fuse" in text and "rms_norm" in text and "http" not in text
 
 
 @pytest.mark.parametrize(

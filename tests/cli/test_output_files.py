@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dplc.engine.cli import output_file as made
-from dplc.engine.cli.bench_command import save_page
-from dplc.engine.cli.output_file import write_file, writing
+from dplc.engine.cli.output_file import PAGE, write_file, writing
 from dplc.ir.diagnostic import DplcError
 
 OURS = re.compile(rb"by dplc")
@@ -27,7 +26,7 @@ def test_a_file_of_somebody_else_stays(tmp_path: Path) -> None:
     path = tmp_path / "thesis.html"
     path.write_text("<html>years</html>")
     with pytest.raises(DplcError, match=r"thesis.html is there, and dplc did not write it: it is not overwritten"):
-        save_page(path, "<html>")
+        write_file(path, "<html>", PAGE)
     assert path.read_text() == "<html>years</html>"
 
 
@@ -67,6 +66,5 @@ def test_makes_know_what_dplc_writes() -> None:
     assert made.DEVICE.search(b"# Measured by `dplc calibrate` on X: ")
     assert made.COUNTEREXAMPLE.search(b"## level: tile\n# rule split: wrong\n# from its pattern\n")
     assert made.TABLE.search(b"# s\n\nMade by `dplc bench x` on 2026 (m). Do not edit: run it again.\n")
-    for folder in ("bench", "explore", "tune"):
-        page = Path(made.__file__).parents[1] / folder / "page.html"
-        assert made.PAGE.search(page.read_bytes()), page
+    page = Path(made.__file__).parents[1] / "view" / "page" / "page.html"
+    assert made.PAGE.search(page.read_bytes())

@@ -46,7 +46,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = PROGRAMS[name][0]
     said = json.loads(command(capsys, "compile", "-c", text, "-vv", "--json"))
-    command(capsys, "rewrite", "--trace", "-c", text, "--html", str(tmp_path / "page.html"))
+    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"))
     written = (tmp_path / "page.html").read_text()
     data = json.loads(written.split('id="data">')[1].split("</script>")[0])
     assert data["trace"] == said["trace"]
@@ -216,9 +216,9 @@ def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
 
 
 def written_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The kernels of the page that `dplc rewrite --html` writes."""
+    """The kernels of the page that `dplc view -o` writes."""
     text = PROGRAMS["rmsnorm"][0]
-    command(capsys, "rewrite", "--trace", "-c", text, "--html", str(tmp_path / "page.html"))
+    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"))
     data = json.loads((tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0])
     kernels: list[dict[str, Any]] = data["kernels"]
     return kernels
