@@ -95,7 +95,9 @@ def convert(
     """
     found = _Converter(exported, input_names, places, dynamic).run()
     written = exported.written
-    return found if written is None else replace(found, written=lambda: convert(written(), input_names, places, dynamic))
+    return (
+        found if written is None else replace(found, written=lambda: convert(written(), input_names, places, dynamic))
+    )
 
 
 class _Converter:
