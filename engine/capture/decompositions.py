@@ -7,12 +7,16 @@ and weights of a resize) folds. No rule takes an op that stands here (a test).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._decomp.decompositions import upsample_compute_output_size
+from torch._prims_common import suggest_memory_format
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...ir.diagnostic import DplcError
 from .alignments import ctc_loss
@@ -97,6 +101,11 @@ POOLS = {
     adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
 }
 
+# Resizes whose places PyTorch's formula takes by the scale alone.
+RESIZES = (
+    *(f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
+)  # fmt: skip
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
@@ -127,6 +136,9 @@ def _own() -> dict[Any, Callable[..., Any]]:
     found: dict[Any, Callable[..., Any]] = {}
     for overload in _overloads({**FORMULAS, "by sizes": " ".join(BY_SIZES)}):
         formula = decomposition_table.get(overload) or _composite(overload)
+        name = overload._schema.name.partition("::")[2]
+        if name in RESIZES:
+            formula = functools.partial(_resized, getattr(torch.ops.aten, name).default, overload)
         if formula is not None:
             floats = "linear" in overload.name() or "cubic" in overload.name()
             found[overload] = _of_floats(formula) if floats else formula
@@ -143,8 +155,6 @@ def _own() -> dict[Any, Callable[..., Any]]:
     found[torch.ops.prims.fma.default] = lambda a, b, c: a * b + c
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
-    # its own kernel takes one length alone; the formula is that of any number of dimensions
-    found[torch.ops.aten.upsample_linear1d.vec] = found[torch.ops.aten.upsample_bilinear2d.vec]
     found |= {getattr(torch.ops.aten.ctc_loss, name): ctc_loss for name in ("IntList", "Tensor")}
     found |= {
         torch.ops.aten._cdist_forward.default: distances,
@@ -167,6 +177,63 @@ def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
         return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
 
     return resized
+
+
+def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
+    """A resize to a number of elements or by scales. plain: the overload with both.
+
+    Raises DplcError where a length may be one of those that PyTorch takes by the sizes, or another one.
+    """
+    names = [argument.name for argument in overload._schema.arguments]
+    given = dict(zip(names, values, strict=False)) | options
+    x, scales = given[names[0]], given.get("scale_factors")
+    if overload is plain:
+        scales = [given.get(name) for name in names if name.startswith("scale")]
+    sizes = upsample_compute_output_size(x.shape, given["output_size"], None if given["output_size"] else scales)
+    times = _times(plain, x, sizes)
+    lengths = zip(x.shape[2:], sizes, scales or [None] * len(sizes), strict=True)
+    known = [_scale(length, size, scale, times) for length, size, scale in lengths]
+    if "nearest" in plain.name():
+        wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
+        return _nearest(0.5 if "exact" in plain.name() else 0.0, x, sizes, known, wide)
+    return decomposition_table[plain](x, sizes, given["align_corners"], *known)
+
+
+def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
+    """Results so many times as long as the input are taken by the sizes, whatever the scale is: of the nearest elements
+    by PyTorch's kernel of small images and of those with channels last alone.
+    """
+    if plain is not torch.ops.aten.upsample_nearest2d.default:
+        return () if "nearest" in plain.name() else (1,)
+    last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3
+    return () if statically_known_true(sum(sizes) > 128) and not last else (1, 2)
+
+
+def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
+    """The scale of a dimension; None where its size says all."""
+    for factor in times if scale else ():
+        if statically_known_true(size == factor * length):
+            return None
+        least = math.ceil(1 / (scale - factor)) if factor < scale < factor + 1 else 0  # longer from here on
+        if not statically_known_true(length >= least) and not isinstance(length, int):
+            what = (
+                f"a resize by {scale:g} takes places of fewer than {least} elements by the sizes, of more by the scale"
+            )
+            raise DplcError(what, hint=f"declare the length from {least} on, or pass size=")
+    return scale
+
+
+def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float | None], wide: Any) -> Any:
+    """The elements of x [n, c, lengths..] nearest to places of a grid [n, c, sizes..]. offset: of a place in its cell;
+    wide: the dtype of a place before it is rounded to f32, and that down.
+    """
+    places, rank = [], len(sizes)
+    for d, (length, size, scale) in enumerate(zip(x.shape[2:], sizes, scales, strict=True)):
+        step = 1 / scale if scale else length / size
+        place = (torch.arange(size, dtype=wide, device=x.device) + offset) * step
+        places.append(place.float().to(torch.int64).reshape(-1, *[1] * (rank - 1 - d)))
+    result = torch.ops.aten._unsafe_index(x, [None, None, *places])
+    return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
