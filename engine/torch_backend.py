@@ -81,7 +81,10 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
             return GraphPart(graph, chosen, told, shares=shares)._eager(graph, problem)
         if not traced:
             return GraphPart(graph, chosen, told, shares=shares)
-        return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told, shares=shares))
+        try:
+            return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told, shares=shares))
+        except DplcError as problem:
+            return GraphPart(graph, chosen, told, shares=shares)._eager(graph, problem)
 
     if known := guarded(graph):
         return _without(known, backend(fixed(graph, known), without(example_inputs, known), **options))
@@ -192,6 +195,7 @@ class GraphPart:
         self.told: set[str] = set() if told is None else told
         self.total = len(ops(graph)) if total is None else total
         self.lengths = self._lengths()
+        self.by_strides = any("as_strided" in str(node.target) for node in ops(graph))  # it reads memory, not elements
 
     def __call__(self, *args: Any) -> Any:
         signature, lengths = self._signature(args)
@@ -208,10 +212,11 @@ class GraphPart:
     def _signature(self, args: Sequence[Any]) -> tuple[Hashable, Lengths | None]:
         """What of a call decides what runs, and the lengths that do not."""
         lengths = self.lengths
+        memory = tuple(map(in_memory, args)) if self.by_strides else ()
         rows = lengths.rows(args) if lengths is not None else None
         if lengths is None or rows is None:
-            return tuple(map(described, args)), None
-        return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args))))), lengths
+            return (*map(described, args), memory), None
+        return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args)))), memory), lengths
 
     def _tell_of_numbers(self, args: Sequence[Any]) -> None:
         """Say once that a whole number, no length and so fixed in what is compiled, is another one than it was."""
@@ -379,6 +384,11 @@ def check_options(options: Mapping[str, Any]) -> None:
 def has_lengths(node: Any) -> bool:
     """Whether a tensor of dynamo's graph has a length that is open."""
     return any(isinstance(n, torch.SymInt) for n in getattr(value(node), "shape", ()))
+
+
+def in_memory(argument: Any) -> Hashable:
+    """Return where the elements of an argument lie in its memory; None of one that is no tensor."""
+    return (argument.stride(), argument.storage_offset()) if isinstance(argument, torch.Tensor) else None
 
 
 def described(argument: Any, open_dimensions: Container[int] | None = ()) -> Hashable:

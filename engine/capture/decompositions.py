@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...ir.diagnostic import DplcError
@@ -261,8 +262,10 @@ def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | 
 
     Elsewhere the elements are put in the order of their memory first. Raises DplcError where memory holds more.
     """
-    count = x.untyped_storage().nbytes() // x.dtype.itemsize
-    if x.storage_offset() or count != x.numel():
+    with disable_proxy_modes_tracing():  # the size of memory is no value of the program
+        count = x.untyped_storage().nbytes() // x.dtype.itemsize
+        whole = not x.storage_offset() and count == x.numel() and is_non_overlapping_and_dense_or_false(x)
+    if not whole:
         raise DplcError("as_strided of a tensor that is a part of another one's memory", hint="take the part by slices")
     if x.is_contiguous():
         return NotImplemented

@@ -189,6 +189,10 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
     if "not tracked with proxy" in text or "cast NotImplemented to Tensor" in text:
         what = "torch.export does not trace this tensor subclass: it nests others, or is no parameter of a module"
         return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')
+    if "as_strided() is non-compositional" in text:
+        return DplcError(
+            "a view by as_strided of another view is changed in place", span, hint="take the view by slices"
+        )
     if text.startswith("We found a fake tensor"):
         what = "torch.export does not trace this transform of torch.func, or this nesting of transforms"
         return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')

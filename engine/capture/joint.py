@@ -13,13 +13,16 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ...ir.diagnostic import DplcError
 from .decompositions import derived, table
+from .export import explain
 from .views import value
 
 Function = Callable[..., Any]
@@ -72,9 +75,9 @@ def _ends_in_place(name: str) -> bool:
 def joint(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], compiled: Callable[[torch.fx.GraphModule], Function]
 ) -> Function:
-    """A function that computes what `graph` does on such inputs, changes and gradients included.
+    """Return a function that computes what `graph` does on such inputs, changes and gradients included.
 
-    compiled: makes a function of each graph that only computes.
+    compiled: makes a function of each graph that only computes. Raises DplcError for what AOTAutograd cannot trace.
     """
 
     def compiler(piece: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
@@ -82,10 +85,16 @@ def joint(
         boxed: Function = make_boxed_func(compiled(piece))
         return boxed
 
-    formulas = {**table(), torch.ops.aten.as_strided.default: _as_strided}
+    aten = torch.ops.aten
+    formulas = {**table(), aten.as_strided.default: _as_strided, aten.as_strided_copy.default: _as_strided_copy}
     wrap = aot_autograd(fw_compiler=compiler, decompositions=formulas, partition_fn=min_cut_rematerialization_partition)
-    with sdpa_kernel(SDPBackend.MATH), derived():
-        function: Function = wrap(graph, inputs)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), derived():
+            function: Function = wrap(graph, inputs)
+    except TorchDynamoException:  # it asks dynamo to begin again
+        raise
+    except (RuntimeError, AssertionError) as error:
+        raise explain(error, None) from None
     return function
 
 
@@ -109,4 +118,16 @@ def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int 
     whole = torch.empty(tuple(size), device="meta")
     if x.is_contiguous() and not offset and x.numel() == whole.numel() and tuple(stride) == whole.stride():
         return x.view(size)
-    return table()[torch.ops.aten.as_strided.default](x, size, stride, offset)
+    return _or_left(torch.ops.aten.as_strided.default, x, size, stride, offset)
+
+
+def _as_strided_copy(x: Any, *where: Any) -> Any:
+    return _or_left(torch.ops.aten.as_strided_copy.default, x, *where)
+
+
+def _or_left(op: Any, *arguments: Any) -> Any:
+    """An op by its formula. One that the formula refuses stays in the graph, for the part that compiles it."""
+    try:
+        return table()[op](*arguments)
+    except DplcError:
+        return NotImplemented

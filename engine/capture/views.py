@@ -69,8 +69,8 @@ def apart(
 
 
 def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
-    """The tensor with such strides, copied where it has others; as it is where they are not known."""
-    if strides is None or None in strides or tensor.stride() == strides:
+    """Return the tensor with such strides, copied where it has others; as it is where they are unknown or repeat memory."""
+    if strides is None or None in strides or 0 in strides or tensor.stride() == strides:
         return tensor
     copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)

@@ -82,9 +82,12 @@ def check_arguments(
 def _check_strides(name: str, tensor: Any, wanted: tuple[int, ...] | None) -> None:
     """Raises DplcError for a tensor in another order of memory, where the program reads its memory."""
     given = tuple(tensor.stride())
-    if wanted is not None and (given != wanted or tensor.storage_offset()):
+    if wanted is not None and given != wanted:
         what = f"argument `{name}` has the strides {given}, not {wanted}, by which the program reads its memory"
         raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
+    if wanted is not None and tensor.storage_offset():
+        what = f"argument `{name}` is a part of another tensor's memory, and the program reads its memory"
+        raise DplcError(what, hint="pass `.clone()`")
 
 
 def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -9,6 +13,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import dplc
 from dplc.engine.capture import joint
 from dplc.ir.diagnostic import DplcError
+
+Tensor = torch.Tensor
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
@@ -36,6 +42,110 @@ def test_all_elements_in_order_are_a_view() -> None:
     x = torch.randn(2, 3)
     seen = [node.target for node in make_fx(lambda x: joint._as_strided(x, (6,), (1,)))(x).graph.nodes]
     assert torch.ops.aten.view.default in seen and torch.ops.aten.as_strided.default not in seen
+
+
+def written_view(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[1:].as_strided((2,), (1,), 5).mul_(2)
+    return y
+
+
+def written_memory(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x * 1
+    z = y.as_strided((4,), (4,), 1)
+    z.mul_(3)
+    y[0] = 7
+    return z * 2, y
+
+
+def view_then_memory(x: Tensor) -> Tensor:
+    y = x * 1
+    y[1:].mul_(3)
+    return y.as_strided((4,), (1,), 2)
+
+
+def filled(strides: tuple[int, int], first: int = 0) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        y = torch.empty_strided((4, 4), strides)
+        y.copy_(x)
+        return y[first:].as_strided((2, 2), (1, 2)) * 2
+
+    return function
+
+
+READ: dict[str, Callable[[Tensor], Any]] = {
+    "a slice": lambda x: x[1:].as_strided((2,), (1,), 5) * 2,
+    "an expanded row": lambda x: x[0:1].expand(4, 4).as_strided((2, 2), (1, 1)) + 1,
+    "a transpose": lambda x: x.t().as_strided((3, 2), (2, 1), 3) + 1,
+    "a slice of a transpose": lambda x: x.t()[1:].as_strided((3, 2), (2, 1)) + 1,
+    "a computed slice": lambda x: (x * 2)[1:].as_strided((3,), (2,)) + 1,
+    "windows": lambda x: x.reshape(-1).as_strided((3, 2), (1, 1)).sum(1),
+    "a view as the result": lambda x: x[1:].as_strided((2,), (1,), 5),
+    "a copy": lambda x: torch.as_strided_copy(x[1:], (2,), (1,), 5),
+    "a scatter": lambda x: torch.as_strided_scatter(x[1:], torch.ones(2), (2,), (1,), 5),
+    "empty_strided in order": filled((4, 1)),
+    "empty_strided, transposed": filled((1, 4)),
+    "a slice of empty_strided": filled((4, 1), 1),
+    "empty_strided with gaps": filled((5, 1)),
+    **{f.__name__: f for f in (written_view, written_memory, view_then_memory)},
+}
+
+
+def whole() -> Tensor:
+    return torch.arange(16.0).reshape(4, 4)
+
+
+LYING: dict[str, Callable[[], Tensor]] = {
+    "whole": whole,
+    "behind an offset": lambda: torch.arange(40.0)[3:19].view(4, 4),
+    "transposed": lambda: torch.arange(16.0).reshape(4, 4).t(),
+    "expanded": lambda: torch.arange(32.0)[:4].expand(4, 4),
+    "in steps": lambda: torch.arange(64.0).reshape(8, 8)[::2, 1::2],
+}
+
+
+@pytest.fixture
+def quiet(fresh_dynamo: None) -> Iterator[None]:
+    """What is left to eager is not the subject."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("name", READ)
+def test_memory_read_by_strides_is_right_under_torch_compile(name: str, quiet: None) -> None:
+    """With a gradient, whose graph AOTAutograd traces: the value and the gradient."""
+    x = whole().requires_grad_()
+    both = [
+        torch.utils._pytree.tree_leaves(function(x))
+        for function in (torch.compile(READ[name], backend="dplc"), READ[name])
+    ]
+    torch.testing.assert_close(*both)
+    ours, theirs = (torch.autograd.grad(sum(y.square().sum() for y in found), x)[0] for found in both)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["a slice", "a transpose", "a scatter", "view_then_memory"])
+def test_arguments_that_lie_otherwise_in_memory_are_right(name: str, quiet: None) -> None:
+    """By one compiled function."""
+    compiled = torch.compile(READ[name], backend="dplc")
+    for make in LYING.values():
+        torch.testing.assert_close(compiled(make()), READ[name](make()))
+
+
+def test_memory_read_by_strides_of_an_open_length_is_right(quiet: None) -> None:
+    compiled = torch.compile(READ["a computed slice"], backend="dplc", dynamic=True)
+    for x in (whole(), LYING["behind an offset"](), torch.randn(5, 4)):
+        torch.testing.assert_close(compiled(x), READ["a computed slice"](x))
+
+
+def test_an_expanded_tensor_is_no_memory_in_order() -> None:
+    """It has as many elements as the memory below it holds."""
+    with pytest.raises(DplcError, match="a part of another one's memory"):
+        dplc.compile(READ["an expanded row"], (torch.randn(4, 4),))
+    program = dplc.compile(turned, (torch.randn(4, 5),))
+    with pytest.raises(DplcError, match="argument `x` is a part of another tensor's memory"):
+        program(torch.randn(21)[1:].view(4, 5))
 
 
 def diagonal_filled(x: torch.Tensor) -> torch.Tensor:
