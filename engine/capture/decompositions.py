@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._inductor import inductor_prims
 
 from ...ir.diagnostic import DplcError
 from .alignments import ctc_loss
@@ -93,9 +94,11 @@ DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d
 # Derivatives of pools, by formulas of our own.
 POOLS = {
     max_pool_backward: "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_pool3d_with_indices_backward",
-    avg_pool_backward: "avg_pool2d_backward avg_pool3d_backward",
     adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
 }
+
+# Derivatives that a rule takes where all windows have one divisor: else the derivative is divided first.
+BY_WINDOWS = ("avg_pool2d_backward", "avg_pool3d_backward")
 
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
@@ -108,9 +111,9 @@ BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
 # Ops of optimisers on lists of tensors: the op of the same name on each of them, or the op that `BY_OTHERS` names.
 ON_LISTS = """
-    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor frac
-    lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh
-    sqrt sub tan tanh trunc zero
+    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor
+    frac lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign
+    sin sinh sqrt sub tan tanh trunc zero
 """
 BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}  # these take numbers as well
 
@@ -140,7 +143,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
-    found[torch.ops.prims.fma.default] = lambda a, b, c: a * b + c
+    found[inductor_prims.fma] = lambda a, b, c: a * b + c
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     # its own kernel takes one length alone; the formula is that of any number of dimensions
@@ -150,7 +153,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
         torch.ops.aten._cdist_forward.default: distances,
         torch.ops.aten._cdist_backward.default: distances_backward,
     }
-    for formula, names in POOLS.items():
+    for formula, names in {**POOLS, avg_pool_backward: " ".join(BY_WINDOWS)}.items():
         for overload in _overloads({"": names}):
             found[overload] = functools.partial(formula, 2 if "pool2d" in overload.name() else 3)
     found[torch.ops.aten._trilinear.default] = _trilinear
@@ -215,7 +218,13 @@ def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[
 
 
 def _trilinear(
-    a: Any, b: Any, c: Any, new_a: Sequence[int], new_b: Sequence[int], new_c: Sequence[int], summed: Sequence[int],
+    a: Any,
+    b: Any,
+    c: Any,
+    new_a: Sequence[int],
+    new_b: Sequence[int],
+    new_c: Sequence[int],
+    summed: Sequence[int],
     unroll_dim: int = 1,
 ) -> Any:
     """The sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
@@ -244,7 +253,7 @@ def derived() -> AbstractContextManager[None]:
 
 
 def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
-    """PyTorch's formula, with the derivative of its kernel: zeros for the nearest element, and at an edge of the image."""
+    """PyTorch's formula with the derivative of its kernel: 0 by places of nearest elements, and by those at an edge."""
     bilinear, nearest = (mode == number for number in range(2))
     if bilinear and padding and align_corners:
         grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)

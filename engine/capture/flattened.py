@@ -79,6 +79,7 @@ def switching_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
             read.args = (results, read.args[1])  # the signature of the program names this node
     return graph
 
+
 def entering_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The same graph, or a copy that also switches autocast while it is traced. torch's own only leaves nodes then."""
     if not graph.graph.find_nodes(op="call_function", target=torch.amp._enter_autocast):
