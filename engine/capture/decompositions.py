@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
-from torch._inductor import inductor_prims
 
 from ...ir.diagnostic import DplcError
 from .alignments import ctc_loss
@@ -92,7 +91,7 @@ COMPOSITES = {
 DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d"
 
 # Derivatives of pools, by formulas of our own.
-POOLS = {
+POOLS: dict[Callable[..., Any], str] = {
     max_pool_backward: "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_pool3d_with_indices_backward",
     adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
 }
@@ -119,9 +118,12 @@ BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vec
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """{overload: what PyTorch computes it by}."""
-    foreign = getattr(torch.ops.transformers, "grouped_mm_fallback", None)  # registered when transformers is imported
-    return _own() if foreign is None else {**_own(), foreign.default: _grouped_mm}
+    """{overload: what PyTorch computes it by}. Ops of other libraries are there once these are imported."""
+    foreign: dict[Any, Callable[..., Any]] = {
+        getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
+        getattr(torch.ops.prims, "fma", None): _multiplied_and_added,  # of torch._inductor
+    }
+    return {**_own(), **{op.default: formula for op, formula in foreign.items() if op is not None}}
 
 
 @functools.cache
@@ -143,7 +145,6 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
-    found[inductor_prims.fma] = lambda a, b, c: a * b + c
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     # its own kernel takes one length alone; the formula is that of any number of dimensions
@@ -190,6 +191,10 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     inside = group < w.shape[0]
     product = torch.bmm(x[:, None], w[group.clamp(max=w.shape[0] - 1)])[:, 0]
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
+
+
+def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
 
 
 def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:

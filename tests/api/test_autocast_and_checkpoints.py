@@ -166,3 +166,14 @@ def test_op_in_a_region_that_is_not_supported_leaves_the_rest_compiled(region: F
     (cause,) = shares.eager.values()
     assert (cause.ops, shares.all_ops) == (1, 6)
     assert cause.place is not None and "test_autocast_and_checkpoints.py" in cause.place and "svdvals" in cause.place
+
+
+@pytest.mark.filterwarnings("ignore::dplc.engine.torch_backend.EagerWarning")
+def test_autocast_ends_where_a_trace_ends_with_an_error() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with cast():
+            return (x @ W)[1:].as_strided((2,), (3,), 5) * 2
+
+    with torch.no_grad():
+        close(torch.compile(function, backend="dplc")(X), function(X))
+    assert not torch.is_autocast_enabled("cpu")
