@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dplc
+from dplc.engine.capture.flattened import entering_autocast
 from dplc.engine.torch_backend import EagerWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -168,12 +169,13 @@ def test_op_in_a_region_that_is_not_supported_leaves_the_rest_compiled(region: F
     assert cause.place is not None and "test_autocast_and_checkpoints.py" in cause.place and "svdvals" in cause.place
 
 
-@pytest.mark.filterwarnings("ignore::dplc.engine.torch_backend.EagerWarning")
 def test_autocast_ends_where_a_trace_ends_with_an_error() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        with cast():
-            return (x @ W)[1:].as_strided((2,), (3,), 5) * 2
-
-    with torch.no_grad():
-        close(torch.compile(function, backend="dplc")(X), function(X))
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    region = graph.call_function(torch.amp._enter_autocast, ("cpu", torch.bfloat16, True, None))
+    product = graph.call_function(torch.matmul, (x, 3))
+    graph.call_function(torch.amp._exit_autocast, (region,))
+    graph.output(product)
+    with pytest.raises(dplc.DplcError, match="matmul"):
+        dplc.compile(entering_autocast(torch.fx.GraphModule({}, graph)), (X,))
     assert not torch.is_autocast_enabled("cpu")
