@@ -96,9 +96,8 @@ COMPOSITES = {
 DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d"
 
 # Derivatives of pools, by formulas of our own.
-POOLS = {
+POOLS: dict[Callable[..., Any], str] = {
     max_pool_backward: "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_pool3d_with_indices_backward",
-    avg_pool_backward: "avg_pool2d_backward avg_pool3d_backward",
     adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
 }
 
@@ -107,6 +106,9 @@ RESIZES = (
     *(f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
 )  # fmt: skip
+# Derivatives that a rule takes where all windows have one divisor: else the derivative is divided first.
+BY_WINDOWS = ("avg_pool2d_backward", "avg_pool3d_backward")
+
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
@@ -118,17 +120,20 @@ BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
 # Ops of optimisers on lists of tensors: the op of the same name on each of them, or the op that `BY_OTHERS` names.
 ON_LISTS = """
-    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor frac
-    lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh
-    sqrt sub tan tanh trunc zero
+    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor
+    frac lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign
+    sin sinh sqrt sub tan tanh trunc zero
 """
 BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}  # these take numbers as well
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """{overload: what PyTorch computes it by}."""
-    foreign = getattr(torch.ops.transformers, "grouped_mm_fallback", None)  # registered when transformers is imported
-    return _own() if foreign is None else {**_own(), foreign.default: _grouped_mm}
+    """{overload: what PyTorch computes it by}. Ops of other libraries are there once these are imported."""
+    foreign: dict[Any, Callable[..., Any]] = {
+        getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
+        getattr(torch.ops.prims, "fma", None): _multiplied_and_added,  # of torch._inductor
+    }
+    return {**_own(), **{op.default: formula for op, formula in foreign.items() if op is not None}}
 
 
 @functools.cache
@@ -153,7 +158,6 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
-    found[torch.ops.prims.fma.default] = lambda a, b, c: a * b + c
     found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
     found[torch.ops.aten._grouped_mm.default] = _grouped_mm
     found |= {getattr(torch.ops.aten.ctc_loss, name): ctc_loss for name in ("IntList", "Tensor")}
@@ -161,7 +165,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
         torch.ops.aten._cdist_forward.default: distances,
         torch.ops.aten._cdist_backward.default: distances_backward,
     }
-    for formula, names in POOLS.items():
+    for formula, names in {**POOLS, avg_pool_backward: " ".join(BY_WINDOWS)}.items():
         for overload in _overloads({"": names}):
             found[overload] = functools.partial(formula, 2 if "pool2d" in overload.name() else 3)
     found[torch.ops.aten._trilinear.default] = _trilinear
@@ -257,6 +261,10 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
 
 
+def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
 def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
     """The memory of a tensor with other strides: its elements in order, which is what the rule reads.
 
@@ -320,7 +328,7 @@ def derived() -> AbstractContextManager[None]:
 
 
 def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
-    """PyTorch's formula, with the derivative of its kernel: zeros for the nearest element, and at an edge of the image."""
+    """PyTorch's formula with the derivative of its kernel: 0 by places of nearest elements, and by those at an edge."""
     bilinear, nearest = (mode == number for number in range(2))
     if bilinear and padding and align_corners:
         grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)

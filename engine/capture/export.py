@@ -24,7 +24,7 @@ from ...ir.sort_words import with_article
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
 from .elements import indexed
-from .flattened import switching_autocast
+from .flattened import leaving_autocast, switching_autocast
 from .float_lengths import as_tensors
 from .guards import restated
 from .objects import Mould, mould, tensors_of
@@ -134,7 +134,7 @@ def export(
             check_kind(f"{kind} `{root.label(target)}`", weight, wrappers=True)
     annotate = Annotate(places, Root.forward.__code__)
     guards = annotate.guards = GuardPlaces(places) if dynamic else None
-    with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
+    with torch.no_grad(), _quiet(), preserve_node_meta(), by_types(), leaving_autocast():
         try:
             with annotate:
                 shapes = exported_shapes(dynamic, names) if dynamic else None

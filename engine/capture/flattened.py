@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -89,16 +90,32 @@ def entering_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return copied
 
 
-@torch.fx.node.has_side_effect
+@contextmanager
+def leaving_autocast() -> Iterator[None]:
+    """Within: a trace that an error ends leaves the regions of autocast that it has entered."""
+    try:
+        yield
+    finally:
+        while _entered:
+            _exit(_entered[-1])
+
+
+_entered: list[Any] = []  # captures are alone
+
+
 def _enter(*settings: Any) -> Any:
-    region = torch.autocast(*settings)
-    region.__enter__()
-    return region
+    _entered.append(torch.autocast(*settings))
+    _entered[-1].__enter__()
+    return _entered[-1]
 
 
-@torch.fx.node.has_side_effect
 def _exit(region: Any) -> None:
+    _entered.remove(region)
     region.__exit__(None, None, None)
+
+
+torch.fx.node.has_side_effect(_enter)  # not dead, though nobody reads what they give
+torch.fx.node.has_side_effect(_exit)
 
 
 def _calls(graph: torch.fx.GraphModule, kind: Any) -> Iterator[Any]:

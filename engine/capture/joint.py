@@ -104,12 +104,9 @@ def _spell(graph: torch.fx.GraphModule) -> None:
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
         given, dtype = node.args
         node.target, node.args, node.kwargs = aten._to_copy.default, (given,), {"dtype": dtype}
-    for inner, op in (
-        (aten._adaptive_avg_pool2d, aten.adaptive_avg_pool2d),
-        (aten._adaptive_avg_pool3d, aten.adaptive_avg_pool3d),
-    ):
-        for node in graph.graph.find_nodes(op="call_function", target=inner.default):
-            node.target = op.default
+    for name in ("adaptive_avg_pool2d", "adaptive_avg_pool3d"):
+        for node in graph.graph.find_nodes(op="call_function", target=getattr(aten, f"_{name}").default):
+            node.target = getattr(aten, name).default
     graph.recompile()
 
 

@@ -13,10 +13,12 @@ import torch.nn.functional as F
 import dplc
 from dplc.engine.capture.decompositions import (
     BY_SIZES,
+    BY_WINDOWS,
     COMPOSITES,
     FORMULAS,
     IN_ORDER,
     ON_LISTS,
+    POOLS,
     RENAMED,
     RESIZES,
     table,
@@ -34,17 +36,18 @@ ALONE = (
     "_native_multi_head_attention",
     "_cdist_forward",
     "_cdist_backward",
+    "_trilinear",
 )  # with formulas of our own
 
 
 def named() -> list[str]:
     lists = [f"_foreach_{name}" for name in ON_LISTS.split()]
-    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values()]).split(), *RENAMED, *lists, *ALONE]
+    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values(), *POOLS.values()]).split(), *RENAMED, *lists, *ALONE]
 
 
 def test_every_op_of_the_table_is_replaced() -> None:
-    replaced = {overload._schema.name.partition("::")[2] for overload in table()} - {"grouped_mm_fallback"}
-    assert {*named(), *IN_ORDER, *BY_SIZES} == replaced
+    replaced = {overload._schema.name.partition("::")[2] for overload in table()} - {"grouped_mm_fallback", "fma"}
+    assert {*named(), *IN_ORDER, *BY_SIZES, *BY_WINDOWS} == replaced
 
 
 def test_no_op_stands_there_twice() -> None:
@@ -53,7 +56,7 @@ def test_no_op_stands_there_twice() -> None:
 
 def test_no_rule_takes_an_op_of_the_table() -> None:
     assert set(named()).isdisjoint(operators(toolchain().torch))
-    assert set(operators(toolchain().torch)).issuperset({*IN_ORDER, *BY_SIZES})
+    assert set(operators(toolchain().torch)).issuperset({*IN_ORDER, *BY_SIZES, *BY_WINDOWS})
 
 
 SCALES = (0.3, 0.75, 1.0, 1.01, 1.1, 1.3, 1.7, 2.0, 2.2, 2.3, 3.7)
