@@ -2,17 +2,22 @@
 
     python examples/benches/open_faults.py
     python examples/benches/open_faults.py 3=tests/ir/test_sorts.py 7=tests/tune/test_space.py,tests/cli/test_exact.py
+    python examples/benches/open_faults.py --caught 80 --seed 0
 
 Without tests they are listed, with their numbers, and the page takes what `equivalent.json` says by now. A fault is
 known by its line of text, wherever that stands. What a test notices is written into the page at once, beside the
 verdict that the fault had at first; a fault whose line is gone stays in the list until `equivalent.json` says
 `"rewritten"`.
+
+With `--caught` so many faults are drawn of those that the page says are caught, and `make test` has to catch them: the
+file of tests that caught a fault runs first, then the nearest ones, with the draws that `make test` has.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -45,13 +50,43 @@ def open_records(runs: list[Judged]) -> list[dict[str, Any]]:
     return [record for run in runs for record in run.faults if record["verdict"] not in GOOD]
 
 
+def caught_again(runs: list[Judged], count: int, seed: int) -> int:
+    """Print which of `count` drawn faults that were caught are not caught; return 1 if these are more than 5 %."""
+    imported()
+    work = Nearest(ROOT / "build" / "mutants_caught")
+    work.take_tests()
+    known: dict[str, tuple[Fault, str]] = {}
+    for record in (record for run in runs for record in run.faults if record["verdict"] == "caught"):
+        fault = as_it_is_now(record, work.plain) if "line" in record else None
+        if fault is not None:
+            known[str(fault)] = fault, record["by"].partition("::")[0].partition(",")[0]
+    drawn = random.Random(seed).sample(sorted(known), min(count, len(known)))
+    work.named = {name: [known[name][1]] for name in drawn if (work.plain / known[name][1]).is_file()}
+    missed = 0
+    for number, name in enumerate(drawn, 1):
+        record = work.judge(known[name][0])
+        record = work.judge_on(known[name][0]) if work.open(record) else record
+        missed += record["verdict"] != "caught"
+        print(f"[{number}/{len(drawn)}] {name}: {record.get('by', 'NOT CAUGHT')}", flush=True)
+    print(
+        f"{len(drawn) - missed} of {len(drawn)} faults are caught, seed {seed}, of {len(known)} that were caught once"
+    )
+    return int(missed * 20 > len(drawn))
+
+
 def main() -> int:
     """List, or judge and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tests", nargs="*", metavar="N=TEST,..", help="the n-th fault of the list meets these")
+    parser.add_argument(
+        "--caught", type=int, metavar="COUNT", help="draw so many that were caught, and catch them again"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which ones --caught draws")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     runs = [Judged(**{**run.__dict__, "faults": verdicts(run.faults)}) for run in known_runs(PAGE)]
+    if options.caught is not None:
+        return caught_again(runs, options.caught, options.seed)
     records = open_records(runs)
     if not options.tests:
         for number, record in enumerate(records, 1):
