@@ -19,7 +19,7 @@ START = 8.0  # seconds until a worker has imported torch, as expected
 
 @dataclass(frozen=True)
 class Item:
-    """Something to do with a case: measure it, time torch.compile, or let compute-sanitizer look at it."""
+    """Something to do with a case: measure it, time torch.compile (compile), or run one of TOOLS on it."""
 
     do: str
     case: PackedCase
@@ -27,8 +27,8 @@ class Item:
     @property
     def seconds(self) -> float:
         """What it is expected to take."""
-        if self.do == "sanitize":
-            return 2.0 * len(TOOLS)
+        if self.do in TOOLS:
+            return 3.0
         case, run = self.case, self.case.predicted_us * 1e-6
         flush = 80e-6
         timing = 0.02 + min(60 * (run + flush), 0.4) + 60 * run
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def seconds(self) -> float:
-        start = 0.0 if self.items[0].do == "sanitize" else START
+        start = 0.0 if self.items[0].do in TOOLS else START
         return start + sum(item.seconds for item in self.items)
 
 
@@ -67,8 +67,8 @@ class Results:
 
     def note(self, item: Item, found: dict[str, Any], clocks: dict[str, float]) -> None:
         """Take down what came of an item, and write everything."""
-        if item.do == "sanitize":
-            self.sanitizer.append({"suite": item.case.suite, "name": item.case.name, **found})
+        if item.do in TOOLS:
+            self.sanitizer.append({"tool": item.do, "suite": item.case.suite, "name": item.case.name, **found})
         else:
             self.cases.setdefault(item.case.number, {}).update(found)
             if clocks and item.do == "measure":

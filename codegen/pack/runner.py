@@ -26,7 +26,7 @@ from .results import START, TOOLS, Group, Item, Results
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
 SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
 START_LIMIT = 120.0  # seconds until a worker has imported torch, at most
-LIMIT = {"measure": 40.0, "compile": 120.0, "sanitize": 60.0}  # seconds of a case, at most
+LIMIT = {"measure": 40.0, "compile": 120.0, **dict.fromkeys(TOOLS, 60.0)}  # seconds of a case, at most
 FOUND = 86  # exit code of compute-sanitizer that found something
 CLOCK_SECONDS = 10.0
 
@@ -46,14 +46,16 @@ def groups(pack: Pack) -> Iterator[Group]:
         if cases:
             yield Group(f"{name}, {do}", tuple(Item(do, case) for case in cases), first)
 
+    looked = chosen[parts[0]][:: max(1, len(chosen[parts[0]]) // SANITIZED)][:SANITIZED]
     for place, name in enumerate(parts[:FIRST]):
         yield from group("measure", name, chosen[name], True)
         if place == 0:
-            every = max(1, len(chosen[name]) // SANITIZED)
-            yield from group("sanitize", name, chosen[name][::every][:SANITIZED], True)
+            yield from group(TOOLS[0], name, looked, True)
     for name in parts[1:FIRST]:
         yield from group("compile", name, chosen[name], True)
     yield from group("measure", "candidates", candidates, False)
+    for tool in TOOLS[1:]:
+        yield from group(tool, parts[0], looked, False)
     for name in parts[FIRST:]:
         yield from group("measure", name, chosen[name], False)
     for name in (*parts[:1], *parts[FIRST:]):
@@ -140,26 +142,24 @@ def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: 
 
 
 def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) -> None:
-    """Let compute-sanitizer look at cases, with one tool after the other, where it is there."""
+    """Run a tool of compute-sanitizer on cases, where it is installed."""
     program = shutil.which("compute-sanitizer") or _beside_cuda("compute-sanitizer")
     if program is None:
-        results.faults.append("compute-sanitizer is not here: nothing was looked at")
+        results.faults.append(f"{group.name}: compute-sanitizer is not here")
         return
-    for tool in TOOLS:
-        for item in group.items:
-            most = min(limit or LIMIT["sanitize"], clock.left)
-            if most < 5.0:
-                results.left += 1
-                continue
-            alone = worker_command(results.pack, "alone", str(item.case.number))
-            command = [program, "--tool", tool, "--error-exitcode", str(FOUND), *alone]
-            found = {"tool": tool, **_sanitized(command, most)}
-            if found["status"] != "ok":
-                results.faults.append(f"{item.case.name} ({tool}): {found['status']}: {found['detail']}")
-            results.note(item, found, {})
-            tell(item, found, clock)
-            if found["status"] == "unusable":
-                return
+    for place, item in enumerate(group.items):
+        most = min(limit or LIMIT[item.do], clock.left)
+        if most < item.seconds:
+            results.left += len(group.items) - place
+            return
+        alone = worker_command(results.pack, "alone", str(item.case.number))
+        found = _sanitized([program, "--tool", item.do, "--error-exitcode", str(FOUND), *alone], most)
+        if found["status"] != "ok":
+            results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
+        results.note(item, found, {})
+        tell(item, found, clock)
+        if found["status"] == "unusable":
+            return
 
 
 def _sanitized(command: list[str], limit: float) -> dict[str, str]:
@@ -207,7 +207,7 @@ def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: 
     results = Results(pack, out)
     results.check()
     for group in groups(pack):
-        if group.items[0].do == "sanitize":
+        if group.items[0].do in TOOLS:
             sanitize(group, results, clock, limit)
         else:
             run_group(group, results, clock, memory, limit)

@@ -43,6 +43,8 @@ from .plan_file import BufferRecord, KernelFile, LaunchRecord, buffer_record, la
 WORKERS = 2
 SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
 DRAWN = 24  # random schedules of which these are chosen
+SLOWEST = 16.0  # of them, predicted, over the default
+LONGEST = 12_000  # characters of a kernel: the assembler takes minutes for some longer ones
 ROOT = Path(__file__).resolve().parents[2]
 # What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
 RUNNER = (
@@ -216,12 +218,14 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
 def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
     """Random schedules of a program from fast to slow, as the model has it."""
     space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
+    most = SLOWEST * _predicted(one.kernels, target)
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
     for seed in range(DRAWN):
         drawn = space.draw(seed)
-        if drawn.program is not None:
-            seconds = sum(predict(instruction_counts(kernel), target).seconds for kernel in drawn.kernels)
-            found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
+        if drawn.program is not None and all(len(kernel.text) <= LONGEST for kernel in drawn.program.kernels):
+            seconds = _predicted(drawn.kernels, target)
+            if seconds <= most:
+                found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
     found.pop(_texts(one.program), None)
     ranked = sorted(found.values(), key=lambda each: each[0])
     last = len(ranked) - 1
@@ -229,6 +233,11 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
     for number, place in enumerate(places):
         _, program, kernels = ranked[place]
         yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
+
+
+def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
+    """Seconds of all launches, before an assembler has told registers."""
+    return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
 
 
 def _images(made: list[_Made], target: Target, packed: Packed, build: Build, say: Say) -> dict[str, Image]:

@@ -99,7 +99,9 @@ def unpacked(driver: Path, path: Path, *arguments: str) -> tuple[subprocess.Comp
     return done, json.loads(out.read_text()) if out.exists() else {}
 
 
-def test_pack_is_measured_without_the_compiler(driver: Path, tmp_path: Path) -> None:
+def test_pack_is_measured_without_the_compiler(
+    driver: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "small.dplc"
     cases = case("relu.f32"), case("again"), case("masked", "masked"), case("two.bf16", "two", dtype="bfloat16")
     made = packed(path, suite(tmp_path, *cases), candidates=1)
@@ -120,6 +122,12 @@ def test_pack_is_measured_without_the_compiler(driver: Path, tmp_path: Path) -> 
     }
     shown = comparison(read_results(tmp_path / "results.json"))
     assert "| relu.f32 |" in shown and "4 of 4 right" in shown and "9 of 9 runs clean" in shown
+    compared = ("--compare", str(tmp_path / "results.json"), "--no-run", "--no-assemble")
+    with pytest.raises(SystemExit):
+        main(["bench", str(tmp_path / "small.json"), "--only", "relu", "--target", "h200", "--json", *compared])
+    (row,) = json.loads(capsys.readouterr().out)["cases"]
+    assert row["measured"]["dplc"]["median_us"] == results["cases"][0]["dplc"]["median_us"]
+    assert row["measured"]["device"] == "dplc mock GPU"
 
 
 def test_faults_are_reported_and_the_next_cases_are_measured(driver: Path, tmp_path: Path) -> None:
@@ -158,8 +166,8 @@ def test_plan_adds_up_and_puts_the_first_suites_first(tmp_path: Path, capsys: py
     shown = plan(Pack(path))
     order = [line.split("  ")[0] for line in shown.splitlines()[:-1]]
     assert order == [
-        "s1, measure", "s1, sanitize", "s2, measure", "s3, measure", "s2, compile", "s3, compile", "candidates, measure",
-        "s4, measure", "s1, compile", "s4, compile",
+        "s1, measure", "s1, memcheck", "s2, measure", "s3, measure", "s2, compile", "s3, compile", "candidates, measure",
+        "s1, racecheck", "s1, synccheck", "s4, measure", "s1, compile", "s4, compile",
     ]  # fmt: skip
     with pytest.raises(SystemExit) as stop:
         main(["bench", "--unpack", str(path), "--plan"])
