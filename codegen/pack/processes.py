@@ -96,3 +96,20 @@ def environment() -> dict[str, str]:
         return dict(os.environ)
     others = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join((archive, others)) if others else archive}
+
+
+def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
+    """The exit code of a command and what it printed; None where it was killed, with its children, after `limit`
+    seconds."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None, ""
+    return process.returncode, printed

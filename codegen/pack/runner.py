@@ -20,7 +20,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from .contents import Pack, PackedCase
-from .processes import Process, WorkerGone, environment, worker_command
+from .processes import Process, WorkerGone, run_limited, worker_command
 from .results import START, TOOLS, Group, Item, Results
 
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
@@ -143,7 +143,7 @@ def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: 
 
 def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) -> None:
     """Run a tool of compute-sanitizer on cases, where it is installed."""
-    program = shutil.which("compute-sanitizer") or _beside_cuda("compute-sanitizer")
+    program = shutil.which("compute-sanitizer") or _in_toolkit("compute-sanitizer")
     if program is None:
         results.faults.append(f"{group.name}: compute-sanitizer is not here")
         return
@@ -153,7 +153,7 @@ def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) 
             results.left += len(group.items) - place
             return
         alone = worker_command(results.pack, "alone", str(item.case.number))
-        found = _sanitized([program, "--tool", item.do, "--error-exitcode", str(FOUND), *alone], most)
+        found = sanitized([program, "--tool", item.do, "--error-exitcode", str(FOUND), *alone], most)
         if found["status"] != "ok":
             results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
         results.note(item, found, {})
@@ -162,28 +162,26 @@ def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) 
             return
 
 
-def _sanitized(command: list[str], limit: float) -> dict[str, str]:
+def sanitized(command: list[str], limit: float) -> dict[str, str]:
+    """What compute-sanitizer found, run by a command: ok, wrong, failed, timeout, or unusable on this machine."""
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=limit,
-            env=environment(), check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"status": "timeout", "detail": f"not done after {limit:.0f} seconds"}
+        code, printed = run_limited(command, limit)
     except OSError as error:
         return {"status": "unusable", "detail": str(error)}
-    lines = [line.strip("= \n") for line in done.stdout.splitlines() if line.strip("= \n")]
-    if "Device not supported" in done.stdout:
+    lines = [line.strip("= \n") for line in printed.splitlines() if line.strip("= \n")]
+    if code is None:
+        return {"status": "timeout", "detail": f"no result after {limit:.0f} seconds: killed"}
+    if "Device not supported" in printed:
         return {"status": "unusable", "detail": "Device not supported"}
-    if done.returncode == 0:
+    if code == 0:
         return {"status": "ok", "detail": lines[-1][:200] if lines else ""}
-    return {"status": "wrong" if done.returncode == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
+    return {"status": "wrong" if code == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
 
 
-def _beside_cuda(name: str) -> str | None:
+def _in_toolkit(name: str) -> str | None:
     """A tool of the CUDA toolkit that is not on the path."""
-    found = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / name
-    return str(found) if found.exists() else None
+    root = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    return next((str(path) for path in (root / "bin" / name, root / name / name) if path.is_file()), None)
 
 
 def tell(item: Item, found: dict[str, Any], clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -17,10 +18,13 @@ import pytest
 from mock_driver import environment
 
 from dplc.codegen.build import build_host, host_text
+from dplc.codegen.driver import Driver, DriverError, Loaded
 from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.pack.contents import Pack
 from dplc.codegen.pack.results import Results
-from dplc.codegen.pack.runner import plan
+from dplc.codegen.pack.runner import plan, sanitized
+from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
 from dplc.engine.bench.packed import comparison, read_results
 from dplc.engine.bench.suite_file import Suite, read_suite
@@ -85,14 +89,18 @@ def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candid
         return pack(file, suites, toolchain(), target("h200"), "dplc bench", candidates, build)
 
 
-def unpacked(driver: Path, path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def unpacked(
+    driver: Path, path: Path, *arguments: str, sanitizer: bool = True
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Run a pack as on another machine. Returns the process and its results."""
     lean = path.parent / "lean"
     lean.mkdir(exist_ok=True)
     (lean / "sitecustomize.py").write_text(BLOCKER)
-    (lean / "compute-sanitizer").write_text(SANITIZER)
-    (lean / "compute-sanitizer").chmod(0o755)
-    found = {**os.environ, **environment(driver), "PYTHONPATH": str(lean), "PATH": f"{lean}:{os.environ['PATH']}"}
+    if sanitizer:
+        (lean / "compute-sanitizer").write_text(SANITIZER)
+        (lean / "compute-sanitizer").chmod(0o755)
+    found = {**os.environ, **environment(driver), "PYTHONPATH": str(lean), "PATH": f"{lean}:/usr/bin:/bin"}
+    found["CUDA_HOME"] = str(lean)
     out = path.parent / "results.json"
     command = [sys.executable, str(path), "--memory", "cpu", "-o", str(out), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
@@ -135,17 +143,30 @@ def test_faults_are_reported_and_the_next_cases_are_measured(driver: Path, tmp_p
     rows = {"good": 8, "wrong": 9, "traps": 10, "hangs": 11, "crashes": 12, "last": 13}
     chosen = suite(tmp_path, *(case(name, rows=n) for name, n in rows.items()))
     packed(path, chosen, spoiled=["", "wrong", "traps", "hangs", "crashes"])
-    done, results = unpacked(driver, path, "--limit", "12")
+    done, results = unpacked(driver, path, "--limit", "9", sanitizer=False)
     assert done.returncode == 1, done.stdout + done.stderr
     found = {one["name"]: one for one in results["cases"]}
     assert [found[name]["status"] for name in rows] == ["ok", "wrong", "failed", "timeout", "failed", "ok"]
     assert "WRONG at" in found["wrong"]["detail"] and "dplc" not in found["wrong"]
     assert re.search("error 700|died of", found["traps"]["detail"])
-    assert found["hangs"]["detail"] == "no answer after 12 seconds: killed"
+    assert found["hangs"]["detail"] == "no answer after 9 seconds: killed"
     assert found["last"]["dplc"]["median_us"] > 0
     assert sum("(measure)" in fault for fault in results["faults"]) == 4
-    looked = {one["name"]: one["status"] for one in results["sanitizer"] if one["tool"] == "memcheck"}
-    assert looked["good"] == "ok" and looked["traps"] == "failed" and looked["hangs"] == "timeout"
+    assert "small, memcheck: compute-sanitizer is not here" in results["faults"] and results["sanitizer"] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("echo 0 errors", "ok"),
+        ("echo Invalid write; exit 86", "wrong"),
+        ("echo no; exit 1", "failed"),
+        ("sleep 60 & sleep 60", "timeout"),
+        ("echo Device not supported; exit 1", "unusable"),
+    ],
+)
+def test_sanitizer_reports_what_its_exit_code_says(script: str, status: str) -> None:
+    assert sanitized(["/bin/sh", "-c", script], 2.0)["status"] == status
 
 
 def test_results_are_kept_when_the_minutes_are_over(driver: Path, tmp_path: Path) -> None:
@@ -187,6 +208,29 @@ def test_pack_holds_what_its_runner_imports(tmp_path: Path) -> None:
     found = {**os.environ, "PYTHONPATH": f"{tmp_path}:{one}"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=found, check=False)
     assert done.stdout.split()[0] == "False", done.stderr
+
+
+@pytest.mark.skipif(find_nvrtc() is None, reason="NVRTC is not here")
+def test_text_is_compiled_where_the_driver_rejects_a_cubin(tmp_path: Path) -> None:
+    """The driver is older than the assembler of the pack: the NVRTC of the machine gets the text and the headers."""
+    path = tmp_path / "small.dplc"
+    packed(path, suite(tmp_path, case("a")))
+    made, images = Pack(path), list[bytes]()
+    (kernel,) = made.cases[0].program.kernels
+
+    class Rejecting(Driver):
+        version = 13000
+
+        def __init__(self) -> None: ...
+
+        def load(self, kernel: CudaKernel, image: bytes) -> Loaded:
+            images.append(image)
+            if len(images) == 1:
+                raise DriverError("cuModuleLoadDataEx: error 209 of the driver", 209)
+            return Loaded(ctypes.c_void_p(), kernel, 32, 0)
+
+    assert load(Rejecting(), made, kernel).kernel == kernel
+    assert images[0] == made.cubin(kernel) != images[1] and images[1][:4] == b"\x7fELF" and b"sm_90a" in images[1]
 
 
 def test_files_that_are_no_packs_are_refused(tmp_path: Path) -> None:
