@@ -89,9 +89,15 @@ def worker_command(pack: Pack, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "dplc.codegen.pack.worker", str(pack.path), *arguments]
 
 
+def pack_of_this() -> str | None:
+    """The pack that this module was imported from; None where it was installed."""
+    found: str | None = getattr(__spec__.loader, "archive", None)
+    return found
+
+
 def environment() -> dict[str, str]:
     """That of a worker: where this file came out of a pack, its modules do too."""
-    archive = getattr(globals().get("__loader__"), "archive", None)
+    archive = pack_of_this()
     if archive is None:
         return dict(os.environ)
     others = os.environ.get("PYTHONPATH")

@@ -31,7 +31,7 @@ class Item:
             return 3.0
         case, run = self.case, self.case.predicted_us * 1e-6
         flush = 80e-6
-        timing = 0.02 + min(60 * (run + flush), 0.4) + 60 * run
+        timing = 0.035 + min(60 * (run + flush), 0.4) + 60 * run
         made = case.nbytes / 20e9  # inputs drawn, widened, compared
         if self.do == "compile":
             return 1.2 + 0.2 * len(case.program.kernels) + timing + made
@@ -101,5 +101,5 @@ class Results:
             "left": self.left, "faults": self.faults, "sanitizer": self.sanitizer, "cases": listed,
         }  # fmt: skip
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        beside.write_text(json.dumps(whole, indent=1))
+        beside.write_text(json.dumps(whole))
         beside.replace(self.path)

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError
 from .contents import Pack, PackedCase
-from .processes import Process, WorkerGone, run_limited, worker_command
+from .processes import Process, WorkerGone, pack_of_this, run_limited, worker_command
 from .results import START, TOOLS, Group, Item, Results
 
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command of a pack. The exit code is 0, or 1 where a case was wrong or nothing could be measured."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(description="Measure a pack of dplc on the GPU that is here.")
-    archive = getattr(globals().get("__loader__"), "archive", None)
+    archive = pack_of_this()
     if archive is None:
         parser.add_argument("pack", type=Path, help="what `dplc bench --pack` wrote")
     parser.add_argument("--minutes", type=float, default=8.0, help="when to stop (default 8)")

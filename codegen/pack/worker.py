@@ -31,9 +31,11 @@ from .contents import Pack, PackedCase
 POISON = 0xFF  # every byte of outputs and temporaries before a run: NaN for floats
 LOST = 700  # errors from here on (an access that faulted, a launch that timed out) leave no usable context
 BATCH, MOST_RUNS, LEAST_RUNS = 20, 200, 10
+WARM_UP = 0.015  # seconds of runs that do not count
 SECONDS = 0.3  # of one timing, at most, once LEAST_RUNS are there
 WITHIN = 0.01  # half of the 95% interval of the median, over the median
 WARM_SECONDS = 2e-3  # of runs one behind the other
+MOST_HELD = 16 << 30  # bytes that torch may keep from case to case
 TOGETHER, SHORT = 10, 1e-4  # so many runs shorter than this are enqueued by one call
 Run = Callable[[], None]
 
@@ -60,8 +62,10 @@ class Timer:
 
         several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
         """
-        until = time.monotonic() + SECONDS
-        each = max(self._batch(run, 3))
+        began = time.monotonic()
+        until, each = began + SECONDS, max(self._batch(run, 3))
+        while time.monotonic() < began + WARM_UP:  # an idle device clocks lower
+            self._batch(run, 3)
         found: list[float] = []
         while len(found) < MOST_RUNS and (len(found) < LEAST_RUNS or time.monotonic() < until):
             found += self._batch(run, min(BATCH, max(2, int(0.1 / max(each, 1e-6)))))
@@ -133,6 +137,16 @@ class Worker:
             "float32": torch.get_float32_matmul_precision(), "l2": self.timer.l2,
         }  # fmt: skip
 
+    def usable(self) -> bool:
+        """Whether the context still works; memory that torch holds is given back if it does."""
+        try:
+            self.driver.synchronize()
+        except DriverError:
+            return False
+        if self.memory == "cuda" and self.torch.cuda.memory_reserved() > MOST_HELD:
+            self.torch.cuda.empty_cache()
+        return True
+
     # ---- a case
     def inputs(self, case: PackedCase) -> list[Any]:
         """Random values, the same in every run of a pack."""
@@ -161,8 +175,7 @@ class Worker:
         """Check a case; time it and, unless it is a candidate, eager."""
         from ..judge import judge
 
-        torch, function = self.torch, case.function
-        inputs = self.inputs(case)
+        function, inputs = case.function, self.inputs(case)
         references, eager = self.reference(function, inputs), self.tensors(function(*inputs))
         bound = Bound(self, case, inputs)
         record: dict[str, Any] = {
@@ -191,8 +204,6 @@ class Worker:
         record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph", lambda: bound.graph(TOGETHER))}
         if case.candidate is None:
             record["eager"] = self.timed(lambda: function(*inputs))
-        if self.memory == "cuda" and torch.cuda.memory_reserved() > 16 << 30:
-            torch.cuda.empty_cache()
         return record
 
     def compile(self, case: PackedCase) -> dict[str, Any]:
@@ -374,14 +385,12 @@ def serve(pack: Pack, memory: str, requests: TextIO, answers: TextIO) -> None:
         try:
             with torch.no_grad():
                 record = worker.compile(case) if wanted["do"] == "compile" else worker.measure(case)
-        except DriverError as error:
-            lost = error.number >= LOST
-            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
         except DplcError as error:
-            record = {"status": "failed", "detail": error.what}
+            lost = isinstance(error, DriverError) and error.number >= LOST
+            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
         except Exception as error:  # of torch: out of memory, or a context that a kernel of ours took down
-            lost = not isinstance(error, torch.OutOfMemoryError)
             record = {"status": "failed", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
+        lost = lost or not worker.usable()
         say(ended=wanted, record=record, lost=lost)
         if lost:
             os._exit(1)  # no destructor may touch the broken context
