@@ -91,7 +91,7 @@ class PackedCase:
         return function_of(self.about["expression"], tuple(self.about["inputs"]))
 
 
-class Pack:
+class OpenPack:
     """An open pack. Raises DplcError for a file that is none."""
 
     def __init__(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .contents import Pack, PackedCase
+from .contents import OpenPack, PackedCase
 
 FORMAT = "dplc results 1"
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
@@ -18,7 +18,7 @@ START = 8.0  # seconds until a worker has imported torch, as expected
 
 
 @dataclass(frozen=True)
-class Item:
+class PackItem:
     """Something to do with a case: measure it, time torch.compile (compile), or run one of TOOLS on it."""
 
     do: str
@@ -39,11 +39,11 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Group:
+class PackGroup:
     """Items that one process works on. first: whether they belong to what must be measured first."""
 
     name: str
-    items: tuple[Item, ...]
+    items: tuple[PackItem, ...]
     first: bool
 
     @property
@@ -53,10 +53,10 @@ class Group:
 
 
 @dataclass
-class Results:
+class ResultsFile:
     """What is known so far, and the file that it is written to."""
 
-    pack: Pack
+    pack: OpenPack
     path: Path
     device: dict[str, Any] = field(default_factory=dict)
     cases: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Results:
     left: int = 0
     began: float = field(default_factory=time.monotonic)
 
-    def note(self, item: Item, found: dict[str, Any], clocks: dict[str, float]) -> None:
+    def note(self, item: PackItem, found: dict[str, Any], clocks: dict[str, float]) -> None:
         """Take down what came of an item, and write everything."""
         if item.do in TOOLS:
             self.sanitizer.append({"tool": item.do, "suite": item.case.suite, "name": item.case.name, **found})

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .contents import Pack, PackedCase
-from .processes import Process, WorkerGone, pack_of_this, run_limited, worker_command
-from .results import START, TOOLS, Group, Item, Results
+from .contents import OpenPack, PackedCase
+from .processes import WorkerGone, WorkerHandle, pack_of_this, run_limited, worker_command
+from .results import START, TOOLS, PackGroup, PackItem, ResultsFile
 
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
 SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
@@ -31,7 +31,7 @@ FOUND = 86  # exit code of compute-sanitizer that found something
 CLOCK_SECONDS = 10.0
 
 
-def groups(pack: Pack) -> Iterator[Group]:
+def groups(pack: OpenPack) -> Iterator[PackGroup]:
     """Everything, in the order of worth."""
     parts = pack.about["parts"]
     chosen: dict[str, list[PackedCase]] = {name: [] for name in parts}
@@ -42,9 +42,9 @@ def groups(pack: Pack) -> Iterator[Group]:
         elif not case.same:
             chosen[case.about["part"]].append(case)
 
-    def group(do: str, name: str, cases: Sequence[PackedCase], first: bool) -> Iterator[Group]:
+    def group(do: str, name: str, cases: Sequence[PackedCase], first: bool) -> Iterator[PackGroup]:
         if cases:
-            yield Group(f"{name}, {do}", tuple(Item(do, case) for case in cases), first)
+            yield PackGroup(f"{name}, {do}", tuple(PackItem(do, case) for case in cases), first)
 
     looked = chosen[parts[0]][:: max(1, len(chosen[parts[0]]) // SANITIZED)][:SANITIZED]
     for place, name in enumerate(parts[:FIRST]):
@@ -62,7 +62,7 @@ def groups(pack: Pack) -> Iterator[Group]:
         yield from group("compile", name, chosen[name], False)
 
 
-def plan(pack: Pack) -> str:
+def plan(pack: OpenPack) -> str:
     """The groups with the seconds that they are expected to take."""
     rows, total, first = [], 0.0, 0.0
     for group in groups(pack):
@@ -74,7 +74,7 @@ def plan(pack: Pack) -> str:
     return "\n".join(rows)
 
 
-class Clock:
+class Deadline:
     """When to stop, and what the GPU's clocks are."""
 
     def __init__(self, minutes: float) -> None:
@@ -101,7 +101,7 @@ class Clock:
         return self._known
 
 
-def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: float | None) -> None:
+def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: str, limit: float | None) -> None:
     """Work on a group as long as there is time. Raises DplcError where no worker can be started."""
     items, process, starts = list(group.items), None, 0
     try:
@@ -110,7 +110,7 @@ def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: 
             if clock.left < item.seconds + (START if process is None else 0):
                 break
             if process is None:
-                process, starts = Process(results.pack, memory), starts + 1
+                process, starts = WorkerHandle(results.pack, memory), starts + 1
                 try:
                     results.device = process.answer(START_LIMIT, "ready")["ready"]
                 except WorkerGone as gone:
@@ -141,7 +141,7 @@ def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: 
             process.kill()
 
 
-def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) -> None:
+def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: float | None) -> None:
     """Run a tool of compute-sanitizer on cases, where it is installed."""
     program = shutil.which("compute-sanitizer") or _in_toolkit("compute-sanitizer")
     if program is None:
@@ -184,7 +184,7 @@ def _in_toolkit(name: str) -> str | None:
     return next((str(path) for path in (root / "bin" / name, root / name / name) if path.is_file()), None)
 
 
-def tell(item: Item, found: dict[str, Any], clock: Clock) -> None:
+def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:
     """A line for a case that is done."""
     times = [(name, found[name]["median_us"]) for name in ("dplc", "eager", "torch_compile") if name in found]
     said = ", ".join(f"{name} {value:.1f} us" for name, value in times)
@@ -196,13 +196,13 @@ def tell(item: Item, found: dict[str, Any], clock: Clock) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> Results:
+def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> ResultsFile:
     """Measure a pack and write `out` after every case. limit: seconds of a case, instead of LIMIT.
 
     Raises DplcError for a file that is no pack, and where nothing can be measured.
     """
-    clock, pack = Clock(minutes), Pack(path)
-    results = Results(pack, out)
+    clock, pack = Deadline(minutes), OpenPack(path)
+    results = ResultsFile(pack, out)
     results.check()
     for group in groups(pack):
         if group.items[0].do in TOOLS:
@@ -213,7 +213,7 @@ def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: 
     return results
 
 
-def summary(results: Results) -> str:
+def summary(results: ResultsFile) -> str:
     """What came of it, in a few lines."""
     known = [one for one in results.cases.values() if "status" in one]
     right = sum(one["status"] == "ok" for one in known)
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = Path(archive) if archive is not None else wanted.pack
     try:
         if wanted.plan:
-            print(plan(Pack(path)))
+            print(plan(OpenPack(path)))
             return 0
         results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit)
     except DplcError as error:

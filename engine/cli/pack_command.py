@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ...codegen.pack import runner
-from ...codegen.pack.contents import CONTENTS, Pack
+from ...codegen.pack.contents import CONTENTS, OpenPack
 from ...ir.diagnostic import DplcError, UsageError
 from ..bench.packed import comparison, read_results
 from .options import Flags
@@ -48,7 +48,7 @@ def measure_pack(path: Path, minutes: float | None, plan: bool, out: Path | None
     if plan:
         if out is not None:
             raise UsageError("--plan measures nothing: it goes without -o")
-        write(runner.plan(Pack(path)) + "\n")
+        write(runner.plan(OpenPack(path)) + "\n")
         return
     limit = ["--minutes", str(MINUTES if minutes is None else minutes)]
     code = runner.main([str(path), *limit, "-o", str(out or "results.json")])

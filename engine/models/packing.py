@@ -51,7 +51,7 @@ RUNNER = (
     "ir/diagnostic.py", "ir/dtypes.py", "codegen/arrays.py", "codegen/compiler.py", "codegen/driver.py",
     "codegen/graphs.py", "codegen/judge.py", "codegen/kernel.py", "codegen/nvrtc.py", "codegen/tensor_maps.py",
     "codegen/pack/contents.py", "codegen/pack/processes.py", "codegen/pack/results.py", "codegen/pack/runner.py",
-    "codegen/pack/worker.py",
+    "codegen/pack/timing.py", "codegen/pack/worker.py",
 )  # fmt: skip
 PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
@@ -136,7 +136,7 @@ class _Made:
 
 
 @dataclass
-class Packed:
+class PackReport:
     """What was packed. refused: {case: why it is not there}."""
 
     cases: int = 0
@@ -163,13 +163,13 @@ def assembled(kernel: CudaKernel, arch: str) -> Image:
 def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
     candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
-) -> Packed:  # fmt: skip
+) -> PackReport:  # fmt: skip
     """Write a pack. candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES
     schedules each. build: what the driver loads for a kernel.
 
     A case that cannot be compiled is left out and reported. Raises DplcError where no case is to blame.
     """
-    packed, made = Packed(), list[_Made]()
+    packed, made = PackReport(), list[_Made]()
     import_everything()
     for picked in suites:
         made += _compiled(picked, tools, target, packed, say)
@@ -191,7 +191,7 @@ def pack(
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Packed, say: Say) -> Iterator[_Made]:
+def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: PackReport, say: Say) -> Iterator[_Made]:
     """The cases of a suite, those that are the same program compiled once."""
     known: dict[Any, _Made] = {}
     for case in picked.cases:
@@ -240,7 +240,7 @@ def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
     return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
 
 
-def _images(made: list[_Made], target: Target, packed: Packed, build: Build, say: Say) -> dict[str, Image]:
+def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:
     """{text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
     kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
     of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}

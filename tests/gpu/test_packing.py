@@ -21,15 +21,15 @@ from dplc.codegen.build import build_host, host_text
 from dplc.codegen.driver import Driver, DriverError, Loaded
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.nvrtc import find_nvrtc
-from dplc.codegen.pack.contents import Pack
-from dplc.codegen.pack.results import Results
+from dplc.codegen.pack.contents import OpenPack
+from dplc.codegen.pack.results import ResultsFile
 from dplc.codegen.pack.runner import plan, sanitized
 from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
 from dplc.engine.bench.packed import comparison, read_results
 from dplc.engine.bench.suite_file import Suite, read_suite
 from dplc.engine.cli.app import main
-from dplc.engine.models.packing import Image, Packed, PickedSuite, pack
+from dplc.engine.models.packing import Image, PackReport, PickedSuite, pack
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
@@ -75,7 +75,7 @@ def case(name: str, operation: str = "relu", rows: int = 8, **more: Any) -> dict
     return {"name": name, "operation": operation, "sizes": {"rows": rows}, **more}
 
 
-def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candidates: int = 0) -> Packed:
+def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candidates: int = 0) -> PackReport:
     """A pack for the mock driver. spoiled: the n-th kernel gets the n-th fault, "" for none."""
     left = list(spoiled)
 
@@ -184,7 +184,7 @@ def test_plan_adds_up_and_puts_the_first_suites_first(tmp_path: Path, capsys: py
     path = tmp_path / "four.dplc"
     suites = [suite(tmp_path, case("a", rows=n), name=f"s{n}") for n in (1, 2, 3, 4)]
     packed(path, *suites, candidates=1)
-    shown = plan(Pack(path))
+    shown = plan(OpenPack(path))
     order = [line.split("  ")[0] for line in shown.splitlines()[:-1]]
     assert order == [
         "s1, measure", "s1, memcheck", "s2, measure", "s3, measure", "s2, compile", "s3, compile", "candidates, measure",
@@ -215,7 +215,7 @@ def test_text_is_compiled_where_the_driver_rejects_a_cubin(tmp_path: Path) -> No
     """The driver is older than the assembler of the pack: the NVRTC of the machine gets the text and the headers."""
     path = tmp_path / "small.dplc"
     packed(path, suite(tmp_path, case("a")))
-    made, images = Pack(path), list[bytes]()
+    made, images = OpenPack(path), list[bytes]()
     (kernel,) = made.cases[0].program.kernels
 
     class Rejecting(Driver):
@@ -237,17 +237,17 @@ def test_files_that_are_no_packs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "no.dplc"
     path.write_text("no")
     with pytest.raises(DplcError, match="is no pack"):
-        Pack(path)
+        OpenPack(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("pack.json", '{"format": 99}')
     with pytest.raises(DplcError, match="is of format 99; this dplc reads 1"):
-        Pack(path)
+        OpenPack(path)
 
 
 def test_results_are_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "small.dplc"
     packed(path, suite(tmp_path, case("a")))
-    results = Results(Pack(path), tmp_path / "results.json")
+    results = ResultsFile(OpenPack(path), tmp_path / "results.json")
     results.check()
     results.check()
     assert read_results(results.path).cases == [] and [p.name for p in tmp_path.glob(".results*")] == []
