@@ -77,7 +77,10 @@ class PackedCase:
         kernels = [_kernel(record, self.about["images"][record["name"]]) for record in plan["kernels"]]
         return Program(
             tuple(kernels[launch["kernel"]] for launch in plan["launches"]),
-            *(_buffers(plan[part]) for part in ("inputs", "outputs", "constants", "temporaries")),
+            _buffers(plan["inputs"]),
+            _buffers(plan["outputs"]),
+            _buffers(plan["constants"]),
+            _buffers(plan["temporaries"]),
             tuple(tuple(launch["buffers"]) for launch in plan["launches"]),
             Arena(plan["arena_bytes"], plan["offsets"]) if plan["offsets"] else None,
         )
@@ -88,7 +91,7 @@ class PackedCase:
         return function_of(self.about["expression"], tuple(self.about["inputs"]))
 
 
-class Pack:
+class OpenPack:
     """An open pack. Raises DplcError for a file that is none."""
 
     def __init__(self, path: Path) -> None:

@@ -15,18 +15,18 @@ import time
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .contents import Pack
-from .results import Item
+from .contents import OpenPack
+from .results import PackItem
 
 
 class WorkerGone(Exception):
     """The process that measured has ended or was killed; the message says how."""
 
 
-class Process:
+class WorkerHandle:
     """A worker: asked for one case at a time."""
 
-    def __init__(self, pack: Pack, memory: str) -> None:
+    def __init__(self, pack: OpenPack, memory: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             worker_command(pack, memory), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
@@ -58,7 +58,7 @@ class Process:
             if key in found:
                 return found
 
-    def ask(self, item: Item, limit: float) -> dict[str, Any]:
+    def ask(self, item: PackItem, limit: float) -> dict[str, Any]:
         """What came of an item. Raises WorkerGone."""
         assert self._process.stdin is not None
         try:
@@ -84,15 +84,38 @@ class Process:
         self._process.wait()
 
 
-def worker_command(pack: Pack, *arguments: str) -> list[str]:
+def worker_command(pack: OpenPack, *arguments: str) -> list[str]:
     """How a worker is started."""
     return [sys.executable, "-P", "-m", "dplc.codegen.pack.worker", str(pack.path), *arguments]
 
 
+def pack_of_this() -> str | None:
+    """The pack that this module was imported from; None where it was installed."""
+    found: str | None = getattr(__spec__.loader, "archive", None)
+    return found
+
+
 def environment() -> dict[str, str]:
     """That of a worker: where this file came out of a pack, its modules do too."""
-    archive = getattr(globals().get("__loader__"), "archive", None)
+    archive = pack_of_this()
     if archive is None:
         return dict(os.environ)
     others = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join((archive, others)) if others else archive}
+
+
+def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
+    """The exit code of a command and what it printed; None where it was killed, with its children, after `limit`
+    seconds."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None, ""
+    return process.returncode, printed

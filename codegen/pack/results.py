@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .contents import Pack, PackedCase
+from .contents import OpenPack, PackedCase
 
 FORMAT = "dplc results 1"
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
@@ -18,8 +18,8 @@ START = 8.0  # seconds until a worker has imported torch, as expected
 
 
 @dataclass(frozen=True)
-class Item:
-    """Something to do with a case: measure it, time torch.compile, or let compute-sanitizer look at it."""
+class PackItem:
+    """Something to do with a case: measure it, time torch.compile (compile), or run one of TOOLS on it."""
 
     do: str
     case: PackedCase
@@ -27,11 +27,11 @@ class Item:
     @property
     def seconds(self) -> float:
         """What it is expected to take."""
-        if self.do == "sanitize":
-            return 2.0 * len(TOOLS)
+        if self.do in TOOLS:
+            return 3.0
         case, run = self.case, self.case.predicted_us * 1e-6
         flush = 80e-6
-        timing = 0.02 + min(60 * (run + flush), 0.4) + 60 * run
+        timing = 0.035 + min(60 * (run + flush), 0.4) + 60 * run
         made = case.nbytes / 20e9  # inputs drawn, widened, compared
         if self.do == "compile":
             return 1.2 + 0.2 * len(case.program.kernels) + timing + made
@@ -39,24 +39,24 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Group:
+class PackGroup:
     """Items that one process works on. first: whether they belong to what must be measured first."""
 
     name: str
-    items: tuple[Item, ...]
+    items: tuple[PackItem, ...]
     first: bool
 
     @property
     def seconds(self) -> float:
-        start = 0.0 if self.items[0].do == "sanitize" else START
+        start = 0.0 if self.items[0].do in TOOLS else START
         return start + sum(item.seconds for item in self.items)
 
 
 @dataclass
-class Results:
+class ResultsFile:
     """What is known so far, and the file that it is written to."""
 
-    pack: Pack
+    pack: OpenPack
     path: Path
     device: dict[str, Any] = field(default_factory=dict)
     cases: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class Results:
     left: int = 0
     began: float = field(default_factory=time.monotonic)
 
-    def note(self, item: Item, found: dict[str, Any], clocks: dict[str, float]) -> None:
+    def note(self, item: PackItem, found: dict[str, Any], clocks: dict[str, float]) -> None:
         """Take down what came of an item, and write everything."""
-        if item.do == "sanitize":
-            self.sanitizer.append({"suite": item.case.suite, "name": item.case.name, **found})
+        if item.do in TOOLS:
+            self.sanitizer.append({"tool": item.do, "suite": item.case.suite, "name": item.case.name, **found})
         else:
             self.cases.setdefault(item.case.number, {}).update(found)
             if clocks and item.do == "measure":
@@ -101,5 +101,5 @@ class Results:
             "left": self.left, "faults": self.faults, "sanitizer": self.sanitizer, "cases": listed,
         }  # fmt: skip
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        beside.write_text(json.dumps(whole, indent=1))
+        beside.write_text(json.dumps(whole))
         beside.replace(self.path)

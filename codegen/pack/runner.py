@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from .contents import Pack, PackedCase
-from .processes import Process, WorkerGone, environment, worker_command
-from .results import START, TOOLS, Group, Item, Results
+from .contents import OpenPack, PackedCase
+from .processes import WorkerGone, WorkerHandle, pack_of_this, run_limited, worker_command
+from .results import START, TOOLS, PackGroup, PackItem, ResultsFile
 
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
 SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
 START_LIMIT = 120.0  # seconds until a worker has imported torch, at most
-LIMIT = {"measure": 40.0, "compile": 120.0, "sanitize": 60.0}  # seconds of a case, at most
+LIMIT = {"measure": 40.0, "compile": 120.0, **dict.fromkeys(TOOLS, 60.0)}  # seconds of a case, at most
 FOUND = 86  # exit code of compute-sanitizer that found something
 CLOCK_SECONDS = 10.0
 
 
-def groups(pack: Pack) -> Iterator[Group]:
+def groups(pack: OpenPack) -> Iterator[PackGroup]:
     """Everything, in the order of worth."""
     parts = pack.about["parts"]
     chosen: dict[str, list[PackedCase]] = {name: [] for name in parts}
@@ -42,25 +42,27 @@ def groups(pack: Pack) -> Iterator[Group]:
         elif not case.same:
             chosen[case.about["part"]].append(case)
 
-    def group(do: str, name: str, cases: Sequence[PackedCase], first: bool) -> Iterator[Group]:
+    def group(do: str, name: str, cases: Sequence[PackedCase], first: bool) -> Iterator[PackGroup]:
         if cases:
-            yield Group(f"{name}, {do}", tuple(Item(do, case) for case in cases), first)
+            yield PackGroup(f"{name}, {do}", tuple(PackItem(do, case) for case in cases), first)
 
+    looked = chosen[parts[0]][:: max(1, len(chosen[parts[0]]) // SANITIZED)][:SANITIZED]
     for place, name in enumerate(parts[:FIRST]):
         yield from group("measure", name, chosen[name], True)
         if place == 0:
-            every = max(1, len(chosen[name]) // SANITIZED)
-            yield from group("sanitize", name, chosen[name][::every][:SANITIZED], True)
+            yield from group(TOOLS[0], name, looked, True)
     for name in parts[1:FIRST]:
         yield from group("compile", name, chosen[name], True)
     yield from group("measure", "candidates", candidates, False)
+    for tool in TOOLS[1:]:
+        yield from group(tool, parts[0], looked, False)
     for name in parts[FIRST:]:
         yield from group("measure", name, chosen[name], False)
     for name in (*parts[:1], *parts[FIRST:]):
         yield from group("compile", name, chosen[name], False)
 
 
-def plan(pack: Pack) -> str:
+def plan(pack: OpenPack) -> str:
     """The groups with the seconds that they are expected to take."""
     rows, total, first = [], 0.0, 0.0
     for group in groups(pack):
@@ -72,7 +74,7 @@ def plan(pack: Pack) -> str:
     return "\n".join(rows)
 
 
-class Clock:
+class Deadline:
     """When to stop, and what the GPU's clocks are."""
 
     def __init__(self, minutes: float) -> None:
@@ -99,7 +101,7 @@ class Clock:
         return self._known
 
 
-def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: float | None) -> None:
+def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: str, limit: float | None) -> None:
     """Work on a group as long as there is time. Raises DplcError where no worker can be started."""
     items, process, starts = list(group.items), None, 0
     try:
@@ -108,7 +110,7 @@ def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: 
             if clock.left < item.seconds + (START if process is None else 0):
                 break
             if process is None:
-                process, starts = Process(results.pack, memory), starts + 1
+                process, starts = WorkerHandle(results.pack, memory), starts + 1
                 try:
                     results.device = process.answer(START_LIMIT, "ready")["ready"]
                 except WorkerGone as gone:
@@ -139,54 +141,50 @@ def run_group(group: Group, results: Results, clock: Clock, memory: str, limit: 
             process.kill()
 
 
-def sanitize(group: Group, results: Results, clock: Clock, limit: float | None) -> None:
-    """Let compute-sanitizer look at cases, with one tool after the other, where it is there."""
-    program = shutil.which("compute-sanitizer") or _beside_cuda("compute-sanitizer")
+def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: float | None) -> None:
+    """Run a tool of compute-sanitizer on cases, where it is installed."""
+    program = shutil.which("compute-sanitizer") or _in_toolkit("compute-sanitizer")
     if program is None:
-        results.faults.append("compute-sanitizer is not here: nothing was looked at")
+        results.faults.append(f"{group.name}: compute-sanitizer is not here")
         return
-    for tool in TOOLS:
-        for item in group.items:
-            most = min(limit or LIMIT["sanitize"], clock.left)
-            if most < 5.0:
-                results.left += 1
-                continue
-            alone = worker_command(results.pack, "alone", str(item.case.number))
-            command = [program, "--tool", tool, "--error-exitcode", str(FOUND), *alone]
-            found = {"tool": tool, **_sanitized(command, most)}
-            if found["status"] != "ok":
-                results.faults.append(f"{item.case.name} ({tool}): {found['status']}: {found['detail']}")
-            results.note(item, found, {})
-            tell(item, found, clock)
-            if found["status"] == "unusable":
-                return
+    for place, item in enumerate(group.items):
+        most = min(limit or LIMIT[item.do], clock.left)
+        if most < item.seconds:
+            results.left += len(group.items) - place
+            return
+        alone = worker_command(results.pack, "alone", str(item.case.number))
+        found = sanitized([program, "--tool", item.do, "--error-exitcode", str(FOUND), *alone], most)
+        if found["status"] != "ok":
+            results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
+        results.note(item, found, {})
+        tell(item, found, clock)
+        if found["status"] == "unusable":
+            return
 
 
-def _sanitized(command: list[str], limit: float) -> dict[str, str]:
+def sanitized(command: list[str], limit: float) -> dict[str, str]:
+    """What compute-sanitizer found, run by a command: ok, wrong, failed, timeout, or unusable on this machine."""
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=limit,
-            env=environment(), check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"status": "timeout", "detail": f"not done after {limit:.0f} seconds"}
+        code, printed = run_limited(command, limit)
     except OSError as error:
         return {"status": "unusable", "detail": str(error)}
-    lines = [line.strip("= \n") for line in done.stdout.splitlines() if line.strip("= \n")]
-    if "Device not supported" in done.stdout:
+    lines = [line.strip("= \n") for line in printed.splitlines() if line.strip("= \n")]
+    if code is None:
+        return {"status": "timeout", "detail": f"no result after {limit:.0f} seconds: killed"}
+    if "Device not supported" in printed:
         return {"status": "unusable", "detail": "Device not supported"}
-    if done.returncode == 0:
+    if code == 0:
         return {"status": "ok", "detail": lines[-1][:200] if lines else ""}
-    return {"status": "wrong" if done.returncode == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
+    return {"status": "wrong" if code == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
 
 
-def _beside_cuda(name: str) -> str | None:
+def _in_toolkit(name: str) -> str | None:
     """A tool of the CUDA toolkit that is not on the path."""
-    found = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / name
-    return str(found) if found.exists() else None
+    root = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    return next((str(path) for path in (root / "bin" / name, root / name / name) if path.is_file()), None)
 
 
-def tell(item: Item, found: dict[str, Any], clock: Clock) -> None:
+def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:
     """A line for a case that is done."""
     times = [(name, found[name]["median_us"]) for name in ("dplc", "eager", "torch_compile") if name in found]
     said = ", ".join(f"{name} {value:.1f} us" for name, value in times)
@@ -198,16 +196,16 @@ def tell(item: Item, found: dict[str, Any], clock: Clock) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> Results:
+def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> ResultsFile:
     """Measure a pack and write `out` after every case. limit: seconds of a case, instead of LIMIT.
 
     Raises DplcError for a file that is no pack, and where nothing can be measured.
     """
-    clock, pack = Clock(minutes), Pack(path)
-    results = Results(pack, out)
+    clock, pack = Deadline(minutes), OpenPack(path)
+    results = ResultsFile(pack, out)
     results.check()
     for group in groups(pack):
-        if group.items[0].do == "sanitize":
+        if group.items[0].do in TOOLS:
             sanitize(group, results, clock, limit)
         else:
             run_group(group, results, clock, memory, limit)
@@ -215,7 +213,7 @@ def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: 
     return results
 
 
-def summary(results: Results) -> str:
+def summary(results: ResultsFile) -> str:
     """What came of it, in a few lines."""
     known = [one for one in results.cases.values() if "status" in one]
     right = sum(one["status"] == "ok" for one in known)
@@ -227,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command of a pack. The exit code is 0, or 1 where a case was wrong or nothing could be measured."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(description="Measure a pack of dplc on the GPU that is here.")
-    archive = getattr(globals().get("__loader__"), "archive", None)
+    archive = pack_of_this()
     if archive is None:
         parser.add_argument("pack", type=Path, help="what `dplc bench --pack` wrote")
     parser.add_argument("--minutes", type=float, default=8.0, help="when to stop (default 8)")
@@ -241,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = Path(archive) if archive is not None else wanted.pack
     try:
         if wanted.plan:
-            print(plan(Pack(path)))
+            print(plan(OpenPack(path)))
             return 0
         results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit)
     except DplcError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import statistics
 import sys
 import time
 import zlib
@@ -26,83 +25,18 @@ from ..graphs import Graph
 from ..kernel import CudaKernel
 from ..nvrtc import suited
 from ..tensor_maps import arguments
-from .contents import Pack, PackedCase
+from .contents import OpenPack, PackedCase
+from .timing import TOGETHER, EventTimer, Run
 
 POISON = 0xFF  # every byte of outputs and temporaries before a run: NaN for floats
 LOST = 700  # errors from here on (an access that faulted, a launch that timed out) leave no usable context
-BATCH, MOST_RUNS, LEAST_RUNS = 20, 200, 10
-SECONDS = 0.3  # of one timing, at most, once LEAST_RUNS are there
-WITHIN = 0.01  # half of the 95% interval of the median, over the median
-WARM_SECONDS = 2e-3  # of runs one behind the other
-TOGETHER, SHORT = 10, 1e-4  # so many runs shorter than this are enqueued by one call
-Run = Callable[[], None]
+MOST_HELD = 16 << 30  # bytes that torch may keep from case to case
 
 
-class Timer:
-    """Times on one stream of the driver."""
-
-    def __init__(self, driver: Driver, stream: int) -> None:
-        self.driver, self.stream = driver, stream
-        self.bytes = max(2 * driver.attribute(L2_BYTES), 1 << 20)
-        self._other = driver.alloc(self.bytes)
-        self._events = [(driver.event(), driver.event()) for _ in range(BATCH)]
-        self._turn = 0
-
-    @property
-    def l2(self) -> str:
-        """The state of the cache before every run, in words."""
-        return (
-            f"cold: {self.bytes} bytes of other data are written before every run; warm_us: runs one behind the other"
-        )
-
-    def timing(self, run: Run, launched: str, several: Callable[[], Run] | None = None) -> dict[str, Any]:
-        """Microseconds of a run: median and quartiles; enough runs that the median is known to 2 %, or MOST_RUNS.
-
-        several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
-        """
-        until = time.monotonic() + SECONDS
-        each = max(self._batch(run, 3))
-        found: list[float] = []
-        while len(found) < MOST_RUNS and (len(found) < LEAST_RUNS or time.monotonic() < until):
-            found += self._batch(run, min(BATCH, max(2, int(0.1 / max(each, 1e-6)))))
-            low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-            within = 1.57 * (high - low) / len(found) ** 0.5 / max(middle, 1e-12)
-            if len(found) >= LEAST_RUNS and within <= WITHIN:
-                break
-        together = several() if several is not None and middle < SHORT else run
-        runs = 1 if together is run else TOGETHER
-        count = min(50, max(2, int(WARM_SECONDS / max(middle * runs, 1e-6))))
-        warm = statistics.median(self._warm(together, count) / runs for _ in range(3))
-        microseconds = {"median_us": middle, "low_us": low, "high_us": high, "warm_us": warm}
-        rounded = {name: round(value * 1e6, 3) for name, value in microseconds.items()}
-        return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
-
-    def _batch(self, run: Run, count: int) -> list[float]:
-        """Seconds of some runs; enqueued together, so that the device never waits for Python."""
-        events = self._events[:count]
-        for start, end in events:
-            self._turn += 1
-            self.driver.fill(self._other, self._turn % 256, self.bytes, self.stream)
-            self.driver.record(start, self.stream)
-            run()
-            self.driver.record(end, self.stream)
-        self.driver.synchronize()
-        return [self.driver.seconds(start, end) for start, end in events]
-
-    def _warm(self, run: Run, count: int) -> float:
-        start, end = self._events[0]
-        self.driver.record(start, self.stream)
-        for _ in range(count):
-            run()
-        self.driver.record(end, self.stream)
-        self.driver.synchronize()
-        return self.driver.seconds(start, end) / count
-
-
-class Worker:
+class PackWorker:
     """The GPU and a pack. memory: the torch device whose tensors the driver can reach; "cpu" is for a mock driver."""
 
-    def __init__(self, pack: Pack, memory: str = "cuda") -> None:
+    def __init__(self, pack: OpenPack, memory: str = "cuda") -> None:
         import torch
 
         self.torch, self.pack, self.memory = torch, pack, memory
@@ -120,7 +54,7 @@ class Worker:
                 hint=f"pack for it: dplc bench SUITE.. --pack FILE --target {self.driver.arch}",
             )
         self.stream = int(self._own.cuda_stream) if memory == "cuda" else self.driver.stream()
-        self.timer = Timer(self.driver, self.stream)
+        self.timer = EventTimer(self.driver, self.stream)
         self._loaded: dict[tuple[str, str], Loaded] = {}
 
     def about(self) -> dict[str, Any]:
@@ -132,6 +66,16 @@ class Worker:
             "torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0],
             "float32": torch.get_float32_matmul_precision(), "l2": self.timer.l2,
         }  # fmt: skip
+
+    def usable(self) -> bool:
+        """Whether the context still works; memory that torch holds is given back if it does."""
+        try:
+            self.driver.synchronize()
+        except DriverError:
+            return False
+        if self.memory == "cuda" and self.torch.cuda.memory_reserved() > MOST_HELD:
+            self.torch.cuda.empty_cache()
+        return True
 
     # ---- a case
     def inputs(self, case: PackedCase) -> list[Any]:
@@ -161,10 +105,9 @@ class Worker:
         """Check a case; time it and, unless it is a candidate, eager."""
         from ..judge import judge
 
-        torch, function = self.torch, case.function
-        inputs = self.inputs(case)
+        function, inputs = case.function, self.inputs(case)
         references, eager = self.reference(function, inputs), self.tensors(function(*inputs))
-        bound = Bound(self, case, inputs)
+        bound = BoundCase(self, case, inputs)
         record: dict[str, Any] = {
             "registers": [one.registers for one in bound.kernels],
             "local_bytes": [one.local_bytes for one in bound.kernels],
@@ -191,8 +134,6 @@ class Worker:
         record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph", lambda: bound.graph(TOGETHER))}
         if case.candidate is None:
             record["eager"] = self.timed(lambda: function(*inputs))
-        if self.memory == "cuda" and torch.cuda.memory_reserved() > 16 << 30:
-            torch.cuda.empty_cache()
         return record
 
     def compile(self, case: PackedCase) -> dict[str, Any]:
@@ -244,10 +185,10 @@ class Worker:
         return self._loaded[key]
 
 
-class Bound:
+class BoundCase:
     """A case with its memory on the device, ready to be launched."""
 
-    def __init__(self, worker: Worker, case: PackedCase, inputs: list[Any]) -> None:
+    def __init__(self, worker: PackWorker, case: PackedCase, inputs: list[Any]) -> None:
         self.worker, self.case, program = worker, case, case.program
         torch, memory = worker.torch, worker.memory
         self._kept = dict(zip(case.about["parameters"], inputs, strict=True))
@@ -295,7 +236,7 @@ class Bound:
         return lambda: recorded.replay(self.worker.stream)
 
 
-def load(driver: Driver, pack: Pack, kernel: CudaKernel) -> Loaded:
+def load(driver: Driver, pack: OpenPack, kernel: CudaKernel) -> Loaded:
     """A kernel on the device. Raises DriverError, with what each compiler that is here said."""
     try:
         return driver.load(kernel, pack.cubin(kernel))
@@ -314,7 +255,7 @@ def load(driver: Driver, pack: Pack, kernel: CudaKernel) -> Loaded:
     raise DriverError(f"kernel `{kernel.name}` cannot be loaded: {refused.what}", refused.number, notes)
 
 
-def launch_alone(pack: Pack, case: PackedCase) -> None:
+def launch_alone(pack: OpenPack, case: PackedCase) -> None:
     """Launch a case without torch, each buffer an allocation of its own: under a memory checker. Raises DriverError."""
     import numpy as np
 
@@ -353,7 +294,7 @@ def _same_bits(one: Any, other: Any) -> bool:
     return bool(torch.equal(one, other))
 
 
-def serve(pack: Pack, memory: str, requests: TextIO, answers: TextIO) -> None:
+def serve(pack: OpenPack, memory: str, requests: TextIO, answers: TextIO) -> None:
     """Answer a line of JSON for each case: {"do": "measure" or "compile", "case": its number}."""
 
     def say(**message: Any) -> None:
@@ -362,7 +303,7 @@ def serve(pack: Pack, memory: str, requests: TextIO, answers: TextIO) -> None:
     try:
         import torch
 
-        worker = Worker(pack, memory)
+        worker = PackWorker(pack, memory)
         say(ready=worker.about())
     except (DplcError, RuntimeError) as error:
         say(unusable=error.what if isinstance(error, DplcError) else str(error).splitlines()[0])
@@ -374,32 +315,30 @@ def serve(pack: Pack, memory: str, requests: TextIO, answers: TextIO) -> None:
         try:
             with torch.no_grad():
                 record = worker.compile(case) if wanted["do"] == "compile" else worker.measure(case)
-        except DriverError as error:
-            lost = error.number >= LOST
-            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
         except DplcError as error:
-            record = {"status": "failed", "detail": error.what}
+            lost = isinstance(error, DriverError) and error.number >= LOST
+            record = {"status": "failed", "detail": " ".join((error.what, *error.notes))}
         except Exception as error:  # of torch: out of memory, or a context that a kernel of ours took down
-            lost = not isinstance(error, torch.OutOfMemoryError)
             record = {"status": "failed", "detail": f"{type(error).__name__}: {error}".splitlines()[0]}
+        lost = lost or not worker.usable()
         say(ended=wanted, record=record, lost=lost)
         if lost:
             os._exit(1)  # no destructor may touch the broken context
 
 
-def main(arguments: list[str]) -> None:
+def main(given: list[str]) -> None:
     """`worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
-    pack = Pack(Path(arguments[0]))
-    if arguments[1] == "alone":
+    pack = OpenPack(Path(given[0]))
+    if given[1] == "alone":
         try:
-            launch_alone(pack, pack.cases[int(arguments[2])])
+            launch_alone(pack, pack.cases[int(given[2])])
         except DplcError as error:
             print(error.render(), file=sys.stderr)
             sys.exit(1)
         return
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what torch prints is no answer
-    serve(pack, arguments[1], sys.stdin, answers)
+    serve(pack, given[1], sys.stdin, answers)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ HEAD = ("case", "predicted us", "measured us", "predicted / measured", "eager us
 
 def comparison(results: PackResults) -> str:
     """A table of every suite that was measured, as Markdown, with the geometric means below."""
-    lines = [f"# {results.gpu}, measured", "", str(results.device.get("l2", "")) + "."]
+    about = f"Measured on {results.gpu}, predicted for {results.pack.get('target', 'another device')}"
+    lines = [f"# {results.gpu}", "", f"{about}; {results.device.get('l2', '')}."]
     suites = dict.fromkeys(one.suite for one in results.cases)
     for suite in suites:
         cases = [one for one in results.cases if one.suite == suite and one.candidate is None]

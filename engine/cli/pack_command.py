@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...codegen.pack import runner
-from ...codegen.pack.contents import CONTENTS, Pack
+from ...codegen.pack.contents import CONTENTS, OpenPack
 from ...ir.diagnostic import DplcError
 from ..bench.packed import comparison, read_results
 from .options import Flags
@@ -45,7 +45,7 @@ def pack_suites(subjects: Sequence[str], path: Path, candidates: int, flags: Fla
 def measure_pack(path: Path, minutes: float | None, plan: bool, out: Path | None) -> None:
     """`dplc bench --unpack FILE`. The exit code is 1 where a case was wrong."""
     if plan:
-        write(runner.plan(Pack(path)) + "\n")
+        write(runner.plan(OpenPack(path)) + "\n")
         return
     limit = ["--minutes", str(MINUTES if minutes is None else minutes)]
     code = runner.main([str(path), *limit, "-o", str(out or "results.json")])

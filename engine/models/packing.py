@@ -43,13 +43,15 @@ from .plan_file import BufferRecord, KernelFile, LaunchRecord, buffer_record, la
 WORKERS = 2
 SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
 DRAWN = 24  # random schedules of which these are chosen
+SLOWEST = 16.0  # of them, predicted, over the default
+LONGEST = 12_000  # characters of a kernel: the assembler takes minutes for some longer ones
 ROOT = Path(__file__).resolve().parents[2]
 # What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
 RUNNER = (
     "ir/diagnostic.py", "ir/dtypes.py", "codegen/arrays.py", "codegen/compiler.py", "codegen/driver.py",
     "codegen/graphs.py", "codegen/judge.py", "codegen/kernel.py", "codegen/nvrtc.py", "codegen/tensor_maps.py",
     "codegen/pack/contents.py", "codegen/pack/processes.py", "codegen/pack/results.py", "codegen/pack/runner.py",
-    "codegen/pack/worker.py",
+    "codegen/pack/timing.py", "codegen/pack/worker.py",
 )  # fmt: skip
 PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
@@ -134,7 +136,7 @@ class _Made:
 
 
 @dataclass
-class Packed:
+class PackReport:
     """What was packed. refused: {case: why it is not there}."""
 
     cases: int = 0
@@ -161,13 +163,13 @@ def assembled(kernel: CudaKernel, arch: str) -> Image:
 def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
     candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
-) -> Packed:  # fmt: skip
+) -> PackReport:  # fmt: skip
     """Write a pack. candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES
     schedules each. build: what the driver loads for a kernel.
 
     A case that cannot be compiled is left out and reported. Raises DplcError where no case is to blame.
     """
-    packed, made = Packed(), list[_Made]()
+    packed, made = PackReport(), list[_Made]()
     import_everything()
     for picked in suites:
         made += _compiled(picked, tools, target, packed, say)
@@ -189,7 +191,7 @@ def pack(
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Packed, say: Say) -> Iterator[_Made]:
+def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: PackReport, say: Say) -> Iterator[_Made]:
     """The cases of a suite, those that are the same program compiled once."""
     known: dict[Any, _Made] = {}
     for case in picked.cases:
@@ -216,12 +218,14 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
 def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
     """Random schedules of a program from fast to slow, as the model has it."""
     space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
+    most = SLOWEST * _predicted(one.kernels, target)
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
     for seed in range(DRAWN):
         drawn = space.draw(seed)
-        if drawn.program is not None:
-            seconds = sum(predict(instruction_counts(kernel), target).seconds for kernel in drawn.kernels)
-            found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
+        if drawn.program is not None and all(len(kernel.text) <= LONGEST for kernel in drawn.program.kernels):
+            seconds = _predicted(drawn.kernels, target)
+            if seconds <= most:
+                found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
     found.pop(_texts(one.program), None)
     ranked = sorted(found.values(), key=lambda each: each[0])
     last = len(ranked) - 1
@@ -231,7 +235,12 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
         yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
 
 
-def _images(made: list[_Made], target: Target, packed: Packed, build: Build, say: Say) -> dict[str, Image]:
+def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
+    """Seconds of all launches, before an assembler has told registers."""
+    return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
+
+
+def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:
     """{text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
     kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
     of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}

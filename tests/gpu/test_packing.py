@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -17,15 +18,18 @@ import pytest
 from mock_driver import environment
 
 from dplc.codegen.build import build_host, host_text
+from dplc.codegen.driver import Driver, DriverError, Loaded
 from dplc.codegen.kernel import CudaKernel
-from dplc.codegen.pack.contents import Pack
-from dplc.codegen.pack.results import Results
-from dplc.codegen.pack.runner import plan
+from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.pack.contents import OpenPack
+from dplc.codegen.pack.results import ResultsFile
+from dplc.codegen.pack.runner import plan, sanitized
+from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
 from dplc.engine.bench.packed import comparison, read_results
 from dplc.engine.bench.suite_file import Suite, read_suite
 from dplc.engine.cli.app import main
-from dplc.engine.models.packing import Image, Packed, PickedSuite, pack
+from dplc.engine.models.packing import Image, PackReport, PickedSuite, pack
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
@@ -71,7 +75,7 @@ def case(name: str, operation: str = "relu", rows: int = 8, **more: Any) -> dict
     return {"name": name, "operation": operation, "sizes": {"rows": rows}, **more}
 
 
-def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candidates: int = 0) -> Packed:
+def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candidates: int = 0) -> PackReport:
     """A pack for the mock driver. spoiled: the n-th kernel gets the n-th fault, "" for none."""
     left = list(spoiled)
 
@@ -85,21 +89,27 @@ def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candid
         return pack(file, suites, toolchain(), target("h200"), "dplc bench", candidates, build)
 
 
-def unpacked(driver: Path, path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def unpacked(
+    driver: Path, path: Path, *arguments: str, sanitizer: bool = True
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Run a pack as on another machine. Returns the process and its results."""
     lean = path.parent / "lean"
     lean.mkdir(exist_ok=True)
     (lean / "sitecustomize.py").write_text(BLOCKER)
-    (lean / "compute-sanitizer").write_text(SANITIZER)
-    (lean / "compute-sanitizer").chmod(0o755)
-    found = {**os.environ, **environment(driver), "PYTHONPATH": str(lean), "PATH": f"{lean}:{os.environ['PATH']}"}
+    if sanitizer:
+        (lean / "compute-sanitizer").write_text(SANITIZER)
+        (lean / "compute-sanitizer").chmod(0o755)
+    found = {**os.environ, **environment(driver), "PYTHONPATH": str(lean), "PATH": f"{lean}:/usr/bin:/bin"}
+    found["CUDA_HOME"] = str(lean)
     out = path.parent / "results.json"
     command = [sys.executable, str(path), "--memory", "cpu", "-o", str(out), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
     return done, json.loads(out.read_text()) if out.exists() else {}
 
 
-def test_pack_is_measured_without_the_compiler(driver: Path, tmp_path: Path) -> None:
+def test_pack_is_measured_without_the_compiler(
+    driver: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "small.dplc"
     cases = case("relu.f32"), case("again"), case("masked", "masked"), case("two.bf16", "two", dtype="bfloat16")
     made = packed(path, suite(tmp_path, *cases), candidates=1)
@@ -120,6 +130,12 @@ def test_pack_is_measured_without_the_compiler(driver: Path, tmp_path: Path) -> 
     }
     shown = comparison(read_results(tmp_path / "results.json"))
     assert "| relu.f32 |" in shown and "4 of 4 right" in shown and "9 of 9 runs clean" in shown
+    compared = ("--compare", str(tmp_path / "results.json"), "--no-run", "--no-assemble")
+    with pytest.raises(SystemExit):
+        main(["bench", str(tmp_path / "small.json"), "--only", "relu", "--target", "h200", "--json", *compared])
+    (row,) = json.loads(capsys.readouterr().out)["cases"]
+    assert row["measured"]["dplc"]["median_us"] == results["cases"][0]["dplc"]["median_us"]
+    assert row["measured"]["device"] == "dplc mock GPU"
 
 
 def test_faults_are_reported_and_the_next_cases_are_measured(driver: Path, tmp_path: Path) -> None:
@@ -127,17 +143,30 @@ def test_faults_are_reported_and_the_next_cases_are_measured(driver: Path, tmp_p
     rows = {"good": 8, "wrong": 9, "traps": 10, "hangs": 11, "crashes": 12, "last": 13}
     chosen = suite(tmp_path, *(case(name, rows=n) for name, n in rows.items()))
     packed(path, chosen, spoiled=["", "wrong", "traps", "hangs", "crashes"])
-    done, results = unpacked(driver, path, "--limit", "12")
+    done, results = unpacked(driver, path, "--limit", "9", sanitizer=False)
     assert done.returncode == 1, done.stdout + done.stderr
     found = {one["name"]: one for one in results["cases"]}
     assert [found[name]["status"] for name in rows] == ["ok", "wrong", "failed", "timeout", "failed", "ok"]
     assert "WRONG at" in found["wrong"]["detail"] and "dplc" not in found["wrong"]
     assert re.search("error 700|died of", found["traps"]["detail"])
-    assert found["hangs"]["detail"] == "no answer after 12 seconds: killed"
+    assert found["hangs"]["detail"] == "no answer after 9 seconds: killed"
     assert found["last"]["dplc"]["median_us"] > 0
     assert sum("(measure)" in fault for fault in results["faults"]) == 4
-    looked = {one["name"]: one["status"] for one in results["sanitizer"] if one["tool"] == "memcheck"}
-    assert looked["good"] == "ok" and looked["traps"] == "failed" and looked["hangs"] == "timeout"
+    assert "small, memcheck: compute-sanitizer is not here" in results["faults"] and results["sanitizer"] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("echo 0 errors", "ok"),
+        ("echo Invalid write; exit 86", "wrong"),
+        ("echo no; exit 1", "failed"),
+        ("sleep 60 & sleep 60", "timeout"),
+        ("echo Device not supported; exit 1", "unusable"),
+    ],
+)
+def test_sanitizer_reports_what_its_exit_code_says(script: str, status: str) -> None:
+    assert sanitized(["/bin/sh", "-c", script], 2.0)["status"] == status
 
 
 def test_results_are_kept_when_the_minutes_are_over(driver: Path, tmp_path: Path) -> None:
@@ -155,11 +184,11 @@ def test_plan_adds_up_and_puts_the_first_suites_first(tmp_path: Path, capsys: py
     path = tmp_path / "four.dplc"
     suites = [suite(tmp_path, case("a", rows=n), name=f"s{n}") for n in (1, 2, 3, 4)]
     packed(path, *suites, candidates=1)
-    shown = plan(Pack(path))
+    shown = plan(OpenPack(path))
     order = [line.split("  ")[0] for line in shown.splitlines()[:-1]]
     assert order == [
-        "s1, measure", "s1, sanitize", "s2, measure", "s3, measure", "s2, compile", "s3, compile", "candidates, measure",
-        "s4, measure", "s1, compile", "s4, compile",
+        "s1, measure", "s1, memcheck", "s2, measure", "s3, measure", "s2, compile", "s3, compile", "candidates, measure",
+        "s1, racecheck", "s1, synccheck", "s4, measure", "s1, compile", "s4, compile",
     ]  # fmt: skip
     with pytest.raises(SystemExit) as stop:
         main(["bench", "--unpack", str(path), "--plan"])
@@ -181,21 +210,44 @@ def test_pack_holds_what_its_runner_imports(tmp_path: Path) -> None:
     assert done.stdout.split()[0] == "False", done.stderr
 
 
+@pytest.mark.skipif(find_nvrtc() is None, reason="NVRTC is not here")
+def test_text_is_compiled_where_the_driver_rejects_a_cubin(tmp_path: Path) -> None:
+    """The driver is older than the assembler of the pack: the NVRTC of the machine gets the text and the headers."""
+    path = tmp_path / "small.dplc"
+    packed(path, suite(tmp_path, case("a")))
+    made, images = OpenPack(path), list[bytes]()
+    (kernel,) = made.cases[0].program.kernels
+
+    class Rejecting(Driver):
+        version = 13000
+
+        def __init__(self) -> None: ...
+
+        def load(self, kernel: CudaKernel, image: bytes) -> Loaded:
+            images.append(image)
+            if len(images) == 1:
+                raise DriverError("cuModuleLoadDataEx: error 209 of the driver", 209)
+            return Loaded(ctypes.c_void_p(), kernel, 32, 0)
+
+    assert load(Rejecting(), made, kernel).kernel == kernel
+    assert images[0] == made.cubin(kernel) != images[1] and images[1][:4] == b"\x7fELF" and b"sm_90a" in images[1]
+
+
 def test_files_that_are_no_packs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "no.dplc"
     path.write_text("no")
     with pytest.raises(DplcError, match="is no pack"):
-        Pack(path)
+        OpenPack(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("pack.json", '{"format": 99}')
     with pytest.raises(DplcError, match="is of format 99; this dplc reads 1"):
-        Pack(path)
+        OpenPack(path)
 
 
 def test_results_are_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "small.dplc"
     packed(path, suite(tmp_path, case("a")))
-    results = Results(Pack(path), tmp_path / "results.json")
+    results = ResultsFile(OpenPack(path), tmp_path / "results.json")
     results.check()
     results.check()
     assert read_results(results.path).cases == [] and [p.name for p in tmp_path.glob(".results*")] == []
