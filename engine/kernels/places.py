@@ -29,9 +29,12 @@ class Places:
             if term.__class__ is Remap and term.x.__class__ is not Input and len(flow.readers[term.x]) > 1:
                 self.views.setdefault(term.x, []).append(dict(term.map))
         self.below: dict[Any, Below] = {}
+        self.count: dict[Any, int] = {}
 
-    def visit(self, term: Any) -> int:
-        """How many places the readers of a term need: one, and each further place of a value below it or of itself."""
+    def visit(self, term: Any) -> None:
+        """Counts the places that the readers of a term need: one, and each further place of a value below it or of
+        itself.
+        """
         found: Below = {}
         for places in self._seen(term):
             found = _merged(found, places) if found else places
@@ -42,7 +45,7 @@ class Places:
             found = everything if len(views) < len(self.flow.readers[term]) else {}
             for view in views:
                 found = _merged(found, _moved(everything, view))
-        return _count(found)
+        self.count[term] = 1 + sum(len(places) - 1 for places in found.values())
 
     def _seen(self, term: Any) -> Iterator[Below]:
         """The places of values below each operand of a term."""
@@ -71,10 +74,6 @@ def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
     yield from ((operand, None) for operand in operands(term)[:-2])
     yield term.a, term.cond
     yield term.b, invert(term.cond)
-
-
-def _count(below: Below) -> int:
-    return 1 + sum(len(places) - 1 for places in below.values())
 
 
 def _merged(one: Below, other: Below) -> Below:
