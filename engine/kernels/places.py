@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 from ...ir.compose import remap_expr
@@ -100,14 +100,21 @@ def _common(guard: Guard, other: Guard) -> Guard:
 
 def _moved(below: Below, view: dict[Any, Any]) -> Below:
     """Places, read through a view: without those whose guard is false there."""
+    through: dict[Any, Any] = {}  # what an expression is under the view: guards of a chain have their parts in common
+
+    def read(e: Any) -> Any:
+        if e not in through:
+            through[e] = remap_expr(e, view)
+        return through[e]
+
     found: Below = {}
     for value, places in below.items():
         moved: dict[Place, Guard] = {}
         for place, guard in places.items():
-            there = _guard(guard, view)
+            there = _reached(guard, read)
             if there is None:
                 continue
-            at = tuple(remap_expr(e, view) for e in place)
+            at = tuple(map(read, place))
             if not _is_one_side(value, at):
                 moved[at] = _common(moved[at], there) if at in moved else there
         if moved:
@@ -115,20 +122,20 @@ def _moved(below: Below, view: dict[Any, Any]) -> Below:
     return found
 
 
-def _is_one_side(value: Any, place: Place) -> bool:
-    """Whether a selection is one of its sides at a place: then nothing is computed for it there."""
-    return value.__class__ is Case and isinstance(
-        remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool
-    )
-
-
-def _guard(guard: Guard, view: dict[Any, Any]) -> Guard | None:
+def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
     """A guard, read through a view; None where it is false."""
     conditions = []
     for condition in guard:
-        there = remap_expr(condition, view)
+        there = read(condition)
         if there is False:
             return None
         if there is not True:
             conditions.append(there)
     return tuple(conditions)
+
+
+def _is_one_side(value: Any, place: Place) -> bool:
+    """Whether a selection is one of its sides at a place: then nothing is computed for it there."""
+    if value.__class__ is not Case:
+        return False
+    return isinstance(remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool)
