@@ -52,6 +52,7 @@ class Lift:
         self.name, self.writes, self.buffers, self.names = name, writes, buffers, names
         self.written = {write.value for write in writes}
         self.holds: dict[str, Term] = {}  # the value that each name of the kernel holds
+        self.tried: dict[str, int] = {}
         self.used: set[str] = {name} | {write.buffer.name for write in writes}
         self.ins: dict[BufferLayout, None] = {}
         order = topological((write.value for write in writes), self._below)
@@ -230,7 +231,7 @@ class Lift:
 
     def fresh(self, hint: str) -> str:
         """A name that nothing in this kernel has yet."""
-        name = unused(hint, self.used, KEYWORDS)
+        name = unused(hint, self.used, KEYWORDS, tried=self.tried)
         self.used.add(name)
         return name
 

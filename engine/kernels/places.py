@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 from ...ir.compose import remap_expr
@@ -29,9 +29,12 @@ class Places:
             if term.__class__ is Remap and term.x.__class__ is not Input and len(flow.readers[term.x]) > 1:
                 self.views.setdefault(term.x, []).append(dict(term.map))
         self.below: dict[Any, Below] = {}
+        self.count: dict[Any, int] = {}
 
-    def visit(self, term: Any) -> int:
-        """How many places the readers of a term need: one, and each further place of a value below it or of itself."""
+    def visit(self, term: Any) -> None:
+        """Counts the places that the readers of a term need: one, and each further place of a value below it or of
+        itself.
+        """
         found: Below = {}
         for places in self._seen(term):
             found = _merged(found, places) if found else places
@@ -42,7 +45,7 @@ class Places:
             found = everything if len(views) < len(self.flow.readers[term]) else {}
             for view in views:
                 found = _merged(found, _moved(everything, view))
-        return _count(found)
+        self.count[term] = 1 + sum(len(places) - 1 for places in found.values())
 
     def _seen(self, term: Any) -> Iterator[Below]:
         """The places of values below each operand of a term."""
@@ -73,10 +76,6 @@ def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
     yield term.b, invert(term.cond)
 
 
-def _count(below: Below) -> int:
-    return 1 + sum(len(places) - 1 for places in below.values())
-
-
 def _merged(one: Below, other: Below) -> Below:
     """All places of two. A place that both have is read under what its guards begin with."""
     found = dict(one)
@@ -101,14 +100,21 @@ def _common(guard: Guard, other: Guard) -> Guard:
 
 def _moved(below: Below, view: dict[Any, Any]) -> Below:
     """Places, read through a view: without those whose guard is false there."""
+    through: dict[Any, Any] = {}  # what an expression is under the view: guards of a chain have their parts in common
+
+    def read(e: Any) -> Any:
+        if e not in through:
+            through[e] = remap_expr(e, view)
+        return through[e]
+
     found: Below = {}
     for value, places in below.items():
         moved: dict[Place, Guard] = {}
         for place, guard in places.items():
-            there = _guard(guard, view)
+            there = _reached(guard, read)
             if there is None:
                 continue
-            at = tuple(remap_expr(e, view) for e in place)
+            at = tuple(map(read, place))
             if not _is_one_side(value, at):
                 moved[at] = _common(moved[at], there) if at in moved else there
         if moved:
@@ -116,20 +122,20 @@ def _moved(below: Below, view: dict[Any, Any]) -> Below:
     return found
 
 
-def _is_one_side(value: Any, place: Place) -> bool:
-    """Whether a selection is one of its sides at a place: then nothing is computed for it there."""
-    return value.__class__ is Case and isinstance(
-        remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool
-    )
-
-
-def _guard(guard: Guard, view: dict[Any, Any]) -> Guard | None:
+def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
     """A guard, read through a view; None where it is false."""
     conditions = []
     for condition in guard:
-        there = remap_expr(condition, view)
+        there = read(condition)
         if there is False:
             return None
         if there is not True:
             conditions.append(there)
     return tuple(conditions)
+
+
+def _is_one_side(value: Any, place: Place) -> bool:
+    """Whether a selection is one of its sides at a place: then nothing is computed for it there."""
+    if value.__class__ is not Case:
+        return False
+    return isinstance(remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool)
