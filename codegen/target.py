@@ -21,9 +21,9 @@ class Target:
     - name: a text, the name that the driver reports ("NVIDIA H200")
     - arch: a text, the architecture for the assembler ("sm_90a")
     - sm: the compute capability as a number (80, 90, 120)
-    - multiprocessors: of the device
-    - threads: that one multiprocessor holds
-    - registers: of 32 bits, of one multiprocessor
+    - multiprocessors: their number
+    - threads: the most resident threads of one multiprocessor
+    - registers: 32-bit registers of one multiprocessor
     - smem: bytes of shared memory that one block may use
     - slab: bytes of shared memory that one staged operand should use at most
     - dram_bytes_per_second: peak bandwidth of DRAM
@@ -32,16 +32,16 @@ class Target:
     - clock: cycles per second
     - fp32_per_clock: f32 lanes of one multiprocessor, results per cycle
     - recompute: how many times a value may be computed instead of stored
-    - blocks: that one multiprocessor holds
+    - blocks: the most resident blocks of one multiprocessor
     - schedulers: of one multiprocessor; each issues one instruction of a warp per cycle
     - special_per_clock: lanes for exp, log, sin of one multiprocessor, results per cycle
     - shared_bytes_per_clock: bytes of shared memory that one multiprocessor reads per cycle
-    - tensor_flops_per_second: of the tensor cores, dense, 16 bit
+    - tensor_flops_per_second: floating-point operations of the tensor cores, dense, 16 bit
     - warp_product_share: the fraction of these that `mma.sync` reaches
     - issue_share: the fraction of issue slots that a product fills (typical, not measured)
     - dram_share: the fraction of the DRAM bandwidth that a copy reaches (typical, not measured)
-    - memory_latency_seconds: of one load from DRAM (typical, not measured)
-    - launch_seconds: of one kernel launch (typical, not measured)
+    - memory_latency_seconds: the latency of one load from DRAM (typical, not measured)
+    - launch_seconds: the time of one kernel launch (typical, not measured)
 
     policy: what rule files override of the numbers of `rules/policy.rw`; a device file does not have it.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..language.check import require
+from ..language.check import for_every_device, require
 from ..language.rule import BUILT_IN, Rule, RuleSet, load
 from ..verify.mutants import Survey, survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong
@@ -32,7 +32,11 @@ def check(
     unnamed = built_in_files() - named_files(paths)  # by our tests
     for warning in require(rules, {rule.span.source.name for rule in rules.rules.values()} - unnamed):
         print_note(warning.render())
-    chosen = part_of(choose(rules, paths, names, levels), part)
+    every = [(each, choose(each, paths, names, levels)) for each in for_every_device(rules)]
+    if not any(chosen for _, chosen in every):
+        raise UsageError("no rule is left to check")
+    every = [(each, part_of(chosen, part)) for each, chosen in every]
+    chosen = every[0][1]
     if subject is not None:
         check_file(rules, chosen, subject)
         return
@@ -42,8 +46,11 @@ def check(
         _tell_survey(found, as_json)
         return
     done = itertools.count(1)
+    count, verdicts = sum(len(some) for _, some in every), list[RuleVerdict]()
     with bars() as show:
-        verdicts = check_rules(rules, chosen, options, lambda v: show(v.rule, next(done), len(chosen)))
+        for each, some in every:
+            if some:
+                verdicts += check_rules(each, some, options, lambda v: show(v.rule, next(done), count))
     wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
     files = {verdict.rule: save(verdict, out) for verdict in wrong}
     seconds = time.monotonic() - started
@@ -68,7 +75,8 @@ def check(
 
 
 def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
-    """The rules that were asked for. Raises UsageError with the closest name."""
+    """The rules that were asked for; of a set with a device, those that are for it. Raises UsageError with the closest
+    name."""
     files, names = named_files(paths), [*map(rules.plain, names)]
     chosen = [rule for rule in rules.rules.values() if not files or rule.span.source.name in files]
     for name in names:
@@ -78,9 +86,7 @@ def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: 
         chosen = [rule for rule in rules.rules.values() if any(_called(rule, name) for name in names)]
     if levels:
         chosen = [rule for rule in chosen if rule.level in levels]
-    if not chosen:
-        raise UsageError("no rule is left to check")
-    return chosen
+    return [rule for rule in chosen if rules.device is None or rule.device is not None]
 
 
 def named_files(paths: Sequence[Path]) -> set[str]:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...ir.diagnostic import Span
+from ...codegen.target import devices, load_device
+from ...ir.diagnostic import Span, did_you_mean
 from ...ir.text import syntax as s
 from .domains import constant
 from .findings import WARNING, Finding
@@ -91,6 +92,25 @@ def idle_guards(subject: CheckedRule) -> Iterator[Finding]:
             yield _said(subject, f"`{expression(guard.condition)}` {holds}", guard.condition.span, (), hint)
 
 
+def unknown_devices(subject: CheckedRule) -> Iterator[Finding]:
+    """A text that is compared with `target.name` or `target.arch`, and that no device file has."""
+    for node in every((subject.rule.clauses, subject.rule.parameters), s.Operation):
+        sides = (node.a, node.b) if node.op in ("==", "!=", "in", "not in") else ()
+        fields = [side.field for side in sides if isinstance(side, s.Member) and _is_target(side.base)]
+        known = {getattr(load_device(name), field) for name in devices() for field in fields if field in _TEXTS}
+        for text in every(sides, s.Text) if known else ():
+            if text.value not in known:
+                what = f'no device has the {fields[0]} "{text.value}": the comparison is never equal'
+                yield _said(subject, what, text.span, (), did_you_mean(text.value, sorted(known)))
+
+
+_TEXTS = ("name", "arch")
+
+
+def _is_target(node: s.Syntax) -> bool:
+    return isinstance(node, s.NameOf) and node.text == "target"
+
+
 def asked_before(subject: CheckedRule) -> Iterator[Finding]:
     """A guard that an earlier one has asked: its reason is never given."""
     seen: dict[Any, s.Guard] = {}
@@ -160,6 +180,7 @@ LINTS: tuple[Lint, ...] = (
     one_value,
     unused_local,
     idle_guards,
+    unknown_devices,
     asked_before,
     behind_another,
     repeated_examples,

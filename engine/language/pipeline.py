@@ -332,7 +332,7 @@ def describe(rules: RuleSet) -> str:
     steps, out = pipelines(rules), taken_out(rules)
     blocks = []
     for name in (name for name in steps if steps[name] or out[name]):
-        rows = [row for step in steps[name] for row in _rows(step)]
+        rows = [row for step in steps[name] for row in _rows(step, rules)]
         rows += [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in out[name]]
         blocks.append(_block(f"pipeline {name}", rows))
     canonical = _canonical(rules)
@@ -357,11 +357,14 @@ def _canonical(rules: RuleSet) -> list[tuple[str, str, str]]:
     return rows + [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in written]
 
 
-def _rows(step: PassStep) -> Iterator[tuple[str, str, str]]:
+def _rows(step: PassStep, rules: RuleSet) -> Iterator[tuple[str, str, str]]:
     yield _line(step), step.location, step.reason or ""
     for rule in step.rules:
         if rule.override:
             yield f"  override rule {rule.name}", rule.location, "in the place of the library's own"
+        for other in (other for file in rules.files for other in file.rules if other.name == rule.name):
+            if other.device is not None:
+                yield f"  override rule {rule.name} for {other.device.text}", other.location, "on this device only"
 
 
 def _line(step: PassStep) -> str:

@@ -84,7 +84,7 @@ class CheckedRule:
         scope: dict[str, Sort] = {
             **self.axes,
             **self.bound,
-            "target": TARGET,
+            **({} if self.rule.level == "torch" else {"target": TARGET}),  # what an op means is the same on all devices
         }
         self.waiting = {p.name: p for p in self.rule.parameters}
         if self.local:

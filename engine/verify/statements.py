@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...codegen.target import Target
+from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.text.print import print_program
 from ...ir.text.read import read_program
 from ..language import core as s
+from ..language.positions import walk
 from ..language.rule import Rule, RuleSet, pass_name
 from ..rewrite.seen import show
 from ..rewrite.statements.compiled import CompiledRule, Match
@@ -126,7 +128,7 @@ class StatementChecker:
             return outcome
         compiled = self.engine.rule(rule)
         canonical = "canonical" in rule.attributes
-        for machine in MACHINES:
+        for machine in (*MACHINES, *_asked_for(rule)):
             machine_target = target_named(machine)
             try:
                 program = subject.value if canonical else self.engine.normal(subject.value, machine_target)
@@ -271,3 +273,11 @@ class StatementChecker:
                 r for r in same if r.name != rule.name and r.attributes & {"canonical", "local"} == kind
             )
         return self._neighbours[rule.name]
+
+
+@functools.lru_cache(maxsize=64)
+def _asked_for(rule: Rule) -> tuple[str, ...]:
+    """The devices that a rule is for, or that its clauses name as texts: on others it may not fire."""
+    texts = {node.value for node in walk(rule.clauses) if isinstance(node, s.Text)}
+    named = [name for name in devices() if texts & {load_device(name).name, load_device(name).arch}]
+    return tuple(named if rule.device is None else [rule.device.text, *named])

@@ -178,5 +178,6 @@ gives no "{}"
     file = tmp_path / "mine.rw"
     file.write_text(own + example.format("single-buffered"))
     assert "1 rules, 1 examples, 0 failed, 0 errors" in dplc("rules", "test", str(file)).out
+    assert re.search(r"override rule tma_copy for h200 .*mine.rw:\d+", dplc("rules", "list", "--rules", str(file)).out)
     file.write_text(own + example.format("no such reason"))
     assert dplc("rules", "test", str(file)).code == 1

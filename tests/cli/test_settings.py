@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import dplc as package
+from dplc.engine.api import tools_of
 from dplc.engine.rewrite.pinned import SettingWarning
 from dplc.ir.diagnostic import DplcError, UsageError
 
@@ -74,6 +75,13 @@ def test_a_value_of_another_kind_is_an_error_from_python() -> None:
     for value in (32.0, True, [32], "32"):
         with pytest.raises(UsageError, match="`BK` is an integer"):
             package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": value}})
+
+
+def test_settings_from_python_accept_the_number_of_a_pass() -> None:
+    assert tools_of(None, {"002_chunk_matmul_k": {"BK": 16}}).settings == {"chunk_matmul_k": {"BK": 16}}
+    assert "002_chunk_matmul_k" in package.Rules() and "003_chunk_matmul_k" not in package.Rules()
+    with pytest.raises(UsageError, match="no rule `003_chunk_matmul_k`"):
+        tools_of(None, {"003_chunk_matmul_k": {"BK": 16}})
 
 
 def test_what_is_heard_is_not_mentioned(dplc) -> None:  # type: ignore[no-untyped-def]

@@ -8,6 +8,7 @@ import pytest
 
 from dplc.codegen.target import devices, load_device, target
 from dplc.engine.language.check import check, load_facts, require
+from dplc.engine.language.lint import lint_rule
 from dplc.engine.language.policy import policy
 from dplc.engine.language.rule import RuleSet, load, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
@@ -126,6 +127,25 @@ def test_what_is_wrong_for_one_device_is_found_for_all(tmp_path: Path) -> None:
     (tmp_path / "mine.rw").write_text("override number tile_areas = (4096,) for h200\n")
     with pytest.raises(DplcError, match="tile_areas"):
         toolchain([tmp_path / "mine.rw"])
+
+
+def test_a_rule_on_torch_cannot_ask_for_the_device() -> None:
+    text = (
+        'rule mine on torch\nmatch\n    y = Relu(x)\nwhere target.sm > 80 because "x"\nrewrite\n    y[is..] = x[is..]\n'
+    )
+    told = [one.render() for one in check(rules(text), {"0.rw"})]
+    assert any("0.rw:4:7: error: " in one and "unbound variable `target`" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    "guard", ['target.name == "NVIDIA H20"', '"sm_90" != target.arch', 'target.arch in ("sm_89", "sm_9")']
+)
+def test_a_device_that_nobody_knows_is_told_by_lint(guard: str) -> None:
+    found = rules(RULE.format(guard=guard, times=2))
+    (told,) = lint_rule(found.rules["unroll"], found)
+    assert "no device has the " in told.what and "did you mean" in told.render() and told.span is not None
+    known = rules(RULE.format(guard='target.name == "NVIDIA H200" or target.arch in ("sm_89", "sm_90a")', times=2))
+    assert lint_rule(known.rules["unroll"], known) == []
 
 
 def test_the_library_has_one_policy_for_all_devices() -> None:

@@ -40,6 +40,34 @@ def test_a_good_rule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert "1 rules: 1 ok" in out
 
 
+OF_ONE_DEVICE = """
+rule unrolled on loop
+match
+    for i in 0..N reduce unroll=1:
+        body..
+where {} because "another device"
+where compiled(N) and N > 1 because "short"
+rewrite
+    for i in 0..N reduce unroll=2:
+        body..
+"""
+
+
+def test_a_rule_for_one_device_is_checked_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.rw"
+    for text in (
+        OF_ONE_DEVICE.format('target.name == "NVIDIA GeForce RTX 4090"'),
+        OF_ONE_DEVICE.format("true")
+        + "override"
+        + OF_ONE_DEVICE.format("true").replace("loop", "loop for orin").replace("\n", " ", 1),
+    ):
+        file.write_text(text)
+        code, out, err = call(capsys, str(file), "--examples", "6", "--allow-thin")
+        rules = text.count("rule unrolled")
+        assert code == 0 and f"{rules} rules: 0 ok, 0 wrong" not in out and f"{rules} rules: " in out, (out, err)
+        assert not re.search(r"^unrolled +loop +\d+ +0 ", out, re.MULTILINE), out
+
+
 def test_a_wrong_rule_and_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.rw"
     file.write_text(SIGN.text)
