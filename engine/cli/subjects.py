@@ -19,8 +19,6 @@ import typer
 from typer.core import TyperCommand
 
 from ...ir.diagnostic import UsageError
-from ..models.manifest import MANIFEST
-from ..models.sources import is_model
 from .options import Flags
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
@@ -96,8 +94,8 @@ TABLE: dict[str, dict[str, str]] = {
         "model": "--layers --seq-len",
     },
     "tune": {
-        "text model suite": "--rules --set --exact --target --seed --free --top --json",
-        "text model suite without --space": f"{BUDGET} --jobs --executor --no-db",
+        "text model suite": "--rules --set --exact --target --seed --free --top --json --no-db",
+        "text model suite without --space": f"{BUDGET} --jobs --executor",
         "text model suite without --space --no-db": "--db",
         "text model suite without --space --jobs --executor": "--verbose",
         "text model": "--row --dtype",
@@ -298,6 +296,9 @@ def _kind(name: str, kinds: set[str]) -> str:
         raise UsageError(f"there is no file `{name}`", hint="an expression needs the option -c in front of it")
     if name.endswith(".ir") or kinds.isdisjoint(("model", "artefact", "suite")):
         return _level(path)
+    from ..models.manifest import MANIFEST  # not before: what they import takes longer than `--help`
+    from ..models.sources import is_model
+
     if _exists(path / MANIFEST):
         return "artefact"
     if _exists(path):

@@ -91,7 +91,7 @@ def test_inputs_are_drawn_where_those_of_the_text_were(tmp_path: Path, capsys: p
         (("bench", "FOLDER"), "is of a text"),
         (("compile", "-c", "nn.Linear(4, 4).weight * 2", "-o", "FOLDER"), "1 error: the text has no inputs"),
         (("compile", "-c", "torch.randn(4)", "-o", "FOLDER", "--rows", "2"), "2 error: --rows goes with one range"),
-        (("compile", "-c", "torch.randn(4)", "--rows", "2"), "2 error: --rows is of an artefact"),
+        (("compile", "-c", "torch.randn(4)", "--rows", "2"), "2 error: `--rows` goes with `--out`"),
     ],
 )
 def test_what_does_not_fit_is_told(
