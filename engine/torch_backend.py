@@ -76,9 +76,9 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     _warn_of_the_same(graph, told)
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
-        odd = (odd_layout("an argument of a part", x) for x in inputs if isinstance(x, torch.Tensor))
-        if (problem := next(filter(None, odd), None)) is not None:
-            return GraphPart(graph, chosen, told, shares=shares)._eager(graph, problem)
+        for x in inputs:
+            if isinstance(x, torch.Tensor) and (odd := odd_layout("an argument of a part", x)) is not None:
+                return GraphPart(graph, chosen, told, shares=shares)._eager(graph, odd)
         if not traced:
             return GraphPart(graph, chosen, told, shares=shares)
         try:

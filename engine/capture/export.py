@@ -300,7 +300,8 @@ def _strided(program: Any) -> tuple[int, ...]:
 
 def _of_vmap(node: Any) -> bool:
     """Whether a node wraps or unwraps the tensors of a `vmap`."""
-    return node.op == "call_function" and getattr(node.target, "__module__", "") == predispatch.__name__
+    module: str = getattr(node.target, "__module__", "")
+    return module == predispatch.__name__
 
 
 def _mutable(node: Any) -> bool:

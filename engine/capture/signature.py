@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -177,13 +176,14 @@ def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
 
 
 @functools.cache
-def overrides(kind: type) -> bool:
+def overrides(kind: Any) -> bool:
     """Return whether a class of tensors has a `__torch_function__` or `__torch_dispatch__` of its own."""
-    plain = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
+    if issubclass(kind, torch.nn.parameter.UninitializedTensorMixin):  # torch says itself what to do about it
+        return False
     function = kind.__torch_function__
-    if getattr(function, "__func__", function) not in plain:
-        return not issubclass(kind, UninitializedTensorMixin)  # torch says itself what to do about that one
-    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    plain = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
+    dispatched: bool = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return dispatched or getattr(function, "__func__", function) not in plain
 
 
 def _empty(out: Param) -> Empty:

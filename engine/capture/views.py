@@ -69,7 +69,7 @@ def apart(
 
 
 def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
-    """Return the tensor with such strides, copied where it has others; as it is where they are unknown or repeat memory."""
+    """Return the tensor with such strides, copied where it has others; itself if they are unknown or repeat memory."""
     if strides is None or None in strides or 0 in strides or tensor.stride() == strides:
         return tensor
     copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)

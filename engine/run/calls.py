@@ -82,5 +82,5 @@ class Calls:
         for given in inputs.values():
             if not isinstance(given, torch.Tensor) or given.requires_grad or given.is_meta:
                 return None
-            kind.append((type(given), given.layout, given.dtype, given.shape))
+            kind.append(((type(given), given.layout, given.dtype), given.shape))
         return tuple(kind)
