@@ -18,7 +18,6 @@ ALLOWED = {
     "models/test_measured_memory.py": {"getrusage"},
     "store/test_tune_killed.py": {"monotonic"},
     "view/test_view_browser.py": {"monotonic"},
-    "view/test_view_live_subjects.py": {"monotonic"},
     "view/view_waiting.py": {"monotonic"},
 }
 
