@@ -9,6 +9,7 @@ import torch
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
+from ...ir.substitute import with_hints
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import predict
 from .partition import user_place
@@ -32,7 +33,8 @@ class Shares:
     end of a session.
 
     runs: whether compiled parts run; without, they are compiled and PyTorch computes their results. ops, seconds: of
-    everything that was compiled, of one run of each part, in seconds as predicted; eager: {cause: its ops}.
+    everything that was compiled, of one run of each part, in seconds as predicted for the example of each open length;
+    eager: {cause: its ops}.
     """
 
     runs: bool = True
@@ -42,7 +44,7 @@ class Shares:
 
     def add_compiled(self, compilation: Any, ops: int) -> None:
         """A part that was compiled. compilation: a `Compilation`; ops: of the part."""
-        machine, kernels = compilation.target, compilation.kernels
+        machine, kernels = compilation.target, with_hints(compilation.kernels)
         each = [predict(instruction_counts(kernel), machine).seconds for kernel in kernels]
         self.ops += ops
         self.seconds += sum(each[kernel] for kernel in compilation.launched)

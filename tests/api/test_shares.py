@@ -53,6 +53,18 @@ def test_what_is_compiled_and_does_not_run(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.equal(got, program(X)) and (found.ops, found.all_ops) == (4, 5)
 
 
+def test_shares_of_open_lengths_are_predicted_for_their_example() -> None:
+    seconds = []
+    for rows in (1000, 4000):
+        torch._dynamo.reset()
+        x = torch.randn(rows, 64)
+        torch._dynamo.mark_dynamic(x, 0)
+        found, _ = shares(lambda x: x.sin() + 1, x, runs=False)
+        assert not found.eager
+        seconds.append(found.seconds)
+    assert seconds[0] < seconds[1]
+
+
 def test_almost_all_is_not_all() -> None:
     found = dplc.Shares(ops=9999, seconds=1.0, eager={"x": EagerOps("x", None, None, 1, 1e-9)})
     assert "(99.9%), 99.9% of" in str(found)
