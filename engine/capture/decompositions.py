@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from ...ir.diagnostic import DplcError
 from .alignments import ctc_loss
 from .distances import distances, distances_backward
 from .encoder_layers import attention, encoder_layer
+from .pools import adaptive_avg_pool_backward, avg_pool_backward, max_pool_backward
+from .untraced import replaced
 
 # Formulas in Python (`torch._decomp`).
 FORMULAS = {
@@ -33,7 +36,7 @@ FORMULAS = {
     "padding, after what it is called by": """
         reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
     """,
-    "pools, back and to parts": "max_unpool2d max_unpool3d _adaptive_avg_pool2d",
+    "pools, back": "max_unpool2d max_unpool3d",
     "recurrent layers: a step after the other": "lstm gru rnn_tanh rnn_relu",
     "weights of a norm and a direction": "_weight_norm_interface",
     "joining and shuffling": "pad_sequence block_diag channel_shuffle pixel_unshuffle _chunk_cat",
@@ -84,6 +87,18 @@ COMPOSITES = {
     "weights of a norm and a direction": "_weight_norm norm_except_dim",
     "of complex numbers, whose parts floats have as well": "isreal",
 }
+# Ops for whose derivative PyTorch has no formula: it derives their own.
+DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d"
+
+# Derivatives of pools, by formulas of our own.
+POOLS: dict[Callable[..., Any], str] = {
+    max_pool_backward: "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_pool3d_with_indices_backward",
+    adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
+}
+
+# Derivatives that a rule takes where all windows have one divisor: else the derivative is divided first.
+BY_WINDOWS = ("avg_pool2d_backward", "avg_pool3d_backward")
+
 # Ops that are others by another name, or without a check.
 RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
 
@@ -93,17 +108,22 @@ IN_ORDER = ("as_strided", "as_strided_copy")
 # Ops that rules take by the sizes of the result: an overload by scales says those.
 BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
-# Optimizers' ops on lists of tensors: the op of the same name on each of them.
+# Ops of optimisers on lists of tensors: the op of the same name on each of them, or the op that `BY_OTHERS` names.
 ON_LISTS = """
-    abs add addcdiv addcmul ceil clamp_max clamp_min clone cos div exp expm1 floor lerp log log1p mul neg pow reciprocal
-    round rsqrt sigmoid sign sin sqrt sub tanh trunc
+    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor
+    frac lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign
+    sin sinh sqrt sub tan tanh trunc zero
 """
+BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}  # these take numbers as well
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """{overload: what PyTorch computes it by}."""
-    foreign = getattr(torch.ops.transformers, "grouped_mm_fallback", None)  # registered when transformers is imported
-    return _own() if foreign is None else {**_own(), foreign.default: _grouped_mm}
+    """{overload: what PyTorch computes it by}. Ops of other libraries are there once these are imported."""
+    foreign: dict[Any, Callable[..., Any]] = {
+        getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
+        getattr(torch.ops.prims, "fma", None): _multiplied_and_added,  # of torch._inductor
+    }
+    return {**_own(), **{op.default: formula for op, formula in foreign.items() if op is not None}}
 
 
 @functools.cache
@@ -121,7 +141,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for name in ON_LISTS.split():
         for overload in _overloads({"": f"_foreach_{name}"}):
             if overload._overloadname != "Tensor" or name in ("add", "mul", "div"):  # else numbers that a tensor holds
-                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, name))
+                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, BY_OTHERS.get(name, name)))
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
@@ -134,6 +154,10 @@ def _own() -> dict[Any, Callable[..., Any]]:
         torch.ops.aten._cdist_forward.default: distances,
         torch.ops.aten._cdist_backward.default: distances_backward,
     }
+    for formula, names in {**POOLS, avg_pool_backward: " ".join(BY_WINDOWS)}.items():
+        for overload in _overloads({"": names}):
+            found[overload] = functools.partial(formula, 2 if "pool2d" in overload.name() else 3)
+    found[torch.ops.aten._trilinear.default] = _trilinear
     found[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer
     found[torch.ops.aten._native_multi_head_attention.default] = attention
     found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
@@ -169,6 +193,10 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
 
 
+def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
 def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
     """The memory of a tensor with other strides: its elements in order, which is what the rule reads.
 
@@ -194,6 +222,23 @@ def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[
     return torch.put(x, places, values)
 
 
+def _trilinear(
+    a: Any,
+    b: Any,
+    c: Any,
+    new_a: Sequence[int],
+    new_b: Sequence[int],
+    new_c: Sequence[int],
+    summed: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """The sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
+    for d in range(a.dim() + len(new_a)):
+        a, b, c = (x.unsqueeze(d) if d in new else x for x, new in ((a, new_a), (b, new_b), (c, new_c)))
+    product = a * b * c
+    return product.sum(tuple(summed)) if summed else product
+
+
 def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
     """The op on the first of all lists, on the second, .. What follows the tensors of addcdiv is its `value`."""
     count = next(len(given) for given in arguments if isinstance(given, (list, tuple)))
@@ -203,6 +248,22 @@ def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
         more = {"value": given.pop()} if op._qualified_op_name.startswith("aten::addc") and len(given) > 3 else {}
         results.append(op(*given, **options, **more))
     return results
+
+
+def derived() -> AbstractContextManager[None]:
+    """Within: PyTorch derives the formulas of `DERIVED` in place of these ops."""
+    formulas = {overload: decomposition_table[overload] for overload in _overloads({"": DERIVED})}
+    formulas[torch.ops.aten.grid_sampler_2d.default] = _sampled
+    return replaced(formulas, torch._C.DispatchKey.Autograd)
+
+
+def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
+    """PyTorch's formula with the derivative of its kernel: 0 by places of nearest elements, and by those at an edge."""
+    bilinear, nearest = (mode == number for number in range(2))
+    if bilinear and padding and align_corners:
+        grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)
+    sampled = decomposition_table[torch.ops.aten.grid_sampler_2d.default](x, grid, mode, padding, align_corners)
+    return sampled + grid.flatten()[:0].sum() if nearest else sampled
 
 
 def decomposed(targets: Iterable[Any]) -> bool:

@@ -18,7 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from .decompositions import table
+from .decompositions import derived, table
 from .views import value
 
 Function = Callable[..., Any]
@@ -54,22 +54,26 @@ def joint(
     """
 
     def compiler(piece: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
-        _spell_casts(piece)
+        _spell(piece)
         boxed: Function = make_boxed_func(compiled(piece))
         return boxed
 
     formulas = {**table(), torch.ops.aten.as_strided.default: _as_strided}
     wrap = aot_autograd(fw_compiler=compiler, decompositions=formulas, partition_fn=min_cut_rematerialization_partition)
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), derived():
         function: Function = wrap(graph, inputs)
     return function
 
 
-def _spell_casts(graph: torch.fx.GraphModule) -> None:
-    """Casts of the numbers that AOTAutograd makes tensors of, as the casts of programs."""
+def _spell(graph: torch.fx.GraphModule) -> None:
+    """Ops that AOTAutograd makes of others, as programs have them: casts of numbers, and adaptive pools."""
+    aten = torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
         given, dtype = node.args
-        node.target, node.args, node.kwargs = torch.ops.aten._to_copy.default, (given,), {"dtype": dtype}
+        node.target, node.args, node.kwargs = aten._to_copy.default, (given,), {"dtype": dtype}
+    for name in ("adaptive_avg_pool2d", "adaptive_avg_pool3d"):
+        for node in graph.graph.find_nodes(op="call_function", target=getattr(aten, f"_{name}").default):
+            node.target = getattr(aten, name).default
     graph.recompile()
 
 

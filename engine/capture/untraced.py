@@ -8,8 +8,8 @@ numbers only to refuse them are said without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -17,16 +17,18 @@ import torch.nn.functional as F
 
 from .element_writes import write_elements
 
-_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+
+def by_types() -> AbstractContextManager[None]:
+    """Within: these ops are traced whole."""
+    return replaced(_table(), torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 @contextmanager
-def by_types() -> Iterator[None]:
-    """Within: these ops are traced whole. Not for several threads at once: captures are alone."""
-    ops = _table()
+def replaced(ops: Mapping[Any, Callable[..., Any]], key: Any) -> Iterator[None]:
+    """Within: ops have these kernels for a dispatch key. Not for several threads at once: captures are alone."""
     before = {op: dict(op.py_kernels) for op in ops}
     for op, kernel in ops.items():
-        op.py_kernels[_KEY] = kernel
+        op.py_kernels[key] = kernel
         op._dispatch_cache.clear()
     try:
         yield

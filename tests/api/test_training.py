@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import dplc
 from dplc.engine.torch_backend import EagerWarning
 
 Loss = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -98,7 +99,51 @@ def test_windows_statistics_and_dropout() -> None:
         assert torch.allclose(one, other, rtol=1e-5), name
 
 
+def set_row(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[1] = 0
+    return y
+
+
+def set_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = y * 1
+    z[1:4, :4] = x[:, :4]
+    return z
+
+
+def scale_column(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[:, 0] *= 2
+    return y
+
+
+def scale_diagonal(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y.diagonal().mul_(3)
+    return y
+
+
+def rotate_pairs(x: torch.Tensor) -> torch.Tensor:
+    y, even, odd = torch.empty_like(x), x[..., ::2], x[..., 1::2]
+    y[..., ::2] = even * 0.8 - odd * 0.6
+    y[..., 1::2] = even * 0.6 + odd * 0.8
+    return y
+
+
+def write_through_views(x: torch.Tensor) -> torch.Tensor:
+    """Views of views, in another order of memory, by strides, and of what a view was made of."""
+    y = (x * 1).t()
+    y[1] = x[:, 0]
+    y[1:].t()[::2].exp_()
+    z = y.t().expand(2, 3, 5).clone()
+    z[1, 1:].copy_(x[:2] * 2)
+    z.view(-1)[3:9].view(2, 3)[1].zero_()
+    z.as_strided((2, 2), (15, 2)).add_(y[:2, :2])
+    return z.sum(0) + y.t()
+
+
 A, B = torch.randn(3, 5), torch.randn(5, 4)
+IMAGE, VOLUME = torch.randn(2, 3, 7, 6), torch.randn(2, 5, 4, 3)
 DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
     "conv1d": (lambda x, w, b: F.conv1d(x, w, b, padding=2, stride=3), (torch.randn(2, 4, 11), torch.randn(6, 4, 3), torch.randn(6))),
     "conv3d": (lambda x, w: F.conv3d(x, w, groups=2), (torch.randn(1, 4, 3, 4, 5), torch.randn(6, 2, 2, 3, 1))),
@@ -125,6 +170,24 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "max pool": (lambda x: F.max_pool2d(x, 3, stride=2, padding=1), (torch.randn(2, 3, 7, 9),)),
     "adaptive pool": (lambda x: F.adaptive_avg_pool2d(x, 1), (torch.randn(2, 3, 7, 9),)),
     "padding": (lambda x: F.pad(x, (1, 2)) * F.pad(x[None], (2, 1), mode="reflect")[0], (A,)),
+    "a row is set": (set_row, (A,)),
+    "rows are set": (set_rows, (A, torch.randn(6, 5))),
+    "a column is scaled": (scale_column, (A,)),
+    "a diagonal is scaled": (scale_diagonal, (A,)),
+    "pairs are rotated": (rotate_pairs, (torch.randn(3, 6),)),
+    "writes through views": (write_through_views, (A,)),
+    "adaptive average pools": (lambda x, y: F.adaptive_avg_pool2d(x, (3, 8)).sum(3) + F.adaptive_avg_pool3d(y, (3, 2, 1)).sum((1, 2, 3))[:, None, None], (IMAGE, VOLUME)),
+    "adaptive max pools": (lambda x, y: F.adaptive_max_pool2d(x, (3, 4)).sum(3) + F.adaptive_max_pool3d(y, 2).sum((1, 2, 3))[:, None, None], (IMAGE, VOLUME)),
+    "max pool of volumes": (lambda x: F.max_pool3d(x, 2, stride=1, padding=1), (VOLUME,)),
+    "average pool, the last window beyond the edge": (lambda x: F.avg_pool2d(x, (3, 2), stride=3, padding=1, ceil_mode=True), (IMAGE,)),
+    "average pool, padding not counted": (lambda x: F.avg_pool3d(x, 2, padding=1, ceil_mode=True, count_include_pad=False), (VOLUME,)),
+    "average pool over five": (lambda x: F.avg_pool2d(x, 3, stride=2, ceil_mode=True, divisor_override=5), (IMAGE,)),
+    "edges again": (lambda x: F.pad(x, (1, 2, 0, 3), mode="replicate"), (IMAGE,)),
+    "a resize by areas": (lambda x: F.interpolate(x, size=(3, 8), mode="area"), (IMAGE,)),
+    "bilinear": (lambda x, y, w, b: F.bilinear(x, y, w, b), (A, torch.randn(3, 4), torch.randn(2, 5, 4), torch.randn(2))),
+    "samples of a grid": (lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=True), (IMAGE, torch.rand(2, 2, 2, 2) * 2.4 - 1.2)),
+    "samples at the edges": (lambda x, g: F.grid_sample(x, g, padding_mode="reflection", align_corners=True), (IMAGE[:1], torch.tensor([[[[-1.0, 0.3], [1.0, -1.0], [0.1, 3.0]]]]))),
+    "nearest samples": (lambda x, g: F.grid_sample(x, g, mode="nearest", align_corners=False), (IMAGE, torch.rand(2, 2, 2, 2) * 2.4 - 1.2)),
     "lower triangle": (lambda x: torch.tril(x @ x.t()).masked_fill(torch.eye(3) > 0, 2.0), (A,)),
 }  # fmt: skip
 
@@ -169,22 +232,52 @@ def test_no_gradient_where_none_is_wanted() -> None:
     assert torch.allclose(model.weight.grad, x.sum(0).expand(4, 6), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
-def test_an_optimizer_is_compiled_whole(kind: Any) -> None:
-    ours = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sgd": (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}),
+    "nesterov": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "maximize": True}),
+    "adam": (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {}),
+    "adamax": (torch.optim.Adamax, {}),
+    "nadam": (torch.optim.NAdam, {"decoupled_weight_decay": True, "weight_decay": 0.1}),
+    "radam": (torch.optim.RAdam, {}),
+    "rmsprop": (torch.optim.RMSprop, {"momentum": 0.9, "centered": True}),
+    "rprop": (torch.optim.Rprop, {}),
+    "adagrad": (torch.optim.Adagrad, {"lr_decay": 0.1}),
+    "adadelta": (torch.optim.Adadelta, {}),
+    "asgd": (torch.optim.ASGD, {}),
+}
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_step_is_compiled_whole(name: str, foreach: bool) -> None:
+    kind, options = OPTIMIZERS[name]
+    ours = [torch.randn(3, 4), torch.randn(5)]
     eager = copy.deepcopy(ours)
-    options: dict[str, Any] = {"lr": 1e-2, "foreach": True, "weight_decay": 0.1}
-    if kind is not torch.optim.AdamW:
-        options["momentum"] = 0.9
-    optimizers = [kind(model.parameters(), **options) for model in (ours, eager)]
-    steps = [torch.compile(optimizers[0].step, backend="dplc"), optimizers[1].step]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", EagerWarning)
-        for _ in range(3):
-            x = torch.randn(5, 8)
-            for model, step, optimizer in zip((ours, eager), steps, optimizers, strict=True):
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                step()
-    for one, other in zip(ours.parameters(), eager.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+    optimizers = [kind(parameters, foreach=foreach, **options) for parameters in (ours, eager)]
+    shares = dplc.Shares()
+    step = torch.compile(optimizers[0].step, backend="dplc", options={"shares": shares})
+    for _ in range(2):
+        for one, other in zip(ours, eager, strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        step()
+        optimizers[1].step()
+        for one, other in zip(ours, eager, strict=True):
+            assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert shares.ops and not shares.eager, shares
+
+
+@pytest.mark.parametrize(("kind", "foreach"), [(2.0, False), (2.0, True), (1.0, True), (math.inf, True)])
+def test_clipping_of_gradients_by_their_norm_is_compiled_whole(kind: float, foreach: bool) -> None:
+    ours = [torch.randn(3, 4), torch.randn(5)]
+    for parameter in ours:
+        parameter.grad = torch.randn_like(parameter)
+    eager = copy.deepcopy(ours)
+    shares = dplc.Shares()
+    clip = torch.nn.utils.clip_grad_norm_
+    compiled = torch.compile(clip, backend="dplc", options={"shares": shares})
+    assert torch.allclose(compiled(ours, 0.5, kind, foreach=foreach), clip(eager, 0.5, kind, foreach=foreach))
+    for one, other in zip(ours, eager, strict=True):
+        assert torch.allclose(one.grad, other.grad)
+    assert shares.ops and not shares.eager, shares

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from dplc.engine.capture.decompositions import BY_SIZES, COMPOSITES, FORMULAS, IN_ORDER, ON_LISTS, RENAMED, table
+from dplc.engine.capture.decompositions import (
+    BY_SIZES,
+    BY_WINDOWS,
+    COMPOSITES,
+    FORMULAS,
+    IN_ORDER,
+    ON_LISTS,
+    POOLS,
+    RENAMED,
+    table,
+)
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
 
@@ -15,17 +25,18 @@ ALONE = (
     "_native_multi_head_attention",
     "_cdist_forward",
     "_cdist_backward",
+    "_trilinear",
 )  # with formulas of our own
 
 
 def named() -> list[str]:
     lists = [f"_foreach_{name}" for name in ON_LISTS.split()]
-    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values()]).split(), *RENAMED, *lists, *ALONE]
+    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values(), *POOLS.values()]).split(), *RENAMED, *lists, *ALONE]
 
 
 def test_every_op_of_the_table_is_replaced() -> None:
-    replaced = {overload._schema.name.partition("::")[2] for overload in table()} - {"grouped_mm_fallback"}
-    assert {*named(), *IN_ORDER, *BY_SIZES} == replaced
+    replaced = {overload._schema.name.partition("::")[2] for overload in table()} - {"grouped_mm_fallback", "fma"}
+    assert {*named(), *IN_ORDER, *BY_SIZES, *BY_WINDOWS} == replaced
 
 
 def test_no_op_stands_there_twice() -> None:
@@ -34,4 +45,4 @@ def test_no_op_stands_there_twice() -> None:
 
 def test_no_rule_takes_an_op_of_the_table() -> None:
     assert set(named()).isdisjoint(operators(toolchain().torch))
-    assert set(operators(toolchain().torch)).issuperset({*IN_ORDER, *BY_SIZES})
+    assert set(operators(toolchain().torch)).issuperset({*IN_ORDER, *BY_SIZES, *BY_WINDOWS})
