@@ -28,7 +28,7 @@ from .api import compile as compile_function
 from .capture.anew import changed
 from .capture.convert import RandomNumbers
 from .capture.element_writes import by_elements
-from .capture.flattened import flattened
+from .capture.flattened import entering_autocast, flattened, without_checkpoints
 from .capture.joint import changes, joint, wants_gradients
 from .capture.lengths import Lengths, at_call, is_number
 from .capture.numbers import ByNumbers, carried, fixed, guarded, numbers, without
@@ -64,6 +64,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact); `shares`
     is a `Shares`, which counts what is compiled and what is not.
     """
+    graph = graph if wants_gradients(example_inputs) else without_checkpoints(graph)
     graph = by_elements(flattened(graph, example_inputs))
     chosen = {"trace": False, **(options.get("options") or {})}
     shares = shares_in(chosen)
@@ -282,7 +283,7 @@ class GraphPart:
         """A graph whose results are all computed. args: of any call."""
         try:
             with torch.no_grad():
-                made: Compiled = compile_function(graph, tuple(args), **options)
+                made: Compiled = compile_function(entering_autocast(graph), tuple(args), **options)
         except UsageError:  # it is about the options
             raise
         except DplcError as error:
@@ -295,7 +296,7 @@ class GraphPart:
         """The same for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
         try:
             with torch.no_grad():
-                made: Compiled = compile_function(graph, tuple(args), dynamic=dynamic, **options)
+                made: Compiled = compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
         except Narrower:
             raise
         except DplcError as error:
@@ -319,7 +320,7 @@ class GraphPart:
         """Whether a graph compiles for the shapes of a call."""
         try:
             with torch.no_grad():
-                compile_function(graph, tuple(args), **options)
+                compile_function(entering_autocast(graph), tuple(args), **options)
         except UsageError:
             raise
         except DplcError:

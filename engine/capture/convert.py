@@ -42,7 +42,7 @@ _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
 
 # What PyTorch calls a conjugate or a sign that is taken when it is read, and a conjugate that is taken at once.
 _CONJUGATES = {"_conj": "conj", "_conj_physical": "conj_physical", "_neg_view": "neg"}
-_PEOPLE_SAY = {"wrap_with_autocast": "torch.autocast", "add_batch_dim": "torch.vmap"}
+_PEOPLE_SAY = {"add_batch_dim": "torch.vmap"}
 
 
 class RandomNumbers(DplcError):
@@ -175,11 +175,14 @@ class _Converter:
             raise DplcError(f"{_PEOPLE_SAY.get(name, name)} is not supported", self.where(node))
 
     def inlined(self, module: Any, node: Any) -> bool:
-        """A region that only sets the gradient mode, or switches autocast off, means its body."""
+        """A region that only sets the gradient mode, or switches autocast off, means its body.
+
+        The casts of one that switches it on are written out by then.
+        """
         name, args = node.target.name(), node.args
         if name == "wrap_with_set_grad_enabled":
             body, operands = args[1], args[2:]
-        elif name == "wrap_with_autocast" and args[2] is False:
+        elif name == "wrap_with_autocast":
             body, operands = args[4], args[5:]
         else:
             return False

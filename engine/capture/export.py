@@ -21,6 +21,7 @@ from ...ir.sort_words import with_article
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
 from .elements import indexed
+from .flattened import leaving_autocast, switching_autocast
 from .float_lengths import as_tensors
 from .guards import restated
 from .objects import Mould, mould, tensors_of
@@ -126,7 +127,7 @@ def export(
     root = Root(function, names, weights)
     annotate = Annotate(places, Root.forward.__code__)
     guards = annotate.guards = GuardPlaces(places) if dynamic else None
-    with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
+    with torch.no_grad(), _quiet(), preserve_node_meta(), by_types(), leaving_autocast():
         try:
             with annotate:
                 shapes = exported_shapes(dynamic, names) if dynamic else None
@@ -199,9 +200,12 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     What the table of decompositions does not name (rms_norm, linear, sdpa) stays as it is.
     """
     changes = [node for node in _nodes(program) if _mutable(node)]
-    formulas = table() if changes or decomposed(node.target for node in _nodes(program)) else {}
+    casts = _under_autocast(program)
+    formulas = table() if changes or casts or decomposed(node.target for node in _nodes(program)) else {}
     if not changes and not formulas:
         return program
+    if casts:
+        switching_autocast(program.graph_module)
     try:
         functional = program.run_decompositions(formulas)
     except DplcError as error:
@@ -227,6 +231,12 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
             where = None if change is None else place(change, places)
             raise DplcError(f"the function changes `{name}` in place", where, hint=hint)
     return functional
+
+
+def _under_autocast(program: Any) -> bool:
+    """Whether autocast is on, around the capture or in a region of the program: PyTorch writes its casts out."""
+    regions = (node for node in _nodes(program) if node.target is torch.ops.higher_order.wrap_with_autocast)
+    return torch._C._is_any_autocast_enabled() or any(node.args[2] for node in regions)
 
 
 def _nodes(program: Any) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from .places import is_library
 from .views import value
 
 Function = Callable[..., Any]
+_SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 
 
 class Piece(torch.nn.Module):  # type: ignore[misc]
@@ -26,8 +27,8 @@ class Piece(torch.nn.Module):  # type: ignore[misc]
 
 
 def ops(graph: torch.fx.GraphModule) -> list[Any]:
-    """The nodes that compute."""
-    return [node for node in graph.graph.nodes if node.op.startswith("call_")]
+    """The nodes that compute, without those that switch autocast or gradients: torch gives them to every piece."""
+    return [node for node in graph.graph.nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
 
 
 def alike(graph: torch.fx.GraphModule, bad: Any) -> set[Any]:

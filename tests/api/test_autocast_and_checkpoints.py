@@ -1,0 +1,181 @@
+"""Regions of autocast and of checkpoints: compiled whole, with the values and dtypes of eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import dplc
+from dplc.engine.capture.flattened import entering_autocast
+from dplc.engine.torch_backend import EagerWarning
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+X, W = torch.randn(4, 4), torch.randn(4, 4)
+NET = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 4)).eval()
+Function = Callable[[torch.Tensor], Any]
+
+
+def cast(dtype: torch.dtype = torch.bfloat16, enabled: bool = True) -> Any:
+    return torch.autocast("cpu", dtype=dtype, enabled=enabled)
+
+
+def around(function: Function, dtype: torch.dtype) -> Function:
+    def inner(x: torch.Tensor) -> Any:
+        with cast(dtype):
+            return function(x)
+
+    return inner
+
+
+@cast()
+def decorated(x: torch.Tensor) -> torch.Tensor:
+    return x @ W
+
+
+def nested(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x + 1
+    with cast():
+        z = y @ W
+        with cast(enabled=False):
+            u = z.float() @ W
+        with cast(torch.float16):
+            v = u @ W
+        s = torch.softmax(z, -1) + F.mse_loss(z, u.to(z.dtype))
+    return z, u, v, s, z.float() @ W
+
+
+def changed(x: torch.Tensor) -> torch.Tensor:
+    with cast():
+        y = x @ W
+        y[0] = 1
+        y.add_(x)
+    return y
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    with cast(torch.float16):
+        q = (x @ W)[None]
+        return F.scaled_dot_product_attention(q, q, x[None].half(), is_causal=True)
+
+
+def recomputed(x: torch.Tensor) -> Any:
+    return checkpoint(NET, x, use_reentrant=False).sin()
+
+
+def recomputed_parts(x: torch.Tensor) -> Any:
+    """A checkpoint in a checkpoint, with several results, numbers and writes."""
+
+    def part(x: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 1
+        y[0] = 2
+        return checkpoint(torch.tanh, y, use_reentrant=False) * factor, x @ W
+
+    a, b = checkpoint(part, x, 3.0, use_reentrant=False)
+    return a + b + checkpoint(lambda x, scale: x * scale, x, scale=2.0, use_reentrant=False, preserve_rng_state=False)
+
+
+def recomputed_in_half(x: torch.Tensor) -> torch.Tensor:
+    with cast():
+        return checkpoint(NET, x, use_reentrant=False)
+
+
+REGIONS: dict[str, Function] = {
+    "a model in bf16": around(NET, torch.bfloat16),
+    "a model in f16": around(NET, torch.float16),
+    "a decorator": decorated,
+    "regions in regions": nested,
+    "writes": changed,
+    "attention": attention,
+    "a checkpoint": recomputed,
+    "checkpoints in checkpoints": recomputed_parts,
+    "a checkpoint in autocast": recomputed_in_half,
+}
+
+
+def close(got: Any, expected: Any) -> None:
+    """Dtypes are those of eager; values are as near as results that are rounded elsewhere can be."""
+    several = isinstance(expected, tuple)
+    for one, other in zip(*((x if several else (x,)) for x in (got, expected)), strict=True):
+        eps = max(torch.finfo(other.dtype).eps, torch.finfo(torch.bfloat16).eps / 4)
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=4 * eps, atol=4 * eps * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_region_without_gradients_leaves_nothing_to_eager(name: str) -> None:
+    function, shares = REGIONS[name], dplc.Shares()
+    with torch.no_grad():
+        expected = function(X)
+        close(torch.compile(function, backend="dplc", options={"shares": shares})(X), expected)
+    assert shares.ops and not shares.eager, shares
+
+
+@pytest.mark.parametrize(
+    "name", ["a model in bf16", "regions in regions", "a checkpoint", "checkpoints in checkpoints"]
+)
+def test_region_with_gradients_leaves_nothing_to_eager(name: str) -> None:
+    function, shares, found = REGIONS[name], dplc.Shares(), []
+    for call in (torch.compile(function, backend="dplc", options={"shares": shares}), function):
+        x = X.clone().requires_grad_()
+        results = call(x)
+        results = results if isinstance(results, tuple) else (results,)
+        weighed = [(y.float() * torch.linspace(-1, 2, y.numel()).reshape(y.shape)).sum() for y in results]
+        found.append((*(y.detach() for y in results), torch.autograd.grad(sum(weighed), x)[0]))
+    *results, gradient = zip(*found, strict=True)
+    for got, expected in results:
+        close(got, expected)
+    eps = 1e-6 if "checkpoint" in name else torch.finfo(torch.bfloat16).eps
+    assert (gradient[0] - gradient[1]).abs().max() <= 4 * eps * gradient[1].abs().max()
+    assert shares.ops and not shares.eager, shares
+
+
+@pytest.mark.parametrize("name", ["a model in f16", "regions in regions", "a checkpoint"])
+def test_compile_takes_a_function_with_regions(name: str) -> None:
+    function = REGIONS[name]
+    with torch.no_grad():
+        close(dplc.compile(function, (X,), trace=False)(X), function(X))
+
+
+def test_autocast_around_a_call_is_that_of_the_call() -> None:
+    shares = dplc.Shares()
+    compiled = torch.compile(NET, backend="dplc", options={"shares": shares})
+    with torch.no_grad():
+        for enabled in (True, False, True):
+            with cast(enabled=enabled):
+                close(compiled(X), NET(X))
+    assert not shares.eager, shares
+
+
+def singular(x: torch.Tensor) -> torch.Tensor:
+    with cast():
+        y = x @ W
+        return torch.linalg.svdvals(y.float()) * 0.1 + y @ W
+
+
+@pytest.mark.parametrize("region", [singular, lambda x: checkpoint(singular, x, use_reentrant=False)])
+def test_op_in_a_region_that_is_not_supported_leaves_the_rest_compiled(region: Function) -> None:
+    shares = dplc.Shares()
+    with torch.no_grad(), pytest.warns(EagerWarning, match="svdvals") as told:
+        close(torch.compile(region, backend="dplc", options={"shares": shares})(X), region(X))
+    assert len(told) == 1
+    (cause,) = shares.eager.values()
+    assert (cause.ops, shares.all_ops) == (1, 6)
+    assert cause.place is not None and "test_autocast_and_checkpoints.py" in cause.place and "svdvals" in cause.place
+
+
+def test_autocast_ends_where_a_trace_ends_with_an_error() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    region = graph.call_function(torch.amp._enter_autocast, ("cpu", torch.bfloat16, True, None))
+    product = graph.call_function(torch.matmul, (x, 3))
+    graph.call_function(torch.amp._exit_autocast, (region,))
+    graph.output(product)
+    with pytest.raises(dplc.DplcError, match="matmul"):
+        dplc.compile(entering_autocast(torch.fx.GraphModule({}, graph)), (X,))
+    assert not torch.is_autocast_enabled("cpu")
