@@ -35,6 +35,18 @@ def masked(site: Any, value: Var, condition: Any) -> bool:
     return condition.__class__ is Binary and all(any(n.__class__ is int and n <= 0 for n in each) for each in over)
 
 
+@fact("only_products(name) -> bool", TILE)
+def only_products(site: Any, value: Var) -> bool:
+    """Whether a value is a sum of products of tensor cores, or -inf where a mask hides it: nothing is added to it."""
+    lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
+    if not lets:
+        return any(stmt.acc == value.name for stmt in nodes(site.kernel.body, Mma))
+    chosen = lets[0] if len(lets) == 1 else None
+    if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
+        return False
+    return isinstance(chosen.args[1], Var) and only_products(site, chosen.args[1])
+
+
 @fact("stays_apart(name, expr) -> bool", TILE)
 def stays_apart(site: Any, acc: Var, condition: Any) -> bool:
     """Whether what an accumulator holds where a condition on axes fails reaches nothing but what fails it too: no
