@@ -7,7 +7,7 @@ from __future__ import annotations
 
 INFINITY = float("inf")
 
-# What scores are compared with is 0 where all of them are -inf: the exponential of one is 0 then, and of -inf - -inf NaN.
+# Scores are compared with 0 where all of them are -inf: the exponential of one is 0 then; of -inf - -inf it is NaN.
 TEXTS = {
     "online": (
         ("x", "v"), {"m": -INFINITY, "s": 0.0},

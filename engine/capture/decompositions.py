@@ -216,7 +216,9 @@ def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
 
 def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
     """The scale of a dimension; None where its size says all."""
-    for factor in times if scale else ():
+    if not scale:
+        return scale
+    for factor in times:
         if statically_known_true(size == factor * length):
             return None
         least = math.ceil(1 / (scale - factor)) if factor < scale < factor + 1 else 0  # longer from here on

@@ -22,9 +22,8 @@ from .structure import TILE, axis_names, conjuncts
 @fact("masked(name, expr) -> bool", TILE)
 def masked(site: Any, value: Var, condition: Any) -> bool:
     """Whether a value `where(a, y, -inf)` is -inf where a condition fails: a and a guard around the site imply it."""
-    lets = [stmt for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
-    chosen = lets[0].val if len(lets) == 1 else None
-    if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
+    chosen = _hidden(site, value)
+    if chosen is None:
         return False
     allowed = chosen.args[0]
     if allowed.__class__ is Var:
@@ -33,6 +32,22 @@ def masked(site: Any, value: Var, condition: Any) -> bool:
     known = [add(a, b) for a in not_positive(allowed) for b in around]  # each is at most 0 where x is not -inf
     over = ([subtract(e, each) for each in known] for e in not_positive(condition))
     return condition.__class__ is Binary and all(any(n.__class__ is int and n <= 0 for n in each) for each in over)
+
+
+@fact("only_products(name) -> bool", TILE)
+def only_products(site: Any, value: Var) -> bool:
+    """Whether a value is a sum of products of tensor cores, or -inf where a mask hides it: nothing is added to it."""
+    if (chosen := _hidden(site, value)) is not None:
+        return isinstance(chosen.args[1], Var) and only_products(site, chosen.args[1])
+    return any(stmt.acc == value.name for stmt in nodes(site.kernel.body, Mma))
+
+
+def _hidden(site: Any, value: Var) -> Call | None:
+    """The one definition `where(a, y, -inf)` of a value."""
+    lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
+    chosen = lets[0] if len(lets) == 1 else None
+    found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf
+    return chosen if found else None
 
 
 @fact("stays_apart(name, expr) -> bool", TILE)
