@@ -300,8 +300,7 @@ def _strided(program: Any) -> tuple[int, ...]:
 
 def _of_vmap(node: Any) -> bool:
     """Whether a node wraps or unwraps the tensors of a `vmap`."""
-    module: str = getattr(node.target, "__module__", "")
-    return module == predispatch.__name__
+    return bool(getattr(node.target, "__module__", "") == predispatch.__name__)
 
 
 def _mutable(node: Any) -> bool:

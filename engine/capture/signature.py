@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,13 +168,12 @@ def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
         hint = 'compile with torch.compile(.., backend="dplc"), or make it a parameter of a module'
     elif overrides(kind):
         found = f"a {kind.__name__}, a tensor subclass that changes what operations do"
-        hint = 'compile with torch.compile(.., backend="dplc"), or pass `.as_subclass(torch.Tensor)`'
+        hint = "pass `.as_subclass(torch.Tensor)` where plain operations are meant"
     else:
         return
     raise DplcError(f"{what} is {found}, which is not supported", hint=hint)
 
 
-@functools.cache
 def overrides(kind: Any) -> bool:
     """Return whether a class of tensors has a `__torch_function__` or `__torch_dispatch__` of its own."""
     if issubclass(kind, torch.nn.parameter.UninitializedTensorMixin):  # torch says itself what to do about it
