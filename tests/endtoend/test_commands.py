@@ -20,7 +20,7 @@ import typer
 
 from dplc.engine.cli.app import app, main
 from dplc.engine.cli.options import Flags
-from dplc.engine.cli.subjects import TABLE, Checked, command_of, lines_of, name_of
+from dplc.engine.cli.subjects import SUBJECTS, TABLE, Checked, command_of, lines_of, name_of
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 
@@ -120,7 +120,7 @@ def unread(reads: dict[tuple[str, str], set[str]]) -> Iterator[str]:
         yield from (
             f"{command} {kind} {name_of(p)}"
             for p in COMMANDS[command].params
-            if name_of(p) in options and p.name not in read
+            if name_of(p) in options and p.name not in read and p.name not in SUBJECTS
         )
 
 
