@@ -82,7 +82,10 @@ def _entry_point(kernel: CudaKernel) -> str:
     arguments = ", ".join([arguments, *(f"*static_cast<const int*>(a[{index}])" for index in sizes)])
     entry = f"dplc_enter_{kernel.name}(void* const* a) {{ dplc_kernel_{kernel.name}({arguments}); }}"
     maps = "".join(str(int(param.role == "tensor_map")) for param in kernel.params) + "2" * len(kernel.values)
-    return f'extern "C" void {entry}\nextern "C" const char dplc_maps_{kernel.name}[] = "{maps}";\n'
+    about = f'extern "C" const char dplc_maps_{kernel.name}[] = "{maps}";\n'
+    if kernel.cluster > 1:  # as a cubin has it
+        about += f'extern "C" const unsigned dplc_cluster_{kernel.name} = {kernel.cluster};\n'
+    return f'extern "C" void {entry}\n{about}'
 
 
 def _sources(text: str) -> dict[str, str]:

@@ -20,7 +20,11 @@ from .results import PackItem
 
 
 class WorkerGone(Exception):
-    """The process that measured has ended or was killed; the message says how."""
+    """The process that measured has ended, or was killed after its time; the message says how."""
+
+    def __init__(self, how: str, killed: bool = False) -> None:
+        super().__init__(how)
+        self.killed = killed
 
 
 class WorkerHandle:
@@ -50,7 +54,7 @@ class WorkerHandle:
                 found = self._answers.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 self.kill()
-                raise WorkerGone(f"no answer after {limit:.0f} seconds: killed") from None
+                raise WorkerGone(f"no answer after {limit:.0f} seconds: killed", killed=True) from None
             if found is None:
                 raise WorkerGone(f"the process {self._end()}")
             if "unusable" in found:

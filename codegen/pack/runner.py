@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -120,12 +121,17 @@ def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: s
                         break
                     continue
             items.pop(0)
-            most = min(limit or LIMIT[item.do], max(clock.left, 5.0))
+            whole = limit or LIMIT[item.do]
+            most = min(whole, max(clock.left, 5.0))
             try:
                 answer = process.ask(item, most)
                 found, lost = answer["record"], answer["lost"]
             except WorkerGone as gone:
-                found, lost = {"status": "timeout" if "killed" in str(gone) else "failed", "detail": str(gone)}, True
+                if gone.killed and most < whole:  # the minutes are over, which says nothing of the case
+                    items.insert(0, item)
+                    process = None
+                    break
+                found, lost = {"status": "timeout" if gone.killed else "failed", "detail": str(gone)}, True
             if lost:
                 process.kill()
                 process = None
@@ -241,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if wanted.plan:
             print(plan(OpenPack(path)))
             return 0
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # no worker is left behind
         results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit)
     except DplcError as error:
         print(error.render(), file=sys.stderr)

@@ -135,9 +135,12 @@ CUresult run(Launch& launch) {
   const std::vector<void*> arguments = unpacked(reinterpret_cast<char*>(launch.parameters.data()), launch.function.maps);
   request.arguments = arguments.data();
   memcpy(request.grid, launch.grid, sizeof launch.grid);
-  request.threads = launch.threads;
-  request.cluster = 1;  // what is written beside a kernel of clusters, this driver does not read
-  request.shared_bytes = request.shared_span = launch.shared_bytes;
+  const unsigned cluster = request.cluster = launch.function.cluster;
+  if (request.grid[0] % cluster != 0) return CUDA_ERROR_INVALID_VALUE;
+  request.grid[0] /= cluster;
+  request.threads = launch.threads * cluster;
+  request.shared_bytes = launch.shared_bytes;  // those of a cluster start at multiples of 1024 bytes
+  request.shared_span = cluster == 1 ? launch.shared_bytes : (launch.shared_bytes + 1023) / 1024 * 1024 * cluster;
   request.workers = 1;
   if (made_times() != nullptr) {
     const auto known = made_times()->find(launch.function.name);
@@ -305,8 +308,9 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
   if (entry == nullptr) return CUDA_ERROR_NOT_FOUND;
   Function& made = module->functions[name];
   const void* maps = dlsym(module->library, ("dplc_maps_" + std::string(name)).c_str());
+  const auto* cluster = static_cast<const unsigned*>(dlsym(module->library, ("dplc_cluster_" + std::string(name)).c_str()));
   made = {name, reinterpret_cast<void (*)(void* const*)>(entry), static_cast<const char*>(maps), default_dynamic_smem,
-          current_context()};
+          current_context(), cluster != nullptr ? *cluster : 1};
   *function = reinterpret_cast<CUfunction>(&made);
   return CUDA_SUCCESS;
 }

@@ -24,6 +24,7 @@ struct Function {
   const char* maps;  // by parameter: '1' for a tensor map, '2' for a size, '0' for a pointer
   unsigned max_dynamic_smem;
   const void* context;  // where it was loaded
+  unsigned cluster;
 };
 
 struct alignas(64) Chunk {

@@ -36,8 +36,10 @@ from dplc.ir.diagnostic import DplcError
 OPERATIONS = {
     "relu": {"expression": "torch.relu(x)", "inputs": {"x": "rows 64"}},
     "masked": {"expression": "m = torch.arange(64) % 7; (x * m) @ w", "inputs": {"x": "rows 64", "w": "64 32"}},
+    "product": {"expression": "x @ w", "inputs": {"x": "rows 128", "w": "128 128"}},
     "two": {"expression": "y = x * 2; (y, y.sum(-1).to(torch.bfloat16))", "inputs": {"x": "rows 64"}},
 }
+OVERRIDES = Path(__file__).resolve().parents[2] / "examples" / "overrides"
 # What is not there on the machine with the GPU.
 BLOCKED = ("dplc.engine", "dplc.codegen.build", "msgspec", "lark", "typer", "rich", "platformdirs", "pycuda")
 BLOCKER = f"""
@@ -111,9 +113,12 @@ def test_pack_is_measured_without_the_compiler(
     driver: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "small.dplc"
-    cases = case("relu.f32"), case("again"), case("masked", "masked"), case("two.bf16", "two", dtype="bfloat16")
+    boxes = case("boxes", "product", 128, dtype="bfloat16", rules=[str(OVERRIDES / "copies_by_tma.rw")])
+    cases = case("relu.f32"), case("again"), case("masked", "masked"), case("two.bf16", "two", dtype="bfloat16"), boxes
     made = packed(path, suite(tmp_path, *cases), candidates=1)
-    assert made.cases >= 5 and not made.refused
+    assert made.cases >= 6 and not made.refused
+    copied = next(one for one in OpenPack(path).cases if one.name == "boxes").program.kernels
+    assert any(param.role == "tensor_map" for kernel in copied for param in kernel.params)
     done, results = unpacked(driver, path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert results["faults"] == [] and results["left"] == 0 and results["device"]["name"] == "dplc mock GPU"
@@ -129,7 +134,7 @@ def test_pack_is_measured_without_the_compiler(
         (tool, "ok") for tool in ("memcheck", "racecheck", "synccheck")
     }
     shown = comparison(read_results(tmp_path / "results.json"))
-    assert "| relu.f32 |" in shown and "4 of 4 right" in shown and "9 of 9 runs clean" in shown
+    assert "| relu.f32 |" in shown and "5 of 5 right" in shown and "12 of 12 runs clean" in shown
     compared = ("--compare", str(tmp_path / "results.json"), "--no-run", "--no-assemble")
     with pytest.raises(SystemExit):
         main(["bench", str(tmp_path / "small.json"), "--only", "relu", "--target", "h200", "--json", *compared])
