@@ -167,14 +167,6 @@ def test_sides_of_selections_share_values_that_both_need(
     judged(lambda u: program(u, 3), torch.randn(SHAPES[program]))
 
 
-def divided(u: Tensor) -> Tensor:
-    """The load of a divisor that is out of bounds gives a zero, which integers are not divided by."""
-    u = u.clone()
-    for _ in range(3):
-        u[1:-1] = u[2:] // u[:-2] + u[1:-1]
-    return u
-
-
 def looked_up(u: Tensor) -> Tensor:
     """The places of elements are computed from elements that only some places have."""
     u = u.clone()
@@ -183,8 +175,7 @@ def looked_up(u: Tensor) -> Tensor:
     return u
 
 
-@pytest.mark.parametrize("program", [divided, looked_up])
-def test_integers_that_only_some_places_have_are_read_there_alone(program: Callable[[Tensor], Tensor]) -> None:
+def test_lookups_in_sides_of_selections_are_right() -> None:
     given = torch.arange(1, 14)
-    made = dplc.compile(program, (given,), device="emulator")
-    assert torch.equal(made(given), program(given))
+    made = dplc.compile(looked_up, (given,), device="emulator")
+    assert torch.equal(made(given), looked_up(given))
