@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
-from ..driver import L2_BYTES, Driver
+from ..driver import L2_BYTES, Driver, DriverError
 
 BATCH, MOST_RUNS, LEAST_RUNS = 20, 200, 10
 WARM_UP = 0.015  # seconds of runs that do not count
@@ -51,7 +52,10 @@ class EventTimer:
             within = 1.57 * (high - low) / len(found) ** 0.5 / max(middle, 1e-12)
             if len(found) >= LEAST_RUNS and within <= WITHIN:
                 break
-        together = several() if several is not None and middle < SHORT else run
+        together = run
+        if several is not None and middle < SHORT:
+            with contextlib.suppress(RuntimeError, DriverError):  # as where memory is short
+                together = several()
         runs = 1 if together is run else TOGETHER
         count = min(50, max(2, int(WARM_SECONDS / max(middle * runs, 1e-6))))
         warm = statistics.median(self._warm(together, count) / runs for _ in range(3))

@@ -55,7 +55,7 @@ class PackWorker:
             )
         self.stream = int(self._own.cuda_stream) if memory == "cuda" else self.driver.stream()
         self.timer = EventTimer(self.driver, self.stream)
-        self._loaded: dict[tuple[str, str], Loaded] = {}
+        self._loaded: dict[CudaKernel, Loaded] = {}
 
     def about(self) -> dict[str, Any]:
         """The machine, as results say it."""
@@ -133,7 +133,10 @@ class PackWorker:
         del references, eager, first
         record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph", lambda: bound.graph(TOGETHER))}
         if case.candidate is None:
-            record["eager"] = self.timed(lambda: function(*inputs))
+            try:
+                record["eager"] = self.timed(lambda: function(*inputs))
+            except RuntimeError as error:  # our own time stands
+                record["eager_failed"] = str(error)[:300]
         return record
 
     def compile(self, case: PackedCase) -> dict[str, Any]:
@@ -179,10 +182,9 @@ class PackWorker:
     # ---- kernels
     def loaded(self, kernel: CudaKernel) -> Loaded:
         """A kernel on the device: its cubin, or where the driver does not take that, its text compiled here."""
-        key = kernel.name, kernel.text
-        if key not in self._loaded:
-            self._loaded[key] = load(self.driver, self.pack, kernel)
-        return self._loaded[key]
+        if kernel not in self._loaded:
+            self._loaded[kernel] = load(self.driver, self.pack, kernel)
+        return self._loaded[kernel]
 
 
 class BoundCase:
