@@ -163,8 +163,11 @@ def index_axes(e: Any) -> tuple[Axis, ...]:
         return (e,)
     if isinstance(e, Term):
         return axes(e)
-    if not isinstance(e, Node):
-        return ()
+    return _axes_in(e) if isinstance(e, Node) else ()
+
+
+@memoised
+def _axes_in(e: Any) -> tuple[Axis, ...]:
     return tuple(dict.fromkeys(a for f in type(e).fields for x in _flat(getattr(e, f.name)) for a in index_axes(x)))
 
 

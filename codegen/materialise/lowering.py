@@ -181,6 +181,7 @@ class Lowering:
     fixed: set[str]
     ranges: dict[str, Interval]
     taken: set[str]
+    tried: dict[str, int] = field(default_factory=dict)  # of `unused`
     levels: list[Level] = field(default_factory=lambda: [Level()])
     repeats: int = 0
     env: dict[str, Value] = field(default_factory=dict)
@@ -253,7 +254,7 @@ def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
 
 def fresh(low: Lowering, hint: str) -> str:
     """A name that nothing in the kernel has."""
-    name = unused(hint, low.taken)
+    name = unused(hint, low.taken, tried=low.tried)
     low.taken.add(name)
     return name
 

@@ -54,11 +54,12 @@ class Names:
 
     def __init__(self) -> None:
         self._used = set(_RESERVED)
+        self._tried: dict[str, int] = {}
 
     def fresh(self, wish: str) -> str:
         base = re.sub(r"\W", "_", wish).strip("_") or "value"
         base = f"x{base}" if base[0].isdigit() else base
-        name = unused(base, self._used, between="_")
+        name = unused(base, self._used, between="_", tried=self._tried)
         self._used.add(name)
         return name
 

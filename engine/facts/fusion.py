@@ -30,8 +30,15 @@ def reduction(site: Any, v: Term) -> bool:
 
 @fact("evaluations(term) -> int", levels="tensor")
 def evaluations(site: Any, v: Term) -> int:
-    """How many elements of a value, at most, are computed for an element of v: where places are looked up, too."""
+    """How many elements of a value, at most, are computed for an element of v where places are looked up."""
     return site.fusion.evaluations[v]  # type: ignore[no-any-return]
+
+
+@fact("places_read(term) -> int", levels="tensor")
+def places_read(site: Any, v: Term) -> int:
+    """How many elements of v and of the values below it the readers of v need: one, and one more for each further
+    place at which views read the same value."""
+    return site.fusion.places.count[v]  # type: ignore[no-any-return]
 
 
 @fact("elements(term) -> int", levels="tensor")
@@ -180,6 +187,12 @@ def _read(site: Any, term: Any, reach: int) -> int:
 def kernels(site: Any, v: Any) -> int:
     """How many kernels would compute a value."""
     return int(site.fusion.owners[v]).bit_count()
+
+
+@fact("operations(term) -> int", levels="tensor")
+def operations(site: Any, v: Any) -> int:
+    """How many operations make a value from what is in memory, each counted once."""
+    return len(cost.parts(v, site.fusion.kept)[0])
 
 
 @fact("holds_reduction(term) -> bool", levels="tensor")

@@ -85,7 +85,7 @@ class Fusion:
         self.site = FusionSite(self)
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
-        self.places = Places(self.flow.order, self.kept)
+        self.places = Places(self.flow, self.kept)
 
     def decide(self) -> FusionDecisions:
         start: int | None = 0
@@ -119,15 +119,16 @@ class Fusion:
                 value, refusal = refused
                 return self._store(value, term, refusal)
         self.evaluations[term] = self._evaluations(term)
+        self.places.visit(term)
         if not isinstance(term, NEVER_STORED) and term not in self.kept and not self._inlined(term):
             seen = {**seen, term: self.flow.mask[term]}
         self.open[term] = seen
         return None
 
     def _evaluations(self, term: Any) -> int:
-        """How often a value below a term is computed for an element of it: at several places, and to find a place."""
+        """How often a value below a term is computed for an element of it, to find a place and at that place."""
         counts = [1 if operand in self.kept else self.evaluations[operand] for operand in operands(term)]
-        return max(self.places.visit(term), sum(counts) if term.__class__ is Remap else max(counts, default=1))
+        return sum(counts) if term.__class__ is Remap else max(counts, default=1)
 
     def _seen(self, term: Any) -> dict[Any, int]:
         """The open values below a term, with the axes that it would see them under."""

@@ -8,24 +8,26 @@ varies with, once per block. Loop-invariant placement, computing again in every 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, Var, both, invert, rebuild
+from ...ir.expr import Axis, Binary, Call, Var, both, invert
 from ...ir.facts.dataflow import common_key, topological
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Node, contents, marks_of
+from ...ir.node import Node
 from ...ir.program import Kernel, Stmt
 from ...ir.sizes import sizes_in
 from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
 from .buffers import BufferLayout, Write
+from .guards import shared_guards
 from .literals import literal, number, zero_of
 from .names import KEYWORDS
+from .resolve import holds_terms, over_variables
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Lift:
         self.name, self.writes, self.buffers, self.names = name, writes, buffers, names
         self.written = {write.value for write in writes}
         self.holds: dict[str, Term] = {}  # the value that each name of the kernel holds
+        self.tried: dict[str, int] = {}
         self.used: set[str] = {name} | {write.buffer.name for write in writes}
         self.ins: dict[BufferLayout, None] = {}
         order = topological((write.value for write in writes), self._below)
@@ -74,6 +77,9 @@ class Lift:
         for term in order:
             if self._needs_no_guard(term):
                 self.anywhere.add(term)
+        needed = [*((term, True) for term in self._in_common()), *((write.value, write.guard) for write in writes)]
+        read = {term for term in order if self._buffer(term) is not None}
+        self.shared, self.beyond = shared_guards(order, needed, read, self._needed)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
         """The axes under which folds are computed, and what needs them.
@@ -112,6 +118,23 @@ class Lift:
         places = self._places(buffer, {**mapping, **{axis: 0 for axis in buffer.loops if axis not in axes(source)}})
         return self._present(buffer, places) is True and not any(map(holds_terms, places))
 
+    def _needed(self, term: Any, guard: Any) -> list[tuple[Any, Any]]:
+        """The values that a value is computed from under a guard, each with its own guard."""
+        if self._buffer(term) is not None:
+            return []
+        if term.__class__ is Case:
+            sides = [(term.a, both(guard, term.cond)), (term.b, both(guard, invert(term.cond)))]
+            return [*((x, guard) for x in operands(term)[:-2]), *sides]
+        if term.__class__ in FOLDING and len(self._beside(term)) > 1:
+            guard = True  # folds that share a loop are computed without a guard
+        guard = True if term in self.anywhere else guard
+        return [(x, guard) for x in (operands(term)[1:] if term.__class__ is Remap else operands(term))]
+
+    def _beside(self, term: Any) -> list[Any]:
+        """The folds of the same key as a fold, itself included: those that may share its loop."""
+        key = (term.over, frozenset(axes(term))) if term.__class__ is Reduce else (common_key(term),)
+        return self.groups[*key, self.rank[term]]
+
     # ---- what is read from memory
     def _buffer(self, term: Any) -> BufferLayout | None:
         """The buffer a term is read from, or None for one that is computed here."""
@@ -123,7 +146,7 @@ class Lift:
     # ---- the nest
     def kernel(self) -> Kernel:
         loops = self.writes[0].buffer.loops
-        reductions = [term for term in self.rank if term.__class__ in FOLDING and self._buffer(term) is None]
+        reductions = self._reductions()
         folded = {axis for term in reductions for axis in term.over}
         inside = folded.difference(loops)
         outermost = [term for term in reductions if inside.isdisjoint(axes(term))]
@@ -132,7 +155,8 @@ class Lift:
         stack = [Block(None, "")]
         for axis in (*grid, *(axis for axis in loops if axis in folded)):
             stack.append(Block(axis, self.fresh(axis.name)))
-        self._in_common(reductions, stack)
+        for term in self._in_common():
+            self.value(term, stack)
         # what only follows a fold waits for it: its operands would be held in registers while the fold runs
         for write in sorted(self.writes, key=lambda write: self.rank.get(write.value, 0) == 0):
             value = self.value(write.value, stack, write.guard)
@@ -146,14 +170,15 @@ class Lift:
         outs = tuple(write.buffer.param for write in self.writes)
         return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
 
-    def _in_common(self, reductions: Sequence[Any], stack: list[Block]) -> None:
-        """What guarded writes have in common is computed whichever of them holds: there it is done once."""
+    def _in_common(self) -> list[Any]:
+        """The reductions that guarded writes have in common: they are computed once, whichever guard holds."""
         if all(write.guard is True for write in self.writes):
-            return
+            return []
         below = [set(topological([write.value], self._below)) for write in self.writes]
-        for term in reductions:
-            if all(term in terms for terms in below):
-                self.value(term, stack)
+        return [term for term in self._reductions() if all(term in terms for terms in below)]
+
+    def _reductions(self) -> list[Any]:
+        return [term for term in self.rank if term.__class__ in FOLDING and self._buffer(term) is None]
 
     def _close(self, parent: Block, block: Block, role: str) -> None:
         assert block.axis is not None
@@ -161,7 +186,7 @@ class Lift:
 
     def fresh(self, hint: str) -> str:
         """A name that nothing in this kernel has yet."""
-        name = unused(hint, self.used, KEYWORDS)
+        name = unused(hint, self.used, KEYWORDS, tried=self.tried)
         self.used.add(name)
         return name
 
@@ -199,10 +224,10 @@ class Lift:
     # ---- values
     def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
         """The expression that holds a term's value: a name or a number. Its statements go where they belong."""
-        guard = True if term in self.anywhere else guard
-        pending = [term]  # explicit: chains of operations may be longer than Python's stack
+        pending = [(term, guard)]  # explicit: chains of operations may be longer than Python's stack
         while True:
-            top = pending[-1]
+            top, guard = pending[-1]
+            guard = self._guard(top, guard)
             if top.__class__ is Const:
                 known: Any = number(top)
             else:
@@ -214,7 +239,7 @@ class Lift:
                     if missing:  # what only follows a fold is computed after it
                         folds = [a for a in top.args if a.__class__ in FOLDING]
                         folds = [a for a in folds if self._known(a, stack, guard)[1] is None]
-                        pending.extend(reversed((*folds, *missing)))
+                        pending.extend((a, guard) for a in reversed((*folds, *missing)))
                         continue
                 if known is None:
                     known = self._compute(top, stack[: here + 1], guard)
@@ -222,9 +247,13 @@ class Lift:
             if not pending:
                 return known
 
+    def _guard(self, term: Any, guard: Any) -> Any:
+        """The guard that a value is computed under where a reader needs it under a guard."""
+        return True if guard is True or term in self.anywhere else self.shared.get(term, guard)
+
     def _known(self, term: Any, stack: list[Block], guard: Any) -> tuple[int, Any]:
         """The place in the stack where a value belongs, and the value if it is there already."""
-        bound = axes(term)
+        guard, bound = self._guard(term, guard), axes(term)
         if self._buffer(term) is not None:
             bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
         deeper = self.deeper.get(term)
@@ -292,7 +321,7 @@ class Lift:
             guard, stack = True, stack[: here + 1]
         self.ins.setdefault(buffer)
         # without a guard nothing out of bounds is read: a side of a Case that is stored by itself
-        when = self._condition(present if guard is True else guard, stack)
+        when = self._condition(both(guard, present) if guard is True or term in self.beyond else guard, stack)
         idx = tuple([self.index(e, stack, guard) for e in places]) or (0,)
         name = self.fresh(re.sub(r"[^A-Za-z].*|^$", "", buffer.name)[:1].lower() or "v")
         if when is True:
@@ -315,10 +344,7 @@ class Lift:
     def _reduce(self, term: Any, stack: list[Block], guard: Any) -> Any:
         """A reduction, and with it the others that fold the same axes at the same place: they share the loop."""
         here = stack[-1]
-        group = [term]
-        if guard is True:
-            same = self.groups[term.over, frozenset(axes(term)), self.rank[term]]
-            group = [other for other in same if other not in here.memo]
+        group = [other for other in self._beside(term) if other not in here.memo] if guard is True else [term]
         names = [self.fresh(self.names.get(other, ACCUMULATORS.get(other.fn, "fold"))) for other in group]
         self.holds |= zip(names, group, strict=True)
         inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
@@ -376,25 +402,9 @@ class Lift:
         # what the condition reads is there for both sides, if it is read first
         asked = self.index(term.cond, stack, guard)
         chosen = [self.value(side, stack, when) for when, side, _ in sides]
-        condition = self._let(None, asked, "cond", here)
+        condition = here.memo.get(asked)
+        if condition is None:  # steps of a loop that is written out choose by one condition
+            condition = here.memo[asked] = self._let(None, asked, "cond", here)
         name = self._let(term, Call("where", (condition, *chosen)), "chosen", here)
         here.memo[term if guard is True else (term, guard)] = name
         return name
-
-
-def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
-    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
-
-    def change(x: Any) -> Any:
-        if x.__class__ is Axis:
-            return variables[x]
-        if isinstance(x, (Sum, Binary, Not, Call)):
-            return rebuild(x, change)
-        return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
-
-    return change(e)
-
-
-def holds_terms(e: Any) -> bool:
-    """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
-    return isinstance(e, Node) and contents(e) & marks_of(Term) != 0

@@ -133,7 +133,8 @@ class Dataflow:
             groups = (index_axes(mapping[axis]) if axis in mapping else (axis,) for axis in known[term.x])
             return tuple(dict.fromkeys(axis for group in groups for axis in group))
         if kind is Case:
-            return tuple(dict.fromkeys((*known[term.a], *known[term.b], *index_axes(term.cond))))
+            widest_first = sorted((known[term.a], known[term.b]), key=len, reverse=True)
+            return tuple(dict.fromkeys((*widest_first[0], *widest_first[1], *index_axes(term.cond))))
         return axes(term) if kind is Input or kind is Index else ()
 
 

@@ -15,7 +15,7 @@ from ....ir.diagnostic import DplcError
 from ....ir.node import Node
 from ...language import core as s
 from ...language.evaluate import RESERVED
-from ...language.statements import Shape, op_shape, shape_of
+from ...language.statements import NAMES, Shape, op_shape, shape_of
 from .expressions import RuleExpressions
 from .values import Symbol, ValueWriter
 
@@ -117,7 +117,8 @@ class _Maker(ValueWriter):
                 if following is not None and isinstance(item, s.InsideBlock):
                     raise DplcError("`inside` covers the rest of its block: nothing can follow it", following.span)
                 last = not open_rest and (closed or following is None)
-                base, offset = self.stretch(item, whole, at, size, (rest, following) if last else rest), 0
+                ahead = self.bound_field(following) if in_block and not self.evidence else None
+                base, offset = self.stretch(item, whole, at, size, (rest, following) if last else rest, ahead), 0
                 closed = closed and not (last and not isinstance(item, s.CaptureStatement))
                 continue
             if self.evidence and in_block:
@@ -132,8 +133,11 @@ class _Maker(ValueWriter):
             self.reject(f"{end} != {size}", _the_end(items) if in_block else None, found)
         return end
 
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
-        """An item that takes a varying number of places, before `rest` more; a pair says that the rest is fixed."""
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, ahead: str | None) -> str:
+        """An item that takes a varying number of places, before `rest` more; a pair says that the rest is fixed.
+
+        ahead: of the statement that follows, what `statements_with` finds it by.
+        """
         if isinstance(item, s.CaptureStatement):
             return self.capture_run(item, whole, at, size)
         if isinstance(item, s.InsideBlock):
@@ -151,9 +155,22 @@ class _Maker(ValueWriter):
         else:
             stop = f"{size} + {1 - rest}"
             stop = f"min({stop}, role_end({whole}, {at}, {role}) + 1)" if role else stop
-            self.loop(f"for {end} in range({at}, {stop}):", item)
+            ends = f"range({at}, {stop})" if ahead is None else f"statements_with({whole}, {at}, {stop}, {ahead})"
+            self.loop(f"for {end} in {ends}:", item)
         self.bind(run.base.text, f"{whole}[{at}:{end}]", "value")
         return end
+
+    def bound_field(self, following: Any) -> str | None:
+        """The class of a statement, and a field of it whose value an earlier statement has bound, with that value."""
+        shape = shape_of(following) if following is not None and _single(following) else None
+        if shape is None:
+            return None
+        for name, value in shape.fields.items():
+            symbol = self.symbols.get(value.text) if isinstance(value, s.NameOf) else None
+            if symbol is None or symbol.kind != "value" or symbol.maybe or shape.cls.by_name[name].sort in NAMES:
+                continue
+            return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
+        return None
 
     def role(self, run: s.Run) -> str:
         if run.role not in RESERVED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,30 @@ def _role_end(items: tuple[Any, ...], start: int, role: str) -> int:
     return start
 
 
+_indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int]]]] = {}
+
+
+def _statements_with(
+    block: tuple[Any, ...], start: int, stop: int, cls: type[Node], field: str, value: Any
+) -> Iterator[int]:
+    """Where statements of a class stand whose field may have a value. The last block is remembered: a pattern is tried
+    at each of its statements.
+    """
+    known = _indexed.get((cls, field))
+    if known is None or known[0] is not block:
+        places: dict[Any, list[int]] = {}
+        for place, statement in enumerate(block):
+            if statement.__class__ is cls:
+                places.setdefault(_alike(getattr(statement, field)), []).append(place)
+        known = _indexed[cls, field] = block, places
+    return (place for place in known[1].get(_alike(value), ()) if start <= place < stop)
+
+
+def _alike(value: Any) -> Any:
+    """The same key for all values that are `same`."""
+    return (value.constant, frozenset(value.terms)) if value.__class__ is e.Sum else value
+
+
 def _named(name: Any) -> Any:
     return e.Var(name) if name is not None else None
 
@@ -57,7 +81,8 @@ class ValueWriter(Writer, abc.ABC):
     def __init__(self, expressions: RuleExpressions, evidence: bool):
         super().__init__({
             "Var": e.Var, "Call": e.Call, "Binary": e.Binary, "Element": Element, "same": same, "holes": holes,
-            "Context": Context, "role_end": _role_end, "named": _named, "UNBOUND": UNBOUND,
+            "Context": Context, "role_end": _role_end, "statements_with": _statements_with, "named": _named,
+            "UNBOUND": UNBOUND,
         })  # fmt: skip
         self.expressions, self.evidence = expressions, evidence
         self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
