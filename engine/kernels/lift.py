@@ -8,25 +8,26 @@ varies with, once per block. Loop-invariant placement, computing again in every 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.dtypes import FLOATS
-from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, Var, both, invert, rebuild
+from ...ir.expr import Axis, Binary, Call, Var, both, invert
 from ...ir.facts.dataflow import common_key, topological
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Node, contents, marks_of
+from ...ir.node import Node
 from ...ir.program import Kernel, Stmt
 from ...ir.sizes import sizes_in
-from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, dtype, index_axes, operands
+from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
 from .buffers import BufferLayout, Write
+from .guards import shared_guards
 from .literals import literal, number, zero_of
 from .names import KEYWORDS
+from .resolve import holds_terms, over_variables
 
 
 @dataclass
@@ -40,7 +41,6 @@ class Block:
 
 
 FOLDING = (Reduce, Fold)
-DIVISIONS = ("floor_divide", "remainder", "fmod")
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
 
@@ -77,9 +77,9 @@ class Lift:
         for term in order:
             if self._needs_no_guard(term):
                 self.anywhere.add(term)
-        self.shared: dict[Any, Any] = {}
-        self.beyond: set[Any] = set()
-        self._share(order)
+        needed = [*((term, True) for term in self._in_common()), *((write.value, write.guard) for write in writes)]
+        read = {term for term in order if self._buffer(term) is not None}
+        self.shared, self.beyond = shared_guards(order, needed, read, self._needed)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
         """The axes under which folds are computed, and what needs them.
@@ -118,62 +118,17 @@ class Lift:
         places = self._places(buffer, {**mapping, **{axis: 0 for axis in buffer.loops if axis not in axes(source)}})
         return self._present(buffer, places) is True and not any(map(holds_terms, places))
 
-    def _share(self, order: Sequence[Any]) -> None:
-        """Finds one guard for each value that is needed under several: `shared`.
-
-        Selections whose sides read one value have as many paths to it as their links multiply to; a copy of the value
-        on each path would double the kernel with every link. `beyond`: values that are also computed where no reader
-        needs them. Their elements may not exist there, so each of their loads checks that it is in bounds.
-        """
-        guards: dict[Any, Any] = dict.fromkeys(self._in_common(), True)
-        several: set[Any] = set()
-        total: set[Any] = set()
-        for term in order:
-            if self._is_total(term, total):
-                total.add(term)
-        needed = [(write.value, write.guard) for write in self.writes]
-        for term in (None, *reversed(order)):
-            if term is not None:
-                guard = guards.get(term)
-                if guard is None or self._buffer(term) is not None:
-                    continue
-                if term in several and term in total:
-                    self.shared[term] = guard
-                    self.beyond.add(term)
-                needed = self._needed(term, True if term in self.anywhere else guard)
-                if term in self.beyond:
-                    self.beyond.update(operand for operand, _ in needed)
-                if term in several and term not in self.shared:
-                    several.update(operand for operand, _ in needed)
-            for operand, guard in needed:
-                known = guards.get(operand, guard)
-                if known is not guard:
-                    several.add(operand)
-                guards[operand] = common_part(known, guard)
-
-    def _is_total(self, term: Any, total: set[Any]) -> bool:
-        """Whether a value can be computed where no reader needs it.
-
-        A skipped load gives 0: integers are not divided by it, and no index may be computed from it.
-        """
-        if self._buffer(term) is not None:
-            return True
-        if term.__class__ is Remap:
-            return len(operands(term)) == 1
-        if term.__class__ is Elementwise and term.fn in DIVISIONS and dtype(term) not in FLOATS:
-            return False
-        return all(operand in total for operand in operands(term))
-
     def _needed(self, term: Any, guard: Any) -> list[tuple[Any, Any]]:
         """The values that a value is computed from under a guard, each with its own guard."""
+        if self._buffer(term) is not None:
+            return []
         if term.__class__ is Case:
             sides = [(term.a, both(guard, term.cond)), (term.b, both(guard, invert(term.cond)))]
             return [*((x, guard) for x in operands(term)[:-2]), *sides]
-        if term.__class__ is Remap:
-            return [(x, guard) for x in operands(term)[1:]]
         if term.__class__ in FOLDING and len(self._beside(term)) > 1:
             guard = True  # folds that share a loop are computed without a guard
-        return [(operand, guard) for operand in operands(term)]
+        guard = True if term in self.anywhere else guard
+        return [(x, guard) for x in (operands(term)[1:] if term.__class__ is Remap else operands(term))]
 
     def _beside(self, term: Any) -> list[Any]:
         """The folds of the same key as a fold, itself included: those that may share its loop."""
@@ -389,10 +344,7 @@ class Lift:
     def _reduce(self, term: Any, stack: list[Block], guard: Any) -> Any:
         """A reduction, and with it the others that fold the same axes at the same place: they share the loop."""
         here = stack[-1]
-        group = [term]
-        if guard is True:
-            same = self.groups[term.over, frozenset(axes(term)), self.rank[term]]
-            group = [other for other in same if other not in here.memo]
+        group = [other for other in self._beside(term) if other not in here.memo] if guard is True else [term]
         names = [self.fresh(self.names.get(other, ACCUMULATORS.get(other.fn, "fold"))) for other in group]
         self.holds |= zip(names, group, strict=True)
         inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
@@ -456,34 +408,3 @@ class Lift:
         name = self._let(term, Call("where", (condition, *chosen)), "chosen", here)
         here.memo[term if guard is True else (term, guard)] = name
         return name
-
-
-def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
-    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
-
-    def change(x: Any) -> Any:
-        if x.__class__ is Axis:
-            return variables[x]
-        if isinstance(x, (Sum, Binary, Not, Call)):
-            return rebuild(x, change)
-        return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
-
-    return change(e)
-
-
-def common_part(guard: Any, other: Any) -> Any:
-    """The guards that two paths through selections begin with: the parts of a guard are on the left."""
-    parts = {guard}
-    while guard.__class__ is Binary and guard.op == "and":
-        guard = guard.a
-        parts.add(guard)
-    while other not in parts:
-        if other.__class__ is not Binary or other.op != "and":
-            return True
-        other = other.a
-    return other
-
-
-def holds_terms(e: Any) -> bool:
-    """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
-    return isinstance(e, Node) and contents(e) & marks_of(Term) != 0

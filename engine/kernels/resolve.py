@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Callable, Container
 from typing import Any
 
-from ...ir.expr import Axis
+from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, rebuild
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import substitute
-from ...ir.node import Node
+from ...ir.node import Node, contents, marks_of
 from ...ir.tensor import (
     Case,
     Const,
@@ -175,3 +175,21 @@ def as_term(e: Any) -> Term:
     if (isinstance(e, Node) and not isinstance(e, Term)) or is_condition(e):
         return Index(e)
     return e  # type: ignore[no-any-return]
+
+
+def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
+    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
+
+    def change(x: Any) -> Any:
+        if x.__class__ is Axis:
+            return variables[x]
+        if isinstance(x, (Sum, Binary, Not, Call)):
+            return rebuild(x, change)
+        return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
+
+    return change(e)
+
+
+def holds_terms(e: Any) -> bool:
+    """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
+    return isinstance(e, Node) and contents(e) & marks_of(Term) != 0

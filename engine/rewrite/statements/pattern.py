@@ -163,15 +163,13 @@ class _Maker(ValueWriter):
     def bound_field(self, following: Any) -> str | None:
         """The class of a statement, and a field of it whose value an earlier statement has bound, with that value."""
         shape = shape_of(following) if following is not None and _single(following) else None
-        for name, value in shape.fields.items() if shape is not None else ():
+        if shape is None:
+            return None
+        for name, value in shape.fields.items():
             symbol = self.symbols.get(value.text) if isinstance(value, s.NameOf) else None
-            if (
-                symbol is not None
-                and symbol.kind == "value"
-                and not symbol.maybe
-                and shape.cls.by_name[name].sort not in NAMES
-            ):
-                return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
+            if symbol is None or symbol.kind != "value" or symbol.maybe or shape.cls.by_name[name].sort in NAMES:
+                continue
+            return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
         return None
 
     def role(self, run: s.Run) -> str:
