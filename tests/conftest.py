@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import sys
 from collections import Counter
@@ -41,10 +43,19 @@ def pytest_configure(config: pytest.Config) -> None:
     )  # tests run side by side; torch's own threads would fight over the cores
     os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test
     os.environ.setdefault("DPLC_STRICT", "1")  # a failure of exploration is a failure of the test: nothing hides it
-    from dplc.codegen import build
+    import typer.main
 
-    # A test runs a kernel once or twice: -O3 would take longer than it saves.
-    build.KERNEL_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in build.KERNEL_FLAGS)  # type: ignore[misc]
+    typer.main.get_command = functools.cache(typer.main.get_command)  # each call of `main` would build all commands
+    from quick_builds import build_quickly
+
+    build_quickly()
+
+
+def pytest_collection_finish() -> None:
+    """Everything that is imported stays: the collector need not look at it again, nor look so often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.hookimpl(trylast=True)
