@@ -101,7 +101,7 @@ class Driver:
 
     @property
     def arch(self) -> str:
-        """What kernels are assembled for: `sm_90a`, `sm_80`."""
+        """Return the architecture that kernels are assembled for: `sm_90a`, `sm_80`."""
         major, minor = self.attribute(MAJOR), self.attribute(MINOR)
         return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
 

@@ -63,7 +63,7 @@ class WorkerHandle:
                 return found
 
     def ask(self, item: PackItem, limit: float) -> dict[str, Any]:
-        """What came of an item. Raises WorkerGone."""
+        """Return the result of an item. Raises WorkerGone."""
         assert self._process.stdin is not None
         try:
             print(json.dumps({"do": item.do, "case": item.case.number}), file=self._process.stdin, flush=True)
@@ -89,7 +89,7 @@ class WorkerHandle:
 
 
 def worker_command(pack: OpenPack, *arguments: str) -> list[str]:
-    """How a worker is started."""
+    """Return the command that starts a worker."""
     return [sys.executable, "-P", "-m", "dplc.codegen.pack.worker", str(pack.path), *arguments]
 
 
@@ -100,7 +100,7 @@ def pack_of_this() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """That of a worker: where this file came out of a pack, its modules do too."""
+    """Return the environment of a worker, in which the modules of a pack are importable."""
     archive = pack_of_this()
     if archive is None:
         return dict(os.environ)

@@ -26,7 +26,7 @@ class PackItem:
 
     @property
     def seconds(self) -> float:
-        """What it is expected to take."""
+        """Return the expected seconds."""
         if self.do in TOOLS:
             return 3.0
         case, run = self.case, self.case.predicted_us * 1e-6

@@ -169,7 +169,7 @@ def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: flo
 
 
 def sanitized(command: list[str], limit: float) -> dict[str, str]:
-    """What compute-sanitizer found, run by a command: ok, wrong, failed, timeout, or unusable on this machine."""
+    """Run compute-sanitizer on a command. Returns ok, wrong, failed, timeout, or unusable on this machine."""
     try:
         code, printed = run_limited(command, limit)
     except OSError as error:
@@ -220,7 +220,7 @@ def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: 
 
 
 def summary(results: ResultsFile) -> str:
-    """What came of it, in a few lines."""
+    """Summarise the results in a few lines."""
     known = [one for one in results.cases.values() if "status" in one]
     right = sum(one["status"] == "ok" for one in known)
     lines = [f"{right} of {len(known)} cases right, {results.left} left undone; {results.path}"]

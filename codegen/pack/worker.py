@@ -156,7 +156,7 @@ class PackWorker:
         return {"torch_compile": self.timed(lambda: optimised(*inputs)) | {"compile_seconds": seconds}}
 
     def timed(self, run: Callable[[], Any]) -> dict[str, Any]:
-        """What torch runs, as a CUDA graph where it can be captured."""
+        """Return the launch of torch's program, as a CUDA graph if torch can capture it."""
         torch = self.torch
         if self.memory != "cuda":
             return self.timer.timing(run, "one by one")

@@ -323,7 +323,7 @@ def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
 
 
 def derived() -> AbstractContextManager[None]:
-    """Within: PyTorch derives the formulas of `DERIVED` in place of these ops."""
+    """Return a context in which PyTorch derives the formulas of `DERIVED` in place of these ops."""
     formulas = {overload: decomposition_table[overload] for overload in _overloads({"": DERIVED})}
     formulas[torch.ops.aten.grid_sampler_2d.default] = _sampled
     return replaced(formulas, torch._C.DispatchKey.Autograd)

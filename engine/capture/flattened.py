@@ -53,7 +53,7 @@ class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 def without_checkpoints(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The same graph, in which the body of each checkpoint replaces its call, as is right without a derivative."""
+    """Replace the call of each checkpoint by its body, which is right without a derivative."""
     for call in _calls(graph, tag_activation_checkpoint):
         results = _inline(graph, call, call.args[0], call.args[1:])
         for read in tuple(call.users):
@@ -63,7 +63,7 @@ def without_checkpoints(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def switching_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The same graph, of an exported program, in which the body of each region of autocast replaces its call.
+    """Replace the call of each autocast region of an exported program by its body.
 
     Autocast is switched before and after a body, so that whoever runs the graph node by node knows the place of each.
     """
@@ -80,7 +80,7 @@ def switching_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def entering_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The same graph, or a copy that also switches autocast while it is traced. torch's own only leaves nodes then."""
+    """Return the graph, or a copy that switches autocast during a trace. torch's own ops only leave nodes then."""
     if not graph.graph.find_nodes(op="call_function", target=torch.amp._enter_autocast):
         return graph
     copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
@@ -92,7 +92,7 @@ def entering_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 @contextmanager
 def leaving_autocast() -> Iterator[None]:
-    """Within: a trace that an error ends leaves the regions of autocast that it has entered."""
+    """Return a context that leaves entered autocast regions if an error ends the trace."""
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ import torch
 
 
 def max_pool_backward(spatial: int, grad: Any, x: Any, *settings: Any) -> Any:
-    """Of a pool of x over its last dimensions. settings: the last says where in x the largest of each window is."""
+    """Derive a maximum pool over the last dimensions of x. settings: the last holds the index of each maximum in x."""
     flat, places = (given.flatten(-spatial) for given in (grad, settings[-1]))
     zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
     return zeros.flatten(-spatial).scatter_add(-1, places, flat).view(x.shape)
@@ -32,7 +32,7 @@ def avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    """Of means of windows of x. NotImplemented where all windows have the same divisor: a rule takes these."""
+    """Derive means of windows of x. Returns NotImplemented if all windows have one divisor, which a rule handles."""
     if divisor_override is not None or not (ceil_mode or (max(padding) and not count_include_pad)):
         return NotImplemented
     counts = []
@@ -46,7 +46,7 @@ def avg_pool_backward(
 
 
 def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
-    """Of means of parts of x. The parts that an element is in are a part of the result, cut as the input is long."""
+    """Derive means of parts of x. The parts that contain an element are a slice of the result."""
     pool = torch.ops.aten.adaptive_avg_pool2d if spatial == 2 else torch.ops.aten.adaptive_avg_pool3d
     sizes, parts = x.shape[-spatial:], grad.shape[-spatial:]
     shares = grad / _product([_parts(n, m, x) for n, m in zip(sizes, parts, strict=True)])
@@ -54,7 +54,7 @@ def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
 
 
 def _parts(n: int, m: int, like: Any) -> Any:
-    """How long the m parts of n elements are, as adaptive pools cut them."""
+    """Return the lengths of the m parts of n elements, as adaptive pools cut them."""
     place = torch.arange(m, device=like.device)
     return (place * n + n + m - 1) // m - place * n // m
 

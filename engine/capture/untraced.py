@@ -19,13 +19,13 @@ from .element_writes import write_elements
 
 
 def by_types() -> AbstractContextManager[None]:
-    """Within: these ops are traced whole."""
+    """Return a context in which these ops are traced whole."""
     return replaced(_table(), torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 @contextmanager
 def replaced(ops: Mapping[Any, Callable[..., Any]], key: Any) -> Iterator[None]:
-    """Within: ops have these kernels for a dispatch key. Not for several threads at once: captures are alone."""
+    """Return a context in which ops have these kernels for a dispatch key. One thread may enter it at a time."""
     before = {op: dict(op.py_kernels) for op in ops}
     for op, kernel in ops.items():
         op.py_kernels[key] = kernel

@@ -255,7 +255,7 @@ def flags_of(ctx: Any) -> Flags:
 
 
 def subject_of(ctx: Any) -> Subject:
-    """What a command is given to work on. Raises UsageError for none where there must be one, or for several."""
+    """Read the subject of a command. Raises UsageError if a required subject is missing, or for several."""
     command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) not in (None, [], ())]
     kinds = set().union(*(line.kinds for line in lines_of(command)))
     if not given:

@@ -51,7 +51,7 @@ def traffic_seconds(size: float, target: Target) -> float:
 
 
 def fixed_seconds(target: Target, ends: float = 1.0) -> float:
-    """What a kernel takes whatever it does: its launch, and so many times its first loads and last stores."""
+    """Return the fixed seconds of a kernel: its launch, and `ends` times its first loads and last stores."""
     return float(target.launch_seconds + ends * policy(target).memory_trips * target.memory_latency_seconds)
 
 

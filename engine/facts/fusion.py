@@ -30,13 +30,13 @@ def reduction(site: Any, v: Term) -> bool:
 
 @fact("evaluations(term) -> int", levels="tensor")
 def evaluations(site: Any, v: Term) -> int:
-    """How many elements of a value, at most, are computed for an element of v where places are looked up."""
+    """Return the largest number of elements computed for an element of v at looked-up indices."""
     return site.fusion.evaluations[v]  # type: ignore[no-any-return]
 
 
 @fact("places_read(term) -> int", levels="tensor")
 def places_read(site: Any, v: Term) -> int:
-    """How many elements of v and of the values below it the readers of v need: one, and one more for each further
+    """Count the elements of v and of its operands that consumers of v need: one, and one more for each further
     place at which views read the same value."""
     return site.fusion.places.count[v]  # type: ignore[no-any-return]
 
@@ -191,7 +191,7 @@ def kernels(site: Any, v: Any) -> int:
 
 @fact("operations(term) -> int", levels="tensor")
 def operations(site: Any, v: Any) -> int:
-    """How many operations make a value from what is in memory, each counted once."""
+    """Count the operations that compute a value from memory, each once."""
     return len(cost.parts(v, site.fusion.kept)[0])
 
 

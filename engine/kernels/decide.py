@@ -130,7 +130,7 @@ class Fusion:
         return None
 
     def _evaluations(self, term: Any) -> int:
-        """How often a value below a term is computed for an element of it, to find a place and at that place."""
+        """Count computations of a value below a term for one element, to find an index and at that index."""
         counts = [1 if operand in self.kept else self.evaluations[operand] for operand in operands(term)]
         return sum(counts) if term.__class__ is Remap else max(counts, default=1)
 

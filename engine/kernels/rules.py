@@ -46,7 +46,7 @@ class Siblings:
         return {a: first, v: first, b: second, w: second}
 
     def environment(self, first: Any, second: Any, site: Any) -> dict[str, Any]:
-        """What the guards of a pair are asked of, parameters too; UNDECIDED is there where a default is."""
+        """Return the environment of the guards of a pair, with parameters. UNDECIDED stands for a default."""
         env = {**self.names_of(first, second), "@site": site, "target": site.target}
         for name, default in self.defaults.items():
             env[name] = self.parameters.get(f"{self.rule.name}.{name}")

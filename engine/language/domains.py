@@ -27,7 +27,7 @@ def admits(rule: Rule, name: str, value: Any) -> bool:
 
 
 def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
-    """What is wrong with a value that is of another kind than a parameter (a float, true or a list for an integer), and
+    """Describe a value of another kind than its parameter (a float, true or a list for an integer), and
     what to write; None where nothing is."""
     parameter = next(p for p in rule.parameters if p.name == name)
     wanted, given = PARAMETER_SORTS.get(parameter.sort or "any", ANY), sort_of_value(value)

@@ -153,7 +153,7 @@ def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
 
 
 def kind_of(value: Value) -> str:
-    """What a number or a list of numbers is, for messages."""
+    """Name the kind of a number or a list of numbers, for messages."""
     each = value if isinstance(value, tuple) else (value,)
     number = "whole number" if all(item.__class__ is int for item in each) else "float"
     return f"a list of {number}s" if isinstance(value, tuple) else f"a {number}"

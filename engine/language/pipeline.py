@@ -53,7 +53,7 @@ class PassStep:
     numbered: str = ""  # the label with the number of the pipeline, `007_stage_inputs`; empty without one
 
     def shown(self, rule: Rule) -> str:
-        """What a trace calls it where a rule of it is told: its number and name, or the file's stem, unless it runs
+        """Return the label of the pass in a trace: its number and name, or the file's stem, unless it runs
         under a name of its own."""
         label = self.label or self.name
         return self.numbered or (rule.file if pass_name(rule.file) == label else label)

@@ -187,7 +187,7 @@ class RuleSet:
         return self.on_device(target.name)
 
     def on_device(self, name: str) -> RuleSet:
-        """The same, by the name of the target."""
+        """Return the set in force for a target of this name."""
         device = name if name in self.devices else None
         if device == self.device:
             return self

@@ -266,7 +266,7 @@ def _images(made: list[_Made], target: Target, packed: PackReport, build: Build,
 
 
 def _record(one: _Made, target: Target, images: Mapping[str, Image], constants: dict[str, NDArray[Any]]) -> CaseFile:
-    """What `pack.json` says of a case. constants: its arrays are added, by digest."""
+    """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest."""
     case, program, captured = one.subject.case, one.program, one.compilation.captured
     counted = _counted(one, images)
     found: dict[str, str] = {}
@@ -307,7 +307,7 @@ def _plan(program: Program) -> PlanRecord:
 
 
 def _name(kernel: CudaKernel) -> str:
-    """What the files of a kernel are called."""
+    """Return the file name of a kernel, without a suffix."""
     return digest([kernel.text])[:20]
 
 

@@ -159,7 +159,7 @@ def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> N
 
 
 def _place(tensor: Any) -> tuple[Any, ...]:
-    """Where a tensor lies and as what: it identifies a part of a weight, which is another object at each reading."""
+    """Return address, layout and dtype of a tensor. They identify a part of a weight across readings."""
     return tensor.data_ptr(), tensor.shape, tensor.dtype
 
 

@@ -53,7 +53,7 @@ class Fit:
 
 
 def fit_points(results: PackResults) -> list[FitPoint]:
-    """What was measured right, each program once. Raises DplcError where that is not enough to fit to."""
+    """Return the right measurements, each program once. Raises DplcError if they are too few for a fit."""
     found = [_point(one) for one in results.cases if one.status == "ok" and one.dplc is not None and not one.same]
     if len(found) < LEAST:
         what = f"{len(found)} programs were measured; a fit needs {LEAST}"

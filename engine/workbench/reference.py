@@ -150,7 +150,7 @@ def _atoms() -> list[Word]:
 
 
 def machine() -> Word:
-    """What `target` has, with units, and the devices that `for NAME` and `target.name` may say."""
+    """Describe the fields of `target` with units, and the devices for `for NAME` and `target.name`."""
     known = "\n".join(f'- {name}: "{devices.load_device(name).name}"' for name in devices.devices())
     says = f"{inspect.cleandoc(devices.Target.__doc__ or '')}\n\nDevices, and their `target.name`:\n\n{known}"
     fields = tuple((name, sort.kind, "") for name, sort in TARGET_FIELDS.items())

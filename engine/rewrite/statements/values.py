@@ -53,7 +53,7 @@ _indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int
 def _statements_with(
     block: tuple[Any, ...], start: int, stop: int, cls: type[Node], field: str, value: Any
 ) -> Iterator[int]:
-    """Where statements of a class stand whose field may have a value. The last block is remembered: a pattern is tried
+    """Index statements of a class by a field that may have a value. The last block is cached: a pattern is tried
     at each of its statements.
     """
     known = _indexed.get((cls, field))
@@ -67,7 +67,7 @@ def _statements_with(
 
 
 def _alike(value: Any) -> Any:
-    """The same key for all values that are `same`."""
+    """Return one key for all values that are `same`."""
     return (value.constant, frozenset(value.terms)) if value.__class__ is e.Sum else value
 
 
