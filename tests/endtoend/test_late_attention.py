@@ -131,7 +131,7 @@ TURNS: dict[str, Turns] = {
     "two groups": (sdpa, (2, 128, 64), (2, 256, 64), torch.bfloat16, (128, 64), 2),
     "ragged, of 128": (sdpa, (1, 200, 128), (1, 197, 128), torch.float16, (128, 64), 2),
     "causal": (causal, (2, 300, 64), (2, 300, 64), torch.bfloat16, (128, 64), 2),
-    "walks over tiles": (sdpa, (140, 100, 64), (140, 100, 64), torch.bfloat16, (128, 64), 2),
+    "walks over tiles": (sdpa, (45, 300, 64), (45, 200, 64), torch.bfloat16, (128, 64), 2),
     "one group": (sdpa, (2, 128, 64), (2, 256, 64), torch.bfloat16, (64, 64), 0),
 }  # fmt: skip
 
