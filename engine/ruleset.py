@@ -184,15 +184,16 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
         name = rules.plain(name)
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
+        what = f"--prefer {name}" if parameter == PREFER else f"--set {text}"
+        check_parameter(what, name, parameter, rules)  # before the value is read: a wrong name is told first
         constant = _constant(text, value.strip())
-        check_setting(f"--prefer {name}" if parameter == PREFER else f"--set {text}", name, parameter, constant, rules)
+        check_setting(what, name, parameter, constant, rules)
         out.setdefault(name, {})[parameter] = constant
     return out
 
 
-def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
-    """Raises UsageError unless there is such a rule with such a parameter, of the kind of the value. what: how the
-    message begins."""
+def check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> None:
+    """Raises UsageError unless there is such a rule with such a parameter. what: how the message begins."""
     if name not in rules.rules:
         raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
     known = [p.name for p in rules.rules[name].parameters]
@@ -200,7 +201,13 @@ def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleS
         notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
         message = f"{what}: rule `{name}` has no parameter `{parameter}`"
         raise UsageError(message, None, notes, did_you_mean(parameter, known))
-    wrong = wrong_kind(rules.rules[name], parameter, value) if parameter in known else None
+
+
+def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
+    """Raises UsageError unless there is such a rule with such a parameter, of the kind of the value. what: how the
+    message begins."""
+    check_parameter(what, name, parameter, rules)
+    wrong = wrong_kind(rules.rules[name], parameter, value) if parameter != PREFER else None
     if wrong is not None:
         raise UsageError(f"{what}: {wrong[0]}", hint=wrong[1])
 

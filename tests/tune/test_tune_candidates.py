@@ -401,7 +401,7 @@ def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.
     assert "fusion: candidate 1; checked: emulator, the program whole; kept" in out
     out, err = called(capsys, "compile", *asked, "--ir", "loop")
     assert out.count("kernel ") == 1 and "candidate of fusion from the store" in err
-    out, _ = called(capsys, "compile", *asked, "--no-db", "--ir", "loop")
+    out, _ = called(capsys, "compile", "-c", TWO, "--no-db", "--ir", "loop")
     assert out.count("kernel ") == 2
     out, _ = called(capsys, "run", *asked, "--device", "emulator")
     assert "ok" in out
