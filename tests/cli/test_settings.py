@@ -24,7 +24,11 @@ OUTSIDE = (
 )
 FOR_NOTHING = (
     (ROWS, "chunk_matmul_k.BK=32", "not matmul-shaped"),
-    (MATMUL, "chunk_matmul_k.BK=64", '"the whole axis fits into one chunk" [BK < highest(K); BK=64, K=64, highest(K)=64]'),
+    (
+        MATMUL,
+        "chunk_matmul_k.BK=64",
+        '"the whole axis fits into one chunk" [BK < highest(K); BK=64, K=64, highest(K)=64]',
+    ),
     (
         MATMUL,
         "split_matmul_k.S=2",
