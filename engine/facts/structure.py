@@ -29,7 +29,7 @@ from ...ir.node import names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
-from ...ir.tile import Put, Stage, Sync, Tile, Wait
+from ...ir.tile import Put, Slab, Stage, Sync, Tile, Wait
 from ..language.facts import fact
 from ..language.policy import policy
 from ..rewrite.statements.context import Context
@@ -269,9 +269,9 @@ def disjoint(site: Any, idx: Any, names: Any) -> bool:
 
 @fact("zero(name) -> num", TILE)
 def zero(site: Any, buf: Var) -> Any:
-    """Zero in the dtype of a buffer; of a slab, of what is copied to it."""
-    known, slabs = params(site.kernel), stages(site.kernel)
-    dtype = known[slabs[buf.name].src if buf.name in slabs else buf.name].dtype
+    """Zero in the dtype of a buffer or a slab."""
+    known, slab = params(site.kernel), stages(site.kernel).get(buf.name)
+    dtype = slab.dtype if isinstance(slab, Slab) else known[slab.src if slab else buf.name].dtype
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
 
 
