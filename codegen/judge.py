@@ -3,7 +3,8 @@
 An element is right if it is of float64's class (finite, inf, -inf, NaN, all as the output's dtype has them) and as near
 as the gate says: a share of the largest value, or twice the largest error of PyTorch's own eager result. Where eager
 itself fails it says nothing of its neighbours, and the gate is not widened by it: there an element is right if it
-equals float64 or eager. What equals neither, but is no worse than eager, is not judged, and that is said.
+equals float64 or eager. An element that equals neither, but is not worse than eager, is not judged, and the report
+says so.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def judge(
     """Outputs against float64, and against eager where that is known.
 
     results: tensors of the outputs' dtypes. references: the same in float64; integers and bools exact. eager: what
-    PyTorch gives, in the outputs' dtypes. gates: {dtype: share of the largest value}; GATE beside an eager result,
+    PyTorch gives, in the outputs' dtypes. gates: {dtype: share of the largest value}; GATE with an eager result,
     else GATES. All of one shape, on any device; they are compared on that of the references.
     """
     known: Sequence[Any] = [None] * len(references) if eager is None else eager

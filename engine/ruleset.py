@@ -185,7 +185,7 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
         what = f"--prefer {name}" if parameter == PREFER else f"--set {text}"
-        check_parameter(what, name, parameter, rules)  # before the value is read: a wrong name is told first
+        check_parameter(what, name, parameter, rules)  # before the value is parsed: a wrong name is reported first
         constant = _constant(text, value.strip())
         check_setting(what, name, parameter, constant, rules)
         out.setdefault(name, {})[parameter] = constant

@@ -387,7 +387,7 @@ def has_lengths(node: Any) -> bool:
 
 
 def in_memory(argument: Any) -> Hashable:
-    """Return where the elements of an argument lie in its memory; None of one that is no tensor."""
+    """Return where the elements of an argument lie in its memory; None if it is not a tensor."""
     return (argument.stride(), argument.storage_offset()) if isinstance(argument, torch.Tensor) else None
 
 

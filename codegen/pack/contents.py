@@ -100,7 +100,9 @@ class OpenPack:
             self._file = zipfile.ZipFile(path)
             self.about = json.loads(self._file.read(CONTENTS))
         except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-            raise DplcError(f"{path} is no pack: {error}", hint="`dplc bench SUITE.. --pack FILE` writes one") from None
+            raise DplcError(
+                f"{path} is not a pack: {error}", hint="`dplc bench SUITE.. --pack FILE` writes one"
+            ) from None
         if self.about.get("format") != FORMAT:
             raise DplcError(
                 f"{path} is of format {self.about.get('format')}; this dplc reads {FORMAT}", hint="pack again"

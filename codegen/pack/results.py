@@ -100,6 +100,6 @@ class ResultsFile:
             "format": FORMAT, "pack": head, "device": self.device, "seconds": round(time.monotonic() - self.began, 1),
             "left": self.left, "faults": self.faults, "sanitizer": self.sanitizer, "cases": listed,
         }  # fmt: skip
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        beside.write_text(json.dumps(whole))
-        beside.replace(self.path)
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(whole))
+        partial.replace(self.path)

@@ -205,7 +205,7 @@ def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:
 def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> ResultsFile:
     """Measure a pack and write `out` after every case. limit: seconds of a case, instead of LIMIT.
 
-    Raises DplcError for a file that is no pack, and where nothing can be measured.
+    Raises DplcError for a file that is not a pack, and if nothing can be measured.
     """
     clock, pack = Deadline(minutes), OpenPack(path)
     results = ResultsFile(pack, out)

@@ -135,7 +135,7 @@ class PackWorker:
         if case.candidate is None:
             try:
                 record["eager"] = self.timed(lambda: function(*inputs))
-            except RuntimeError as error:  # our own time stands
+            except RuntimeError as error:  # the time of dplc is kept
                 record["eager_failed"] = str(error)[:300]
         return record
 
@@ -339,7 +339,7 @@ def main(given: list[str]) -> None:
             sys.exit(1)
         return
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what torch prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what torch prints must not mix with the answers
     serve(pack, given[1], sys.stdin, answers)
 
 

@@ -272,7 +272,7 @@ def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | 
 
     Elsewhere the elements are put in the order of their memory first. Raises DplcError where memory holds more.
     """
-    with disable_proxy_modes_tracing():  # the size of memory is no value of the program
+    with disable_proxy_modes_tracing():  # the size of memory is not a value of the program
         count = x.untyped_storage().nbytes() // x.dtype.itemsize
         whole = not x.storage_offset() and count == x.numel() and is_non_overlapping_and_dense_or_false(x)
     if not whole:

@@ -187,7 +187,7 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
     if isinstance(error, SystemExit):
         return DplcError("the program exits", span)
     if "not tracked with proxy" in text or "cast NotImplemented to Tensor" in text:
-        what = "torch.export does not trace this tensor subclass: it nests others, or is no parameter of a module"
+        what = "torch.export does not trace this tensor subclass: it nests others, or is not a parameter of a module"
         return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')
     if "as_strided() is non-compositional" in text:
         return DplcError(

@@ -270,8 +270,8 @@ def disjoint(site: Any, idx: Any, names: Any) -> bool:
 @fact("zero(name) -> num", TILE)
 def zero(site: Any, buf: Var) -> Any:
     """Zero in the dtype of a buffer or a slab."""
-    known, slab = params(site.kernel), stages(site.kernel).get(buf.name)
-    dtype = slab.dtype if isinstance(slab, Slab) else known[slab.src if slab else buf.name].dtype
+    slab = stages(site.kernel).get(buf.name)
+    dtype = slab.dtype if isinstance(slab, Slab) else params(site.kernel)[slab.src if slab else buf.name].dtype
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
 
 

@@ -19,7 +19,7 @@ from ..rewrite.terms.terms import GuardRefusal
 @dataclass(frozen=True)
 class Stored:
     """Why a value is stored: the value, the operation that could not take it in, and the guard that said so; of a rule
-    that stored it, what its names stand for, and what its guards saw, where somebody reads that."""
+    that stored it, what its names are bound to and the values in its guards, if the plan records them."""
 
     value: Term
     reader: Term | None
@@ -32,8 +32,8 @@ class Stored:
 @dataclass(frozen=True)
 class Fused:
     """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in; None where
-    it was dropped for all that read it. bound: what its names stand for, where somebody reads that; held: what its
-    guards saw, where somebody asks for the rule: then, for the site moves on.
+    it was dropped for all that read it. bound: what its names are bound to, if the plan records it; held: the
+    guards with their values, if the rule is in `asked`. They are kept at once: the site changes later.
     """
 
     rule: Rule
@@ -48,7 +48,7 @@ class FusionDecisions:
     """The program as a flow, its stored values, and the record of why.
 
     groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings. told:
-    somebody reads why; asked: rules, or their files, that somebody asks for.
+    whether to record why; asked: names of rules, or of their files, whose guards are recorded when they hold.
     """
 
     flow: Dataflow
@@ -62,15 +62,15 @@ class FusionDecisions:
 
 
 def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str], called: Called | None) -> tuple[str, ...]:
-    """The guards of a rule that fired, with what they saw, where somebody asks for it."""
+    """Return the guards of a rule that fired, with their values, if the rule is in `asked`."""
     if asked.isdisjoint((rule.name, rule.file, rule.family)):
         return ()
     return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
 
 def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> GuardRefusal:
-    """A guard that did not hold, with what it saw where somebody reads that (called: what values are called): now, for
-    the site moves on.
+    """Return the guard that did not hold, with its values, if the plan records them (called: the names of values). They
+    are read at once: the site changes later.
     """
     undecided, where = env.pop(UNDECIDED, None), f"{guard.span.source.name}:{guard.span.line}"
     saw = "" if called is None else what_it_saw(guard, env, Expressions("tensor"), undecided, called)

@@ -361,7 +361,7 @@ def compile_graph(
     asked: frozenset[str] = frozenset(),
 ) -> Plan:
     """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
-    told: somebody reads why, so the plan keeps every refusal with what it saw; asked: rules whose firings keep it, too.
+    told: whether the plan records every refusal with its values; asked: rules whose firings it records, too.
     """
     machine = target or default_target()
     return plan(graph, Fusion(graph, rules, machine, told=told, asked=asked).decide(), rules, machine, origins, results)

@@ -213,7 +213,7 @@ class _Blocks(BlockProducts):
                         yield "poll", stmt
                     group.queue.pop(0)
             else:
-                raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
+                raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
 
@@ -252,7 +252,7 @@ class _Blocks(BlockProducts):
             elif isinstance(stmt, Slab):
                 self.declare(stmt)
             elif not isinstance(stmt, Carry | Ring):
-                raise ScheduleError(f"{type(stmt).__name__} is no statement of Tile IR")
+                raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
 

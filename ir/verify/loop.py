@@ -92,7 +92,7 @@ class Check:
         for stmt in nodes(block, Stmt):
             for buffer, _ in type(stmt).memory:
                 if (name := getattr(stmt, buffer)) not in self.shapes:
-                    self.report(stmt, f"`{name}` is no buffer")  # type: ignore[arg-type]
+                    self.report(stmt, f"`{name}` is not a buffer")  # type: ignore[arg-type]
         for e in nodes(block, Binary):
             if e.a.__class__ is float or e.b.__class__ is float:  # type: ignore[attr-defined]
                 self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")

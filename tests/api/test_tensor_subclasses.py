@@ -175,7 +175,7 @@ def test_dplc_compile_refuses_subclasses_in_one_line() -> None:
         "`weight` is a Int8, a tensor subclass with": lambda: dplc.compile(nn.functional.linear, (X, weight)),
         "`x` is a Int8, a tensor": lambda: dplc.compile(by, (matrix,))(weight),
         "subclass: it nests others": lambda: dplc.compile(quantised("Shifted"), (X,)),
-        "or is no parameter of a module": lambda: dplc.compile(lambda x: nn.functional.linear(x, weight), (X,)),
+        "or is not a parameter of a module": lambda: dplc.compile(lambda x: nn.functional.linear(x, weight), (X,)),
     }
     for message, call in refused.items():
         with pytest.raises(dplc.DplcError) as caught:

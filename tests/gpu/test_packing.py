@@ -1,4 +1,4 @@
-"""Packs: made here, measured by a process that has nothing of the compiler, on the mock driver; planted faults are told."""
+"""Packs are made here and measured on the mock driver by a process without the compiler, which reports planted faults."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_text_is_compiled_where_the_driver_rejects_a_cubin(tmp_path: Path) -> No
 def test_files_that_are_no_packs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "no.dplc"
     path.write_text("no")
-    with pytest.raises(DplcError, match="is no pack"):
+    with pytest.raises(DplcError, match="is not a pack"):
         OpenPack(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("pack.json", '{"format": 99}')

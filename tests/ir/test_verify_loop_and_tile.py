@@ -58,14 +58,14 @@ def test_good_ones() -> None:
     ("0..16 reduce", "0..17 reduce", "index `k` may leave 0..16"),
     ("x[i, k]", "x[i, k - 1]", "index `k - 1` may leave 0..16"),
     ("x[i, k]", "x[i]", "`x` has 2 dimensions"),
-    ("x[i, k]", "z[i, k]", "`z` is no buffer"),
+    ("x[i, k]", "z[i, k]", "`z` is not a buffer"),
     ("x[i, k]", "x[i, j]", "`j` is not defined here"),
     ("y[i] = s", "x[i, 0] = s", "`x` is no output"),
     ("s <- add(s, a)", "s <- subtract(s, a)", "`subtract` has no identity"),
     ("a = load x[i, k]", "a = load x[i, k]\n            a = exp(a)", "`a` is defined twice"),
     ("s <- add(s, a)", "s <- add(s, a)\n            y[i] = a", "a reduction stores"),
     ("y[i] = s", "Sync()", "Sync is no statement of this level"),
-    ("y[i] = s", "z[i] = s", "`z` is no buffer"),
+    ("y[i] = s", "z[i] = s", "`z` is not a buffer"),
     ("a = load x[i, k]", "a = x[i, k]", "reads memory"),
     ("a = load x[i, k]", "k = load x[i, k]", "`k` has two meanings"),
     ("a = load x[i, k]", "s = load x[i, k]", "`s` has two meanings"),
@@ -99,8 +99,8 @@ def test_gathers_are_the_programs_business() -> None:
     ("origin=(i, 0)", "origin=(i, t)", "varies by thread"),
     ("origin=(i, 0)", "origin=(i)", "`x` has 2 dimensions"),
     ("Stage(x", "Stage(y", "`y` is no input"),
-    ("Stage(x", "Stage(z", "`z` is no buffer"),
-    ("load u[t]", "load s[t]", "`s` is no buffer"),
+    ("Stage(x", "Stage(z", "`z` is not a buffer"),
+    ("load u[t]", "load s[t]", "`s` is not a buffer"),
     ("Combine(s", "Combine(r", "`r` is no accumulator"),
     ("Combine(s, add, over=[t])", "Scan(r, add, over=[t])", "`r` is no accumulator"),
     ("Combine(s, add, over=[t])", "Scan(s, add, over=(t, t))", "an axis is named twice"),
@@ -126,7 +126,7 @@ def test_not_one_tile() -> None:
 
 # ---- all statements, by what their classes declare
 
-OF_EVERY_STATEMENT = {  # where each statement that names memory stands
+OF_EVERY_STATEMENT = {  # a program for each statement that names memory
     "loop": (LOOP, loop.problems),
     "tile": (TILE, tile.problems),
     "kernel": (
@@ -196,7 +196,7 @@ class FetchTogether(Collective):
     idx: tuple[Expr, ...]
 
 
-@pytest.mark.parametrize(("buffer", "what"), [("zz", "`zz` is no buffer"), ("x", "`x` has 2 dimensions")])
+@pytest.mark.parametrize(("buffer", "what"), [("zz", "`zz` is not a buffer"), ("x", "`x` has 2 dimensions")])
 def test_a_new_statement_is_checked_by_the_sorts_of_its_fields(buffer: str, what: str) -> None:
     unit = kernel(LOOP)
     check = loop.Check(unit, (*loop.LOOP_STATEMENTS, Fetch))
@@ -222,5 +222,5 @@ def test_a_statement_without_a_meaning_or_a_lowering_is_an_error_that_names_it(s
     unit = Kernel(unit.name, unit.ins, unit.outs, (replace(launch, body=(stranger, *launch.body)),))
     with pytest.raises(DplcError, match=f"`{type(stranger).__name__}` has no lowering"):
         materialise(unit, target("sm_80"))
-    with pytest.raises(DplcError, match=f"{type(stranger).__name__} is no statement of Tile IR"):
+    with pytest.raises(DplcError, match=f"{type(stranger).__name__} is not a statement of Tile IR"):
         tile_meaning.run((unit,), {"x": np.zeros((8, 16), np.float32), "n": np.zeros(8, np.int64)})
