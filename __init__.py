@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .engine.capture.shares import Shares
     from .engine.capture.sizes import Dim
     from .engine.models.python_api import Model, compile_model, load_model
-    from .engine.verify.strategies import programs_of
+    from .engine.verify.run import programs_of
     from .ir.diagnostic import DplcError
 
 __all__ = [

@@ -274,8 +274,8 @@ def compile(
     captured = capture(function, args, named, dynamic)
     elapsed = (time.perf_counter() - start) * 1e3
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    from .explore.exploring import chosen as best  # forty modules, which a page that is opened does not wait for
-    from .explore.ways import remembered
+    from .explore.candidates import chosen as best  # forty modules, which a page that is opened does not wait for
+    from .explore.candidates import remembered
 
     otherwise, told = best(tools, machine, schedules=schedules) if explore else None, list[str]()
     choose = remembered(schedules, tools, machine, otherwise, told.append)
@@ -290,7 +290,7 @@ def compile(
 
 def of_a_row(part: Capture, options: CompileOptions, schedules: StoredSchedules | None) -> Compilation:
     """A part of a range compiled for itself; what a tuning store decided of it is in the log."""
-    from .explore.ways import remembered
+    from .explore.candidates import remembered
 
     heard = list[str]()
     tuned = remembered(schedules, options.tools, options.target, None, heard.append)

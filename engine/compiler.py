@@ -24,12 +24,8 @@ from ..ir.torch import TorchOp
 from .capture.alone import alone
 from .capture.capture import Capture
 from .capture.constants import fold
-from .kernels.candidate import Candidate, Prepared
-from .kernels.commute import commute
-from .kernels.kernels import Plan, compile_graph
-from .kernels.launched import Buffers, buffers_of, launches_of
-from .kernels.outputs import uncut_outputs
-from .kernels.renaming import push_renamings
+from .kernels.index_maps import push_renamings, uncut_outputs
+from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.collector import collections_paused

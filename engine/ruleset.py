@@ -11,7 +11,7 @@ from typing import Any
 from ..codegen.target import Target
 from ..ir.diagnostic import Diagnostics, DplcError, Source, UsageError, did_you_mean
 from ..ir.text.parse import parse
-from .kernels.rules import FusionRules
+from .kernels.fusion_pass import FusionRules
 from .language import core as s
 from .language.check import check, errors, load_facts
 from .language.domains import wrong_kind

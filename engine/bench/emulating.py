@@ -18,8 +18,8 @@ from ...codegen.kernel import CudaKernel, Launch, Program
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..compiler import Compilation
-from ..cost.accesses import LANES
 from ..cost.instruction_counts import instruction_counts
+from ..cost.memory_model import LANES
 from ..run.judge import Judgement, judge, run_reference
 from ..run.load_time_weights import Preparation
 from .assembling import WORKERS, distinct_kernels

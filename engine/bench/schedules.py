@@ -32,7 +32,7 @@ from ...ir.tile import Stage, Tile
 from ..capture.bits import bits
 from ..capture.capture import Capture
 from ..compiler import CompileOptions, cut_into_kernels, launch_plan
-from ..kernels.launched import launches_of
+from ..kernels.kernels import launches_of
 from ..kernels.sharing import share
 from ..language.pipeline import PassStep
 from ..rewrite.statements.choices import choices

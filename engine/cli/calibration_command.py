@@ -12,7 +12,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import UsageError
 from ..api import target_for
 from ..bench.packed import PackResults, read_results
-from ..cost.validate import Agreement
+from ..cost.predict import Agreement
 from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
 from ..tune.fitting import CONSTANTS, fit, fit_points
 from ..tune.measure import WORKER, Build, WorkerProcess, cubin

@@ -90,8 +90,10 @@ def fusing_for(flags: Flags, tools: Toolchain, machine: Target, schedules: Store
     """What chooses how a program is fused: the store if it knows the program, else `--explore`, else the rules."""
     if schedules is None and not flags.explore:
         return None
-    from ..explore.exploring import chosen  # forty modules, which most compiles have no use for
-    from ..explore.ways import remembered
+    from ..explore.candidates import (
+        chosen,  # forty modules, which most compiles have no use for
+        remembered,
+    )
 
     choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if flags.explore else None
     return remembered(schedules, tools, machine, choose, print_remark)

@@ -53,9 +53,8 @@ from ..compiler import (
     lower_tiles,
     simplified,
 )
-from ..kernels.kernels import Plan
-from ..kernels.launched import launches_of
-from ..kernels.renaming import push_renamings
+from ..kernels.index_maps import push_renamings
+from ..kernels.kernels import Plan, launches_of
 from ..kernels.sharing import share
 from ..rewrite.pinned import check_settings, unheard
 from ..rewrite.statements.passes import Shaped

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..compiler import Compilation, CompileOptions, Values, compile_captured, values_of
+from ..explore.candidates import exploration
 from ..explore.explore import ExplorationOptions
-from ..explore.exploring import exploration
-from ..kernels.candidate import Candidate
+from ..kernels.kernels import Candidate
 from .commands import report_run
 from .compiling import captured_text, machine_for, print_stage, stage_named, tools_for
 from .options import Flags

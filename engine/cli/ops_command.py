@@ -10,8 +10,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
-from ..verify.missing import missing, supported
-from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, operators
+from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .show import bars, print_json, write
 
 WIDTH = 120  # of a line of names

@@ -21,8 +21,8 @@ from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..capture.typed import check_types
 from ..compiler import CompileOptions, cut_into_kernels
-from ..kernels.launched import launches_of
-from ..kernels.renaming import push_renamings
+from ..kernels.index_maps import push_renamings
+from ..kernels.kernels import launches_of
 from ..kernels.sharing import Sharing
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep

@@ -13,9 +13,9 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..compiler import CompileOptions, values_of
+from ..explore.candidates import Fusing
 from ..explore.explore import HINT
 from ..explore.saturate import available
-from ..explore.ways import Fusing
 from ..ruleset import Toolchain
 from ..schedule.space import Start
 from ..store.protocol import Decision, Schedule

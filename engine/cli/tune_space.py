@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..explore.ways import Fusing
+from ..explore.candidates import Fusing
 from ..schedule.program_space import ProgramSpace
 from ..tune.describe import PassDescription, levels, plain_text, size
 from ..tune.tuning import SearchOptions

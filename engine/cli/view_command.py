@@ -47,7 +47,7 @@ def record_of(flags: Flags, model: str | None = None, check: bool = False, tries
 def _egraph(flags: Flags) -> dict[str, Any]:
     """The e-graph of an expression and what was taken out of it."""
     from ..compiler import CompileOptions, values_of
-    from ..explore.exploring import exploration
+    from ..explore.candidates import exploration
     from ..view.search_records import egraph_record
 
     tools, machine = tools_for(flags), machine_for(flags)

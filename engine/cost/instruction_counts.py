@@ -8,15 +8,17 @@ counters of checked mode, which follow every access of a real run, are the test 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...ir.atoms import ATOMS
+from ...ir.atoms import ATOMS, Atom
+from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
 from ...ir.interp.scalar import ScheduleError, evaluate
@@ -56,11 +58,71 @@ from ...ir.kernel import (
 )
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Stmt
-from .accesses import LANES, LINE, SECTOR, busy_warps, least, sectors, wavefronts
-from .first_cache import KEPT_BELOW, WORD, FirstCache
-from .latency import Waits
-from .spelled import SpelledAtoms, WordCounts
-from .work import Replications, Work
+from .limits import Replications, Work
+from .memory_model import (
+    KEPT_BELOW,
+    LANES,
+    LINE,
+    SECTOR,
+    WORD,
+    FirstCache,
+    Waits,
+    busy_warps,
+    least,
+    sectors,
+    wavefronts,
+)
+
+# ---- Atoms that some machines have no instruction for: the assembler makes them of others, which the atom's row tells.
+
+
+WordCounts = tuple[tuple[str, float, float], ...]  # of an atom: how often a warp has it, the words of its operands
+HALVES = ATOMS["m16n8k16"]
+
+
+class SpelledAtoms:
+    """Counts such atoms, and the words that their operands are made of."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}
+        self._operands: dict[str, set[str]] = {}
+        self._words: dict[str, float] = {}
+
+    def made(self, fragment: str, words: float) -> None:
+        """Words of a fragment came to be."""
+        self._words[fragment] = self._words.get(fragment, 0.0) + words
+
+    def multiplied(self, atom: Atom, statement: Multiply, times: float) -> None:
+        """A product that a warp makes so many times."""
+        if atom.spelled:
+            self._times[atom.name] = self._times.get(atom.name, 0.0) + times
+            self._operands.setdefault(atom.name, set()).update((statement.a.name, statement.b.name))
+
+    def finish(self) -> WordCounts:
+        """All of them."""
+        words = {atom: sum(self._words.get(name, 0.0) for name in read) for atom, read in self._operands.items()}
+        return tuple((atom, times, words[atom]) for atom, times in self._times.items())
+
+
+class MoreWork(NamedTuple):
+    """Beside a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
+
+    issued: float
+    fma: float
+    tensor: float
+
+
+def beside(spelled: WordCounts, sm: int) -> MoreWork:
+    """What a machine does in the place of atoms that it lacks."""
+    issued = fma = tensor = 0.0
+    for name, times, words in spelled:
+        other = ATOMS[name].spelling(sm)
+        if other is not None:
+            issued += times * (other.products + other.additions - 1) + words * other.conversions
+            fma += times * other.additions
+            tensor += times * (other.products - 1) * 2.0 * HALVES.m * HALVES.n * HALVES.k
+    return MoreWork(issued, fma, tensor)
+
 
 HALVES_IN_WORD = 2
 LOOP_OVERHEAD = 3  # count, compare, branch
@@ -396,3 +458,55 @@ class _Counter:
         work, depends = self.scope.work(values)
         self.work.add(work, times * busy_warps(mask))
         return depends
+
+
+# ---- Instruction counts as plain data, kept beside a measured time, so that any later model can be compared with it.
+
+
+Features = dict[str, Any]
+WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
+NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
+LATER_WAITS = {"clusters": 0, "fills": 0, "ahead": 0}
+LATER: Features = {
+    "late": 0.0,
+    "hits": 0.0,
+    "spelled": (),
+}  # counts that came to the model after times were measured, and what they were until then
+
+
+def features(counts: InstructionCounts) -> Features:
+    """Numbers by name; `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers."""
+    found = {field.name: getattr(counts, field.name) for field in dataclasses.fields(InstructionCounts)}
+    waits = {name: getattr(counts.waits, name) for name in WAITS}
+    return found | {"waits": waits, "block": list(counts.block), "spelled": [list(atom) for atom in counts.spelled]}
+
+
+def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
+    """The counts read back. Raises DplcError for features of another model, or that are not numbers."""
+    found = LATER | dict(found)
+    waits = found.get("waits")
+    odd = set(found) ^ NAMES
+    if isinstance(waits, dict):
+        waits = found["waits"] = LATER_WAITS | waits
+        odd |= {f"waits.{name}" for name in set(waits) ^ set(WAITS)}
+    if odd:
+        hint = "measure again: `dplc tune` keeps the features of what it measures"
+        raise DplcError(f"features that are not those of this model: {', '.join(sorted(odd))}", hint=hint)
+    numbers = [value for name, value in found.items() if name not in ("waits", "block", "registers", "spelled")]
+    numbers += [found["registers"] or 0, *(waits or {}).values(), *found["block"]]
+    spelled = _spelled(found["spelled"])
+    numbers += [number for atom in spelled for number in atom[1:]]
+    if not isinstance(waits, dict) or not all(isinstance(value, int | float) and value >= 0 for value in numbers):
+        raise DplcError("features that are no numbers")
+    made = Waits()
+    for name in WAITS:
+        setattr(made, name, waits[name])
+    return InstructionCounts(**{**found, "waits": made, "block": tuple(found["block"]), "spelled": spelled})
+
+
+def _spelled(found: Any) -> tuple[Any, ...]:
+    """Atoms that the assembler makes of others, read back."""
+    rows = found if isinstance(found, list | tuple) else (None,)
+    if not all(isinstance(row, list | tuple) and len(row) == 3 and str(row[0]) in ATOMS for row in rows):
+        raise DplcError("features of products that are not those of this model")
+    return tuple(tuple(row) for row in rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from ..cost.fusing import fixed_seconds
+from ..cost.limits import fixed_seconds
 from .problem import ENode
 from .solution import BETTER, VIEWS, Extraction, PricedSolution, Solution
 

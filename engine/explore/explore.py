@@ -8,36 +8,462 @@ really becomes, and the search goes on with that.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...codegen.target import Target
-from ...ir.facts.dataflow import Dataflow
+from ...ir.diagnostic import DplcError
+from ...ir.facts.dataflow import Dataflow, read_again
+from ...ir.functions import FUNCTIONS
 from ...ir.names import unused
-from ...ir.tensor import Input, Named, Output, TensorGraph, Term, postorder
+from ...ir.program import Kernel
+from ...ir.sizes import at_hint
+from ...ir.tensor import (
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Named,
+    Output,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+    factors,
+    operands,
+    postorder,
+)
 from ...ir.torch import TorchOp
-from ..kernels.candidate import Candidate, Prepared
-from ..kernels.decide import Fusion
-from ..kernels.decisions import FusionDecisions
-from ..kernels.kernels import Kernels, Plan, plan
-from ..kernels.rules import FusionRules
+from ...ir.verify.kernel import problems
+from ..cost.instruction_counts import buffer_bytes
+from ..cost.kernel_estimate import Price, impossible
+from ..kernels.fusion_pass import Fusion, FusionDecisions, FusionRules, is_renaming
+from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, plan
+from ..kernels.sharing import FusionSummary, key
 from ..language.collector import collections_paused
-from .credit import needed_rules
+from ..language.policy import policy
+from ..schedule.tail import seconds_of
 from .exact import SMALL, Exact
-from .export import RuleTexts
-from .fallback import or_else
-from .graph import as_written
-from .lowered import KernelPricer
-from .permissions import Permissions
-from .problem import Problem, Reader
-from .rebuild import Rebuilder, Rebuilt
-from .regions import Cutting, Region
-from .saturate import SaturationBudget, Spellings, available
-from .search import Effort, EgraphSearch
-from .solution import Extraction, PricedSolution
-from .trial import Trial
+from .problem import Problem, Reader, RegionTooLarge, as_written
+from .rules_as_egglog import Permissions, RuleTexts
+from .saturate import SaturationBudget, Spellings, available, node_text, saturate
+from .search import Effort, EgraphSearch, Rebuilder, Rebuilt
+from .solution import Extraction, PricedSolution, Solution
+
+# ---- Exploration is on top of what the rules decide: where it fails, they decide, and a note says so.
+
+
+T = TypeVar("T")
+STRICT = "DPLC_STRICT"  # in the environment: a failure of exploration is an error, as our tests want it
+
+
+def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[str], None]) -> T:
+    """What `make` makes; where it fails, `otherwise`, and `tell` is told why. Under DPLC_STRICT the failure is raised.
+
+    A program that is too large is no failure: there is nothing to mend.
+    """
+    try:
+        return make()
+    except RegionTooLarge as error:
+        tell(f"the program is not explored: {error}")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of egglog is no Exception
+        if os.environ.get(STRICT, "0") not in ("", "0"):
+            raise
+        tell(
+            f"exploration failed, so the rules decide in their order ({type(error).__name__}: {error}; "
+            f"this is a defect of dplc, {STRICT}=1 shows where)"
+        )
+    return otherwise()
+
+
+# ---- A program cut into regions that a search can take in whole: at values that are stored whatever happens.
+#
+# These are what is read across a contraction (the residual stream), what goes from one contraction through
+# something that is not linear into another one, and what is folded and read under an index map. Where a region is still
+# too large, what the greedy fusion stores is a cut too, and at last every so many operations.
+
+
+LINEAR = ("multiply", "add", "subtract", "divide", "negative")
+
+
+@dataclass(frozen=True)
+class Region:
+    """roots: the values that it computes for others, in the order of the program."""
+
+    roots: tuple[Term, ...]
+
+
+class Cutting:
+    """Cuts one program. greedy: the values that the default order stores."""
+
+    def __init__(self, graph: TensorGraph, greedy: Iterable[Term], target: Target):
+        self.policy = policy(target)
+        self.largest = self.policy.region_operations
+        self.flow = Dataflow(out.value for out in graph.outs)
+        self.outs = {out.value for out in graph.outs if not is_leaf(out.value)}
+        self.greedy = {term for term in greedy if not is_leaf(term)}
+        self.cuts: set[Any] = set()
+        self.folds: dict[Any, bool] = {}
+
+    def regions(self) -> tuple[list[Region], set[Any]]:
+        """The regions in an order in which each finds what it reads, and all cuts."""
+        self.cuts |= set(self._across()) | set(self._between()) | set(self._viewed())
+        for _ in range(self.policy.region_cuts):
+            self._level()
+            regions, large = self._components()
+            if not large:
+                break
+            self.cuts |= large
+        return regions, self.cuts
+
+    # ---- values that are stored whatever happens
+
+    def _repeats(self, term: Any) -> bool:
+        """Whether a sum of a product reads a factor again: a contraction, or the product of a matrix and a vector."""
+        return any(read_again(self.flow.mask[term], self.flow.mask[x]) for x in factors(term))
+
+    def _across(self) -> Iterable[Term]:
+        """Values that meet something that a contraction made of them."""
+        flow = self.flow
+        for value in flow.order:
+            if is_leaf(value) or len(flow.readers[value]) < 2:
+                continue
+            plain, deep, places = {value}, set(), flow.elements(flow.mask[value])
+            following: list[Any] = flow.order[flow.position[value] + 1 :][: self.policy.region_sight * self.largest]
+            for term in following:
+                below = operands(term)
+                if any(x in deep for x in below) or (self._repeats(term) and any(x in plain for x in term.x.args)):
+                    meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
+                    if meets and not self._factor(term):
+                        yield value
+                        break
+                    deep.add(term)
+                elif any(x in plain for x in below) and flow.elements(flow.mask[term]) == places:
+                    plain.add(term)
+
+    def _factor(self, term: Any) -> bool:
+        """Whether a value is a factor that a contraction sums: x again beside weights that were made of x."""
+        readers = self.flow.readers[term]
+        return bool(readers) and all(self._repeats(reader) for reader in readers)
+
+    def _between(self) -> Iterable[Term]:
+        """Values on the way from one contraction through a function to another one that would repeat them."""
+        flow = self.flow
+        bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
+        for term in flow.order:
+            below = [x for x in operands(term) if not is_leaf(x)]
+            if term.__class__ is Reduce and self._repeats(term):
+                product: Any = term.x
+                for factor in product.args:
+                    new = read_again(flow.mask[term], flow.mask[factor])
+                    if bent.get(factor) and flow.elements(new) >= self.policy.repeated_columns:
+                        yield factor
+                bent[term] = False
+                continue
+            above = any(self._repeats(x) or bent.get(x, False) for x in below)
+            function = term.__class__ is Elementwise and term.fn in FUNCTIONS and term.fn not in LINEAR
+            bent[term] = any(bent.get(x, False) for x in below) or (above and function)
+
+    def _viewed(self) -> Iterable[Term]:
+        """Values with a reduction in them that an index map reads at other places."""
+        folds: dict[Any, bool] = {}
+        for term in self.flow.order:
+            below = operands(term)
+            folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below)
+            if term.__class__ is Remap and folds[term.x] and not is_renaming(term):
+                yield term.x
+                folds[term] = False
+
+    # ---- levels and components
+
+    def _level(self) -> None:
+        """How many cuts lie below a term. A fold that is read at a higher level than its own becomes a cut."""
+        flow = self.flow
+        while True:
+            level: dict[Any, int] = {}
+            folds: dict[Any, bool] = {}
+            more: set[Any] = set()
+            for term in flow.order:
+                below = [x for x in operands(term) if not is_leaf(x)]
+                level[term] = max((level[x] + (x in self.cuts) for x in below), default=0)
+                folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below if x not in self.cuts)
+                more.update(x for x in below if x not in self.cuts and folds[x] and level[x] < level[term])
+            self.level, self.folds = level, folds
+            if not more:
+                return
+            self.cuts |= more
+
+    def _components(self) -> tuple[list[Region], set[Any]]:
+        """Roots that belong together; further cuts where that is too much."""
+        parent: dict[Any, Any] = {}
+
+        def find(term: Any) -> Any:
+            while parent.setdefault(term, term) is not term:
+                parent[term] = parent[parent[term]]
+                term = parent[term]
+            return term
+
+        count: dict[Any, int] = {}
+        computed = [term for term in self.flow.order if not is_leaf(term)]
+        for term in computed:
+            for x in operands(term):
+                if not is_leaf(x) and x not in self.cuts and self.level[x] == self.level[term]:
+                    parent[find(x)] = find(term)
+        for term in computed:
+            count[find(term)] = count.get(find(term), 0) + 1
+        self._join_readers(computed, find, parent, count)
+        roots: dict[Any, list[Any]] = {}
+        for term in computed:
+            if term in self.cuts or term in self.outs:
+                roots.setdefault(find(term), []).append(term)
+        large = {root for root in roots if count[root] > self.largest}
+        if large:
+            return [], self._more_cuts(computed, find, large)
+        groups = sorted(roots.values(), key=lambda group: (self.level[group[0]], self.flow.position[group[0]]))
+        return [Region(tuple(group)) for group in groups], set()
+
+    def _join_readers(self, computed: Sequence[Any], find: Any, parent: dict[Any, Any], count: dict[Any, int]) -> None:
+        """Contractions of one operand at one level belong together: they may share a kernel, or a packed weight."""
+        first: dict[Any, Any] = {}
+        for term in computed:
+            if not self._repeats(term):
+                continue
+            for factor in term.x.args:
+                if factor.__class__ is Const or (is_leaf(factor) is False and factor not in self.cuts):
+                    continue
+                key = factor, self.level[term]
+                other = find(first.setdefault(key, term))
+                mine = find(term)
+                if other is not mine and count[other] + count[mine] <= self.largest:
+                    parent[mine] = other
+                    count[other] += count.pop(mine)
+
+    def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
+        """What greedy fusion stores in these, or every so many operations."""
+        stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
+        if stored:
+            return stored
+        more: set[Any] = set()
+        for root in large:
+            inside = [term for term in computed if find(term) is root]
+            step = max(1, self.largest // 2)
+            more.update(inside[step::step])
+        return more - self.cuts or {term for root in large for term in computed if find(term) is root}
+
+
+def is_leaf(term: Any) -> bool:
+    """Whether a term is read, or a number: nothing that a kernel computes for others."""
+    return term.__class__ in (Input, Const) or (term.__class__ is Index and not operands(term))
+
+
+# ---- What the lowering really makes of kernels: scheduled by the rules, counted, and priced by the model.
+#
+# Kernels of one structure are lowered once. This is how extraction asks what can be lowered: not by a list of forms,
+# but by doing it.
+
+
+Schedule = Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]  # Loop IR to Kernel IR, by the rules
+
+
+@dataclass(frozen=True)
+class KernelPrice:
+    """One kernel, or a program of them. problem: why it cannot be lowered; then seconds is infinite."""
+
+    seconds: float
+    bytes: float
+    kernels: int
+    problem: str = ""
+    signature: Any = None
+
+
+class KernelPricer:
+    """Prices kernels of Loop IR by what the rules make of them."""
+
+    def __init__(self, schedule: Schedule, target: Target):
+        self.schedule, self.target = schedule, target
+        self.known: dict[str, KernelPrice] = {}
+        self.summarised: dict[FusionSummary, KernelPrice] = {}
+
+    def kernel(self, kernel: Kernel) -> KernelPrice:
+        name = key(kernel)
+        found = self.known.get(name)
+        if found is None:
+            found = self.known[name] = self._lower(kernel, name)
+            if not gc.isenabled():  # a search paused it: the circles that lowering leaves are among what is young
+                gc.collect(0)
+        return found
+
+    def _lower(self, kernel: Kernel, name: str) -> KernelPrice:
+        try:
+            launches = self.schedule((kernel,))
+        except DplcError as error:
+            return KernelPrice(float("inf"), _bytes(kernel), 1, error.what, name)
+        broken = next((problem for launch in launches for problem in problems(launch)), "")
+        if broken:  # a defect of ours: better another candidate than a kernel that cannot be built
+            return KernelPrice(float("inf"), _bytes(kernel), 1, f"its schedule is not well formed: {broken}", name)
+        seconds = seconds_of(launches, self.target)
+        return KernelPrice(seconds, sum(map(_bytes, launches)), len(launches), "", name)
+
+    def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
+        """The kernels of a program that store some values."""
+        told = [self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored)]
+        problem = next((each.problem for each in told if each.problem), "")
+        return KernelPrice(
+            sum(t.seconds for t in told), sum(t.bytes for t in told), sum(t.kernels for t in told), problem
+        )
+
+    def program(self, arranged: Kernels) -> KernelPrice:
+        """All kernels of a program. One that looks like an earlier one is not even lifted."""
+        told = []
+        for draw, lift in arranged.summarised():
+            drawn = draw()
+            if drawn not in self.summarised:
+                self.summarised[drawn] = self.kernel(lift())
+            told.append(self.summarised[drawn])
+        problem = next((each.problem for each in told if each.problem), "")
+        return KernelPrice(
+            sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),
+            problem, tuple(sorted(str(each.signature) for each in told)),
+        )  # fmt: skip
+
+
+def _bytes(kernel: Kernel) -> float:
+    """What its buffers hold, at the lengths that a program with sizes is made for."""
+    return float(at_hint(buffer_bytes(kernel)))
+
+
+# ---- What the model expects of a region's kernels, held against what the lowering makes of them.
+#
+# The best solution's kernels are lowered and priced as they are then; that changes what is best, until the best one is
+# made of kernels that were lowered. The estimate of a kernel is an optimistic price, so little is overlooked; where it
+# is far too optimistic for one kernel, it is taken to be so for others of that form.
+
+
+MakePlan = Callable[[TensorGraph, FusionDecisions, Any], Plan]
+
+
+class Trial:
+    """Lowers solutions of one region, taken by itself: what others compute for it is an input."""
+
+    def __init__(self, problem: Problem, search: EgraphSearch, plan: MakePlan, lowering: KernelPricer):
+        self.problem, self.search, self.make_plan, self.lowering = problem, search, plan, lowering
+        self.extraction = search.extraction
+        self.stand_ins: dict[Term, Term] = {}
+        for number, leaf in enumerate(problem.leaf_terms):
+            if leaf.__class__ is not Input and problem.leaves[number].memory:
+                self.stand_ins[leaf] = Input(f"value{number}_", axes(leaf), dtype(leaf))
+        self.left = search.effort.lowerings
+
+    def choose(self, found: Iterable[PricedSolution]) -> list[PricedSolution]:
+        """Solutions, best first. The first one is made of kernels that were lowered, and so is the order of rules,
+        which comes last in `found`: nothing that is expected to be better stands before it unseen."""
+        pool = self._once(found)
+        rules = pool[-1]
+        self.lower(rules)
+        explored = 0
+        while True:
+            pool = sorted((self.extraction.evaluate(e.solution) for e in pool), key=lambda e: e.seconds)
+            best = pool[0]
+            if self.was_lowered(best):
+                if explored >= 1 or self.left <= 0:
+                    return pool
+                explored += 1
+                pool = self._once([*self.search.explore(best), *pool])
+                continue
+            if self.left <= 0:
+                return self._seen_first(pool)
+            self.lower(best)
+
+    def _once(self, found: Iterable[PricedSolution]) -> list[PricedSolution]:
+        return list({e.solution.key: e for e in found}.values())
+
+    def _seen_first(self, pool: list[PricedSolution]) -> list[PricedSolution]:
+        seen = [e for e in pool if self.was_lowered(e)]
+        return seen + [e for e in pool if not self.was_lowered(e)]
+
+    def was_lowered(self, found: PricedSolution) -> bool:
+        return all(kernel.key in self.extraction.corrections for kernel in found.table.values())
+
+    def lower(self, found: PricedSolution) -> None:
+        """Prices the kernels of a solution by what the rules make of them."""
+        extraction = self.extraction
+        count = itertools.count(1)  # nobody sees the names of weights that loading computes
+        rebuilder = Rebuilder(extraction, found, self.problem, self.stand_ins, lambda hint: f"{hint}{next(count)}_")
+        made = rebuilder.rebuild()
+        outs = tuple(Output(f"out{n}_", axes(term), term) for n, term in enumerate(made.roots.values()))
+        flow = Dataflow(out.value for out in outs)
+        ins = tuple(term for term in flow.order if term.__class__ is Input)
+        stored = made.stored & set(flow.order) | {out.value for out in outs}
+        graph = TensorGraph("region", ins, outs)
+        plan = self.make_plan(graph, FusionDecisions(flow, stored, made.groups), {})
+        for group, kernel in found.table.items():
+            if kernel.key in extraction.corrections:
+                continue
+            told = self.lowering.stores(plan, frozenset(rebuilder.built[cls] for cls in group))
+            price = Price(told.seconds, told.bytes, kernel.price.kind)
+            extraction.correct(kernel, impossible(told.problem) if told.problem else price)
+            self.left -= 1
+
+
+# ---- Which rules made the difference: a smallest set with which the e-graph still holds a solution.
+#
+# Each rule that matched is left out in turn; where the solution is still equal to the program without it, it stays out.
+
+
+AGAIN = 3  # iterations in which a solution that was put in may meet the program
+
+
+def needed_rules(
+    extraction: Extraction, solution: Solution, exported: RuleTexts, budget: SaturationBudget
+) -> tuple[str, ...]:
+    """The names of the rules that a solution needs, in the order of the rules."""
+    graph = extraction.graph
+    if graph.stop is None or holds(extraction, solution, exported, budget, set(graph.fired)):
+        return ()
+    out: set[str] = set()
+    for name in graph.fired:
+        if holds(extraction, solution, exported, budget, out | {name}):
+            out.add(name)
+    return tuple(name for name in graph.fired if name not in out)
+
+
+def holds(
+    extraction: Extraction, solution: Solution, exported: RuleTexts, budget: SaturationBudget, without: set[str]
+) -> bool:
+    """Whether a solution equals the program where some rules are left out."""
+    graph = extraction.graph
+    made = saturate(graph.problem, exported, budget, without)
+    lines = []
+    done: set[int] = set()
+    for cls, node in extraction.in_order(solution.choice, graph.roots, done):
+        lines.append(f"(let $c{cls} {node_text(node, '$c')})")
+        done.add(cls)
+    _run(made.bindings, "\n".join(lines))
+    for _ in range(AGAIN):
+        _run(made.bindings, "(run-schedule (saturate analysis))")
+        if _equal(made.bindings, graph):
+            return True
+        _run(made.bindings, "(run-schedule (run algebra))")
+    return _equal(made.bindings, graph)
+
+
+def _run(bindings: Any, text: str) -> None:
+    bindings.run_program(*bindings.parse_program(text))
+
+
+def _equal(bindings: Any, graph: Any) -> bool:
+    named = {name: t.rows[0].output for name, t in bindings.freeze().functions.items() if t.is_let_binding}
+    return all(named[f"$c{graph.of[root]}"] == named[f"$t{root}"] for root in graph.problem.roots)
+
 
 HINT = 'fusion explores with egglog, which is not here: pip install "dplc[explore]"'
 

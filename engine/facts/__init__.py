@@ -1,7 +1,1 @@
-"""Facts that rules may ask. Importing this package registers them; what they compute lives in `ir/facts`."""
-
-from . import along, arithmetic, guards, launches, reuse, rows, scans, schedule, shared, structure, tuples
-
-__all__ = [
-    "along", "arithmetic", "guards", "launches", "reuse", "rows", "scans", "schedule", "shared", "structure", "tuples",
-]  # fmt: skip
+"""Facts that rules may ask. `load_facts` imports the modules of this package; what they compute lives in `ir/facts`."""

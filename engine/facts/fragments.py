@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Call, Var, free_names
+from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, subtract
 from ...ir.facts.boxes import is_box, is_swizzled_box
-from ...ir.facts.layout import ROW, item_bytes, params, slab_bytes, stages
-from ...ir.facts.structure import Variations, summary, uses
+from ...ir.facts.layout import ROW, address, item_bytes, params, ranges_of, slab_bytes, stages
+from ...ir.facts.structure import (
+    AccumulatorFold,
+    Variations,
+    accumulators,
+    dependencies,
+    only,
+    summary,
+    used_names,
+    uses,
+)
 from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote
-from ...ir.loop import Accumulate, For, Let, Load
-from ...ir.node import nodes
+from ...ir.loop import Accumulate, For, If, Let, Load, Scale, Store
+from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Kernel, Stmt
-from ...ir.tile import Mma, Stage, Sync
+from ...ir.ranges import interval
+from ...ir.tile import Combine, Mma, Stage, Sync
+from ...ir.verify.loop import not_positive
 from ..language.facts import fact
 from ..language.policy import policy
-from .shared import kept_inside
+from .shared_memory import kept_inside
+from .structure import TILE, axis_names, conjuncts
 
 
 class AtomRecord(NamedTuple):
@@ -262,3 +276,218 @@ def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[
         read |= operands
         found.append(({dtypes[operand.name] for operand in operands}, {dtypes[total.acc]}))
     return found if read == loads else []
+
+
+# ---- What the threads of a block all do to one operand of a product, and could share out among themselves.
+
+
+class Operand(NamedTuple):
+    """part: what a loop does to the cells of a slab alone; sums: what it accumulates. rest: the loop without it.
+
+    values: what the rest needs of it (besides loads, which the rest has too); raw: whether it needs the cell as it is.
+    buf, idx: the cell of the slab. lanes: the thread axes along which all do the same; threads along them, and `lane`:
+    the number of one among those.
+    """
+
+    part: Block
+    rest: Block
+    sums: tuple[AccumulatorFold, ...]
+    values: tuple[Var, ...]
+    raw: bool
+    buf: Var
+    idx: tuple[Expr, ...]
+    lanes: tuple[Var, ...]
+    threads: int
+    lane: Expr
+
+
+@fact("operands(run, [stmt]) -> [record]", "tile")
+def operands(site: Any, body: Block, copies: Any) -> tuple[Operand, ...]:
+    """For each slab that some Stages fill, what the body of a loop does to its cells that more than one thread does."""
+    if site.tile is None or not only(body, Load, Let, Accumulate):
+        return ()
+    known, key = _asked(site.kernel), (body, tuple([stage.dst for stage in copies]))
+    if key not in known:
+        known[key] = tuple(_operands(site, body, dict.fromkeys(key[1])))
+    return known[key]
+
+
+@memoised
+def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
+    """The operands of a kernel's loops, as far as asked for: several rules ask one after the other."""
+    return {}
+
+
+def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:
+    threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
+    inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
+    # through what stands before the loop too: a scale of the column is not part of the row, nor is its guard; a sum
+    # that was folded under a guard of the column is no row's own, for a thread beyond the last column has none of it
+    variations = Variations(site.kernel.body, guarded=True)
+    varying = [variations.of(_reads(stmt)) & inside for stmt in body]
+    for slab in slabs:
+        cells = {stmt.idx for stmt in body if isinstance(stmt, Load) and stmt.buf == slab and stmt.when is True}
+        lanes = [axis for axis in threads if not cells or axis.name not in dependencies(next(iter(cells)), body)]
+        if len(cells) != 1 or sum(load.buf == slab for load in summary(site.kernel.body).loads) != 1 or not lanes:
+            continue
+        (idx,) = cells
+        own = dependencies(idx, body) & inside
+        first = next(stmt.dst for stmt in body if isinstance(stmt, Load) and stmt.buf == slab)
+        mine = [
+            stmt
+            for stmt, names in zip(body, varying, strict=True)
+            if names <= own and (not isinstance(stmt, Accumulate) or first in dependencies(stmt.val, body))
+        ]
+        others = [stmt for stmt in body if stmt not in mine]
+        needed = uses(tuple(others))
+        values = tuple(Var(stmt.dst) for stmt in mine if isinstance(stmt, Let) and stmt.dst in needed)
+        sums = accumulators(tuple(mine))
+        part = tuple(_needed(mine, {value.name for value in values}))
+        rest = tuple(stmt for stmt in body if stmt in others or (isinstance(stmt, Load) and stmt.dst in needed))
+        raw = any(isinstance(stmt, Load) and stmt.buf == slab for stmt in rest)
+        lane: Expr = 0
+        for axis in lanes:
+            lane = add(multiply(lane, axis.extent), Var(axis.name))
+        count = 1
+        for axis in lanes:
+            count *= axis.extent
+        yield Operand(
+            part, rest, sums, values, raw, Var(slab), idx, tuple(Var(axis.name) for axis in lanes), count, lane
+        )  # fmt: skip
+
+
+def _reads(stmt: Any) -> Any:
+    return stmt.val if isinstance(stmt, Let | Accumulate) else (stmt.idx, stmt.when)
+
+
+def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
+    """The statements of a block that accumulate, or that what accumulates or is wanted needs."""
+    kept = []
+    for stmt in reversed(block):
+        if isinstance(stmt, Accumulate) or stmt.dst in wanted:
+            kept.append(stmt)
+            wanted = wanted | uses((stmt,))
+    yield from reversed(kept)
+
+
+@fact("holds(record) -> bool", "tile")
+def holds(site: Any, operand: Operand) -> bool:
+    """Whether the slab of an operand is of the dtype of the values that are computed from it: nothing is rounded."""
+    source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
+    known = value_dtypes(site.kernel)
+    return all(known[value.name] == source.dtype for value in operand.values)
+
+
+@fact("own_cells(record, name) -> bool", "tile")
+def own_cells(site: Any, operand: Operand, k: Var) -> bool:
+    """Whether no two places of an operand are one cell: terms of its address that do not reach into one another."""
+    known = ranges_of(site.kernel)
+    terms, _ = linear(address(site.kernel, operand.buf.name, operand.idx))
+    uniform = {axis.name for axis in site.tile.axes if axis.role == "BLOCK"}
+    inside = {axis.name for axis in site.tile.axes} - uniform | {k.name}
+    for name in free_names(tuple(operand.idx)) & inside:  # `i // 2` of two rows is the same one for both
+        if Var(name) not in terms and interval(Var(name), known)[1] > 0:
+            return False
+    reach = 0
+    steps = []
+    for atom, factor in terms.items():
+        if atom.__class__ is Var and atom.name in inside:
+            steps.append((factor, interval(atom, known)[1]))
+        elif dependencies(atom, ()) & inside:
+            return False
+    for factor, last in sorted(steps):
+        if factor <= reach:
+            return False
+        reach += factor * last
+    return True
+
+
+# ---- Facts about guards of ragged edges: what they hide, and whether it would show.
+
+
+@fact("masked(name, expr) -> bool", TILE)
+def masked(site: Any, value: Var, condition: Any) -> bool:
+    """Whether a value `where(a, y, -inf)` is -inf where a condition fails: a and a guard around the site imply it."""
+    chosen = _hidden(site, value)
+    if chosen is None:
+        return False
+    allowed = chosen.args[0]
+    if allowed.__class__ is Var:
+        allowed = next((stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == allowed.name), None)
+    around = [0, *chain.from_iterable(not_positive(stmt.cond) for stmt in site.enclosing if isinstance(stmt, If))]
+    known = [add(a, b) for a in not_positive(allowed) for b in around]  # each is at most 0 where x is not -inf
+    over = ([subtract(e, each) for each in known] for e in not_positive(condition))
+    return condition.__class__ is Binary and all(any(n.__class__ is int and n <= 0 for n in each) for each in over)
+
+
+@fact("only_products(name) -> bool", TILE)
+def only_products(site: Any, value: Var) -> bool:
+    """Whether a value is a sum of products of tensor cores, or -inf where a mask hides it: nothing is added to it."""
+    if (chosen := _hidden(site, value)) is not None:
+        return isinstance(chosen.args[1], Var) and only_products(site, chosen.args[1])
+    return any(stmt.acc == value.name for stmt in nodes(site.kernel.body, Mma))
+
+
+def _hidden(site: Any, value: Var) -> Call | None:
+    """The one definition `where(a, y, -inf)` of a value."""
+    lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
+    chosen = lets[0] if len(lets) == 1 else None
+    found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf
+    return chosen if found else None
+
+
+@fact("stays_apart(name, expr) -> bool", TILE)
+def stays_apart(site: Any, acc: Var, condition: Any) -> bool:
+    """Whether what an accumulator holds where a condition on axes fails reaches nothing but what fails it too: no
+    other row is combined or multiplied with it, no place or guard is made of it, and no store is without the guard."""
+    axes = free_names(condition)
+    if not axes <= axis_names(site):
+        return False
+    tainted, before = {acc.name}, 0
+    while len(tainted) > before:  # what a loop's turn makes, the next one reads
+        before = len(tainted)
+        if not all(_apart(*each, axes, tainted, condition) for each in _guarded(site.kernel.body, ())):
+            return False
+    return True
+
+
+def _guarded(block: Block, have: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The statements of a block and of the blocks in it, with the conditions that hold there."""
+    for stmt in block:
+        yield stmt, have
+        inner = (*have, *conjuncts(stmt.cond)) if isinstance(stmt, If) else have
+        yield from _guarded(getattr(stmt, "body", ()), inner)
+
+
+def _apart(stmt: Any, have: tuple[Any, ...], axes: frozenset[str], tainted: set[str], condition: Any) -> bool:
+    """Whether a statement keeps rows apart; what it makes of a tainted value is tainted."""
+    if hasattr(stmt, "body"):  # what is in it comes by itself
+        own = (stmt.start, stmt.stop) if isinstance(stmt, For) else getattr(stmt, "cond", ())
+        return tainted.isdisjoint(free_names(own))
+    if isinstance(stmt, Mma):
+        return _own_rows(stmt, axes, tainted)
+    if tainted.isdisjoint(used_names(stmt)):
+        return True
+    if isinstance(stmt, Let):
+        tainted.add(stmt.dst)
+        return True
+    if isinstance(stmt, Accumulate | Scale):
+        tainted.add(stmt.acc)
+        return True
+    if isinstance(stmt, Combine):
+        return axes.isdisjoint(free_names(stmt.over))
+    guarded = set(conjuncts(condition)) <= set(have)
+    return isinstance(stmt, Store) and guarded and tainted.isdisjoint(free_names(stmt.idx))
+
+
+def _own_rows(stmt: Mma, axes: frozenset[str], tainted: set[str]) -> bool:
+    """Whether the rows of a product's left operand are rows of its result, told apart by the axes of a condition."""
+    if tainted.isdisjoint(free_names((stmt.a, stmt.b))):
+        return True
+    atom = ATOMS[stmt.atom]
+    rows = {axis.name for axis, (name, _) in zip(stmt.axes, atom.axes, strict=True) if name in atom.rows}
+    others = free_names((stmt.axes, stmt.over)) - rows
+    if not tainted.isdisjoint(free_names(stmt.b)) or not axes.isdisjoint(others):
+        return False
+    tainted.add(stmt.acc)
+    return True

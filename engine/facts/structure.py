@@ -6,8 +6,9 @@ import math
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Axis, Binary, Call, Var, add, free_names, linear, subtract
+from ...ir.expr import Axis, Binary, Call, Var, add, free_names, is_int, linear, subtract
 from ...ir.facts import barriers
+from ...ir.facts.kernel_names import names_read
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     AccumulatorFold,
@@ -24,11 +25,13 @@ from ...ir.facts.structure import (
 )
 from ...ir.facts.types import block_dtypes
 from ...ir.functions import opmath
+from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.loop import Accumulate, For, If, Let, Load
-from ...ir.node import names_in, nodes
+from ...ir.node import Node, names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
+from ...ir.substitute import substitute
 from ...ir.tile import Put, Slab, Stage, Sync, Tile, Wait
 from ..language.facts import fact
 from ..language.policy import policy
@@ -403,3 +406,134 @@ def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
     """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
     return all(opmath(known.get(name.name, "")) == "f32" for name in names)
+
+
+# ---- What a guard is needed for.
+
+
+@fact("place_needs(expr, [expr]) -> bool", TILE)
+def place_needs(site: Any, condition: Any, index: Any) -> bool:
+    """Whether a guard may be what keeps an index in its buffer.
+
+    It is not where the two vary with nothing in common, nothing around asks more of what the guard varies with, and
+    the guard holds somewhere: what is read where it fails is then read where it holds, too.
+    """
+    if not _bounds_axes(condition) or decide(condition, site.ranges) is False:
+        return True
+    mine = free_names(condition)
+    if not mine <= set(site.ranges) or not mine.isdisjoint(dependencies(index, site.kernel.body)):
+        return True
+    around: list[Any] = [stmt.cond for stmt in site.enclosing if isinstance(stmt, If)]
+    around += [(stmt.start, stmt.stop, stmt.step) for stmt in site.enclosing if isinstance(stmt, For)]
+    return not mine.isdisjoint(free_names(tuple(around)))
+
+
+def _bounds_axes(condition: Any) -> bool:
+    """Whether a condition bounds a sum of axes: the least it can be, or the most, is known."""
+    if getattr(condition, "op", None) not in ("<", "<=", ">", ">="):
+        return False
+    return all(atom.__class__ is Var for side in (condition.a, condition.b) for atom in linear(side)[0])
+
+
+# ---- Facts about values that are chosen among by the place alone: the pieces of a stack.
+
+
+@fact("chosen_at(run, expr, name, int) -> [expr]", TILE)
+def chosen_at(site: Any, body: Block, value: Any, axis: Var, places: int) -> tuple[Any, ...]:
+    """What a value is at each place of an axis, if `where` chooses it there among values that do not vary with the
+    axis; else nothing."""
+    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    fixed: dict[str, bool] = {}
+    found = []
+    for place in range(places):
+        chosen = value
+        while True:
+            made = lets.get(getattr(chosen, "name", ""))
+            if made.__class__ is not Call or made.fn != "where":
+                break
+            condition = lets.get(getattr(made.args[0], "name", ""), made.args[0])
+            holds = substitute(condition, {axis.name: place})
+            if holds is not True and holds is not False:
+                return ()
+            chosen = made.args[1 if holds else 2]
+        name = getattr(chosen, "name", "")
+        if name not in fixed:
+            fixed[name] = axis.name not in dependencies(chosen, body)
+        if not fixed[name]:
+            return ()
+        found.append(chosen)
+    return tuple(found)
+
+
+class StoredPiece(NamedTuple):
+    """The value of one place, and what a run computes for it that earlier places have not asked for."""
+
+    place: int
+    value: Any
+    run: Block
+
+
+@fact("pieces(run, [expr]) -> [record]", TILE)
+def pieces(site: Any, body: Block, values: tuple[Any, ...]) -> tuple[StoredPiece, ...]:
+    """For each of some values `.value`, its number `.place`, and the statements `.run` of a run that only it and later
+    ones depend on: each can be stored as soon as it is there."""
+    left, out = list(body), []
+    for place, value in enumerate(values):
+        needed = dependencies(value, body)
+        out.append(StoredPiece(place, value, tuple(stmt for stmt in left if defines(stmt) in needed)))
+        left = [stmt for stmt in left if defines(stmt) not in needed]
+    return tuple(out)
+
+
+@fact("loads_without(run, name) -> int", TILE)
+def loads_without(site: Any, body: Block, axis: Var) -> int:
+    """The loads of a run that do not vary with an axis, neither by their place nor by their guard."""
+    loads = summary(body).loads
+    return sum(axis.name not in dependencies((load.idx, load.when), body) for load in loads)
+
+
+# ---- Facts about Kernel IR: what a run of statements changes, and how addresses lie to each other.
+
+
+@fact("mentions(expr, name) -> bool", "kernel")
+def expression_mentions(site: Any, e: Any, name: Var) -> bool:
+    """Whether an expression reads a name."""
+    return isinstance(e, Node) and name.name in names_read(e)
+
+
+@fact("changes(run, expr) -> bool", "kernel")
+def changes_register(site: Any, body: Block, e: Any) -> bool:
+    """Whether a run changes a register or an address that an expression reads."""
+    places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}  # type: ignore[type-var,attr-defined]
+    places |= {stmt.into.name for stmt in nodes(body, LoadFrom)}
+    places |= {stmt.base for stmt in nodes(body, Advance)}
+    return isinstance(e, Node) and not places.isdisjoint(names_read(e))
+
+
+@fact("clash(run, run) -> bool", "kernel")
+def clash(site: Any, first: Block, second: Block) -> bool:
+    """Whether two runs define the same name, so that they cannot stand in one block."""
+    return not _defined(first).isdisjoint(_defined(second))
+
+
+def _defined(body: Block) -> set[str]:
+    return {stmt.dst for stmt in nodes(body, Define, Base, Registers)}  # type: ignore[type-var,attr-defined]
+
+
+@fact("apart(expr, expr) -> int", "kernel")
+def apart(site: Any, near: Any, far: Any) -> int:
+    """How far one offset lies behind another where that is a number; 0 where it is not."""
+    distance = subtract(far, near)
+    return distance if is_int(distance) else 0
+
+
+@fact("has_constant(expr) -> bool", "kernel")
+def has_constant(site: Any, e: Any) -> bool:
+    """Whether an offset ends in a number other than 0."""
+    return linear(e)[1] != 0
+
+
+@fact("computed(expr) -> bool", "kernel")
+def computed(site: Any, e: Any) -> bool:
+    """Whether an offset takes instructions: it is not a number."""
+    return not is_int(e)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
-from ...ir import compose
-from ...ir.expr import Axis, Var
+from ...ir import compose, sizes
+from ...ir.expr import Axis, Undecided, Var, multiple_of
+from ...ir.facts.dataflow import common_key, places_of_fold
 from ...ir.functions import DTYPES
-from ...ir.tensor import Const, Elementwise, Fold, Input, Reduce, Term, axes, dtype, index_axes, postorder
+from ...ir.sizes import at_hint, hinted, lowest
+from ...ir.tensor import (
+    Const,
+    Elementwise,
+    Fold,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    index_axes,
+    operands,
+    postorder,
+)
 from ..language.facts import fact
 
 
@@ -156,3 +172,180 @@ def one_over(site: Any, c: Term, over: Any) -> bool:
 def places(site: Any, over: Any) -> int:
     """How many places axes have together, each counted once."""
     return math.prod(int(axis.extent) for axis in dict.fromkeys(over))
+
+
+# ---- Facts about numbers and lists.
+
+
+MOST = 1 << 20
+SUBSETS = 1 << 16  # all of a list of 16
+
+
+@fact("size([any]) -> int")
+def size(site: Any, items: Any) -> int:
+    """The number of elements of a list."""
+    return len(items)
+
+
+@fact("max(any*) -> any")
+def greatest(site: Any, *values: Any) -> Any:
+    """The greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
+    return _extreme(max, values)
+
+
+@fact("min(any*) -> any")
+def least(site: Any, *values: Any) -> Any:
+    """The least of some numbers, or of a list; 0 for an empty list."""
+    return _extreme(min, values)
+
+
+def _extreme(pick: Any, values: Any) -> Any:
+    listed = values[0] if len(values) == 1 and values[0].__class__ is tuple else values
+    try:
+        return pick(listed, default=0)
+    except Undecided:
+        return pick(listed, key=hinted)
+
+
+@fact("ceildiv(int, int) -> int")
+def ceildiv(site: Any, a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+@fact("lcm(int, int) -> int")
+def lcm(site: Any, a: int, b: int) -> int:
+    """The least common multiple of two numbers."""
+    return math.lcm(a, b)
+
+
+@fact("highest(int) -> int")
+def highest(site: Any, n: int) -> int:
+    """The greatest number that a size can be; a number as it is."""
+    return sizes.highest(n)  # type: ignore[no-any-return]
+
+
+@fact("at_hint(int) -> int")
+def fact_at_hint(site: Any, n: int) -> int:
+    """A size at its hint; a number as it is. For what is weighed, never for what is legal."""
+    return hinted(n)  # type: ignore[no-any-return]
+
+
+@fact("compiled(int) -> bool")
+def compiled(site: Any, n: int) -> bool:
+    """Whether a number is known when the kernel is compiled; a size is known at its launch."""
+    return n.__class__ is int
+
+
+@fact("divisors(int) -> [int]")
+def divisors(site: Any, n: int) -> tuple[int, ...]:
+    """The divisors of n, ascending; of a size those that divide all it can be."""
+    n = n if n.__class__ is int else multiple_of(n)
+    small = [d for d in range(1, math.isqrt(max(n, 0)) + 1) if n % d == 0]
+    return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
+
+
+@fact("pow2(int, int) -> [int]")
+def pow2(site: Any, low: int, high: int) -> tuple[int, ...]:
+    """The powers of two from low to high, both included; of sizes those that are, whatever they are."""
+    low, high = sizes.highest(low), lowest(high)
+    return tuple(1 << n for n in range(MOST.bit_length()) if low <= 1 << n <= high)
+
+
+@fact("pow2floor(int) -> int")
+def pow2floor(site: Any, n: int) -> int:
+    """The greatest power of two that is at most n."""
+    known: int = hinted(n)
+    return 1 << max(known, 1).bit_length() - 1
+
+
+@fact("pow2ceil(int) -> int")
+def pow2ceil(site: Any, n: int) -> int:
+    """The least power of two that is at least n."""
+    known: int = hinted(n)
+    return 1 << (max(known, 1) - 1).bit_length()
+
+
+@fact("product([int]) -> int")
+def product(site: Any, values: Any) -> int:
+    """The product of a list."""
+    return math.prod(values)
+
+
+@fact("subsets([any]) -> [any]")
+def subsets(site: Any, items: Any) -> tuple[Any, ...]:
+    """The non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
+    found = (c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
+    return tuple(itertools.islice(found, SUBSETS))
+
+
+# ---- Facts about fusing folds of what stands up to each place, as running sums are: `v` and `y` as in `fusion.py`.
+
+
+@fact("runs(term, int) -> bool", levels="tensor")
+def runs(site: Any, v: Any, places: int) -> bool:
+    """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
+    folds = (one for one in (v, *site.fusion.open.get(v, ())) if places_of_fold(one) is not None)
+    return any(at_hint(one.over[0].extent) >= places for one in folds)
+
+
+@fact("sum_before_scan(term, int) -> bool", levels="tensor")
+def sum_before_scan(site: Any, y: Any, places: int) -> bool:
+    """Whether y's kernel folds two things, each of at most so many: what stands up to each place of its rows, and what
+    all places of a row share.
+    """
+    below = y.x if y.__class__ is Remap else y
+    seen = site.seen if below is y else site.fusion.open.get(below, {})
+    folds = [one for one in dict.fromkeys((below, *seen)) if one.__class__ in (Reduce, Fold)]
+    folds.sort(key=lambda one: places_of_fold(one) is None)
+    if y is not site.reader or [one.__class__ for one in folds] != [Reduce, Reduce]:
+        return False
+    scan, shared = folds
+    place = places_of_fold(scan)
+    return (
+        place is not None
+        and places_of_fold(shared) is None
+        and place in _side_by_side(site, below)
+        and place not in site.flow.axes_in(seen.get(shared, 0))
+        and len(shared.over) == 1
+        and max(at_hint(axis.extent) for axis in (*scan.over, *shared.over)) <= places
+    )
+
+
+@fact("beside_scan(term, term, int) -> bool", levels="tensor")
+def beside_scan(site: Any, v: Any, y: Any, places: int) -> bool:
+    """Whether y would bring a value and a fold of what stands up to each of so many places or more, in another loop
+    than the value's, into one kernel.
+    """
+    open_values = site.fusion.open
+    decided = {one for x in operands(y) if v in open_values.get(x, ()) for one in open_values[x]}
+    folds = [one for one in dict.fromkeys((y, *site.seen)) if one.__class__ in (Reduce, Fold) and one not in decided]
+    scans = [one for one in folds if places_of_fold(one) is not None and at_hint(one.over[0].extent) >= places]
+    return any(_loop(one) != _loop(v) for one in scans)
+
+
+def _loop(one: Any) -> Any:
+    """What tells the loop of a fold: parts of a tuple share one."""
+    return common_key(one) if one.__class__ is Fold else one
+
+
+def _side_by_side(site: Any, y: Any) -> set[Axis]:
+    """The axes of y along which what is stored of it, and only that, has neighbours; none where it is stored again and
+    again.
+    """
+    path = [y]
+    while path[-1] not in site.fusion.kept:
+        readers = site.flow.readers[path[-1]]
+        if len(readers) != 1:
+            return set()
+        path.append(readers[0])
+    order = site.fusion.result_axes.get(path[-1], axes(path[-1]))
+    if site.flow.elements(site.flow.mask_of_axes(order)) > site.flow.elements(site.flow.mask[y]):
+        return set()
+    side_by_side = set(order[-1:])
+    for term in reversed(path[1:]):
+        if term.__class__ is Remap:
+            replaced = {axis for axis, _ in term.map}
+            moved = {axis for axis, e in term.map if not side_by_side.isdisjoint(index_axes(e))}
+            side_by_side = side_by_side - replaced | moved
+    return side_by_side

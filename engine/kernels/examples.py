@@ -1,17 +1,32 @@
-"""Examples of fusion rules: one rule, run over a program whose open values are marked with `mat`."""
+"""Inline examples of rules on tensor: whole graphs, before and after. An input called `weight..` is one.
+
+An example of a fusion rule marks the values in question with `mat`; its result keeps the `mat`s that the rule did not
+drop.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Var
 from ...ir.facts.dataflow import topological
 from ...ir.program import Kernel
 from ...ir.tensor import Case, Elementwise, Fold, Mat, Output, Reduce, Remap, TensorGraph
+from ...ir.text.print import print_unit
+from ...ir.text.read import read_unit
+from ...ir.text.tensor import print_graph
+from ...ir.text.tensor_read import read_graph
+from ..language import core as s
 from ..language.rule import Rule
-from .decide import Fusion
+from ..rewrite.statements.examples import Failure, arguments, awaited, runs
+from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from .fusion_pass import Fusion, FusionRules, kind_of
 from .kernels import Kernels
-from .rules import FusionRules
+from .sharing import key
+
+# ---- Examples of fusion rules: one rule, run over a program whose open values are marked with `mat`.
 
 
 def sibling_kernels(
@@ -61,3 +76,61 @@ def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
         done[term] = finish(term, built)
     outs = tuple(Output(out.name, out.axes, done[out.value]) for out in graph.outs)
     return TensorGraph(graph.name, graph.ins, outs)
+
+
+@runs("tensor")
+def run_term_example(engine: Any, rule: Rule, example: s.Example, target: Target) -> Failure | None:
+    """One example of a rule on tensor."""
+    before = _graph(example.before, example)
+    parameters = settings_of(example, rule)
+    if mentions_mat(rule):
+        if kind_of(rule) == "siblings":
+            return _sibling_example(rule, example, sibling_kernels(rule, before, target, parameters))
+        got, refusals = fuse_marked(rule, before, target, parameters)
+    else:
+        evidence = TermEvidence()
+        weights = tuple(x.name for x in before.ins if x.name.startswith("weight"))
+        got = rewrite_graph(
+            before, TermRules([rule], (rule.name,), parameters=parameters), target, evidence, weights=weights
+        )
+        refusals = [refusal.because for refusal in evidence.refusals]
+    fired = [out.value for out in got.outs] != [out.value for out in before.outs]
+    if isinstance(example.gives, str):
+        return Failure.of_refusal(rule, example, fired, refusals)
+    if not fired:
+        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    if awaited(example):
+        return Failure.different(rule, example, "", print_graph(TensorGraph(got.name, got.ins, got.outs)))
+    wanted = _graph(example.gives, example)
+    if [(out.name, out.axes, out.value) for out in got.outs] == [
+        (out.name, out.axes, out.value) for out in wanted.outs
+    ]:
+        return None
+    return Failure.different(rule, example, *(print_graph(TensorGraph(g.name, g.ins, g.outs)) for g in (wanted, got)))
+
+
+def _sibling_example(rule: Rule, example: s.Example, outcome: tuple[list[Kernel], list[str]]) -> Failure | None:
+    """The result of a rule of two kernels is one kernel of Loop IR."""
+    kernels, refusals = outcome
+    if isinstance(example.gives, str):
+        return Failure.of_refusal(rule, example, len(kernels) == 1, refusals)
+    if len(kernels) != 1:
+        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(refusals)))
+    if awaited(example):
+        return Failure.different(rule, example, "", print_unit(kernels[0]))
+    wanted: Any = read_unit(example.gives[0])
+    if key(wanted) == key(kernels[0]):
+        return None
+    return Failure.different(rule, example, print_unit(wanted), print_unit(kernels[0]))
+
+
+def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
+    if len(block) != 1 or not isinstance(block[0], s.Unit):
+        raise DplcError("an example of a rule on tensor is one `graph`", example.span)
+    return read_graph(block[0])
+
+
+def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
+    """The values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
+    values = arguments(example, rule)
+    return {f"{rule.name}.{name}": value.name if isinstance(value, Var) else value for name, value in values.items()}

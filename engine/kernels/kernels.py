@@ -16,20 +16,47 @@ from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.dataflow import topological
 from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
-from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, operands
+from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, dtype, operands, postorder
+from ...ir.text import html
+from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
 from ..language.policy import policy
-from ..rewrite.terms.terms import GuardRefusal
-from .buffers import BufferLayout, Write, input_buffer, result_buffer
-from .decide import Fusion
-from .decisions import Fused, FusionDecisions, Stored, called_in, guards_of, refusal
-from .fusion_summary import FusionSummary, fusion_summary
-from .launch_order import StoredValue, in_order
-from .lift import Lift
-from .names import Names
-from .parts import Parts, parts_of
-from .resolve import Resolver
-from .rules import FusionRules
+from ..rewrite.loops import RewriteStep
+from ..rewrite.terms.terms import GuardRefusal, TermEvidence, TermRules, TermSite, rewrite_graph
+from .fusion_pass import Fused, Fusion, FusionDecisions, FusionRules, Stored, called_in, guards_of, refusal
+from .index_maps import Parts, Resolver, parts_of
+from .lift import BufferLayout, Lift, Names, Write, input_buffer, result_buffer
+from .sharing import FusionSummary, Sharing, Steps, fusion_summary, steps
+
+# ---- Kernels in the order of their launches, each after those that store what it reads.
+
+
+@dataclass
+class StoredValue:
+    """A value that is stored: what computes it, over stored values, and where it goes."""
+
+    value: Any
+    root: Any
+    buffer: BufferLayout
+    copy: bool = False
+
+
+def in_order(
+    waiting: list[list[StoredValue]], needs: Callable[[list[StoredValue]], set[Any]]
+) -> list[list[StoredValue]]:
+    """Kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
+    ordered: list[list[StoredValue]] = []
+    written: set[Any] = set()
+    while waiting:
+        ready = next((group for group in waiting if needs(group) <= written), None)
+        if ready is None:
+            broken = next(group for group in waiting if len(group) > 1)
+            waiting[waiting.index(broken) : waiting.index(broken) + 1] = [[entry] for entry in broken]
+            continue
+        waiting.remove(ready)
+        ordered.append(ready)
+        written.update(entry.value for entry in ready if not entry.copy)
+    return ordered
 
 
 @dataclass(frozen=True)
@@ -392,3 +419,122 @@ def plan(
         decisions.firings += builder.joined
         decisions.refusals += builder.refusals
     return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)
+
+
+# ---- The launches of a program once its kernels are scheduled, and the buffers that they read and write.
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of a program; their extents may be made of sizes."""
+
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
+    constants: tuple[Param, ...]
+    temporaries: tuple[Param, ...]
+
+
+def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Steps:
+    """The launches of a program in order, each kernel of Loop IR a chain of them."""
+    return steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
+
+
+def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
+    """The buffers of a program's launches."""
+    known = {param.name for param in (*plan.inputs, *plan.outputs)}
+    read = {name for step in made.steps for name in step.buffers.values()} - known
+    inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
+    constants = tuple(p for p in plan.inputs if kinds.get(p.name) != "input")
+    between = tuple(param for param in (*plan.temporaries, *made.between) if param.name in read)
+    return Buffers(inputs, tuple(plan.outputs), constants, between)
+
+
+# ---- What exploring a program gives: ways to compute it, each complete enough for compile to go on from.
+
+
+MakePlan = Callable[[TensorGraph, FusionDecisions, Mapping[Any, TorchOp], Sequence[TensorType] | None], Plan]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A weight that loading computes: the input that holds it, and what it is over other weights."""
+
+    input: Input
+    value: Term
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to compute a program. graph: its spelling; decisions: its cuts; prepared: weights computed at load time.
+
+    kernels, bytes: its launches and what they move. predicted_us: by the model, of the kernels that the lowering makes
+    of it. label: `rules` for what the rules decide in their order, else `explored`. rules: those without which it would
+    not be there. problem: why it cannot be lowered ("" where it can).
+    """
+
+    label: str
+    graph: TensorGraph
+    decisions: FusionDecisions
+    prepared: tuple[Prepared, ...]
+    kernels: int
+    bytes: float
+    predicted_us: float
+    problem: str
+    signature: Any = field(repr=False, compare=False)
+    origins: Mapping[Any, TorchOp] = field(repr=False, compare=False)
+    make_plan: MakePlan = field(repr=False, compare=False)
+    rules: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = field(default=(), repr=False, compare=False)  # which solution of each region
+
+    def plan(self, results: Sequence[TensorType] | None = None) -> Plan:
+        """The candidate as kernels of Loop IR. results: torch's types of the outputs."""
+        return self.make_plan(self.graph, self.decisions, self.origins, results)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its figures and its program."""
+        made = "the rules in their order" if self.label == "rules" else ", ".join(self.rules) or "other cuts"
+        row = (str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made, self.problem)
+        titles = ("kernels", "moved", "predicted", "made by", "problem")
+        program = html.folded("program", html.code(print_graph(self.graph)))
+        return html.together(html.table(titles, [row]), program).text
+
+    def record(self) -> dict[str, Any]:
+        """What `--json` says of it."""
+        return {
+            "kernels": self.kernels, "bytes": self.bytes, "predicted_us": self.predicted_us, "rules": list(self.rules),
+            "label": self.label, "prepared": len(self.prepared), "problem": self.problem or None,
+        }  # fmt: skip
+
+
+# ---- Algebra that pays because of the kernels that result: asked before fusion, of the program as it stands.
+#
+# Every rule sees the whole program, so that a guard may ask who reads a value. Where rules fire, the program is built
+# anew once; a rule does not see what another one made.
+
+
+def commute(
+    graph: TensorGraph,
+    rules: TermRules,
+    target: Target,
+    evidence: TermEvidence | None = None,
+    origins: dict[Any, TorchOp] | None = None,
+) -> TensorGraph:
+    """The program with values replaced where a rule says that its kernels are better for it."""
+    if not rules.rules:
+        return graph
+    table = rules.table(evidence is not None)
+    roots = tuple(out.value for out in graph.outs)
+    site = TermSite(target, evidence, roots=roots)
+    replaced: dict[Any, Any] = {}
+    for term in postorder(roots):
+        for attempt, run in table.at(term):
+            result = run(term, site)
+            if result is not None and dtype(result) == dtype(term):
+                replaced[term] = result
+                if evidence is not None:
+                    evidence.firings.append(RewriteStep(attempt.rule, term, result))
+                break
+    return rewrite_graph(graph, NOTHING, target, None, origins, replaced=replaced) if replaced else graph
+
+
+NOTHING = TermRules(())

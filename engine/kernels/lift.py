@@ -7,27 +7,279 @@ varies with, once per block. Loop-invariant placement, computing again in every 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Axis, Binary, Call, Var, both, invert
-from ...ir.facts.dataflow import common_key, topological
+from ...ir.facts.dataflow import Dataflow, common_key, contracts, topological
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
 from ...ir.node import Node
-from ...ir.program import Kernel, Stmt
+from ...ir.program import Kernel, Param, Stmt
+from ...ir.schemas import aten_name
 from ...ir.sizes import sizes_in
-from ...ir.tensor import Case, Const, Elementwise, Fold, Reduce, Remap, Term, axes, index_axes, operands
-from .buffers import BufferLayout, Write
-from .guards import shared_guards
-from .literals import literal, number, zero_of
-from .names import KEYWORDS
-from .resolve import holds_terms, over_variables
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Input,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    dtype,
+    factors,
+    index_axes,
+    operands,
+)
+from ...ir.torch import TorchOp
+from ..language.evaluate import RESERVED
+from .index_maps import holds_terms, over_variables
+
+# ---- The guards under which a kernel computes values that several sides of its selections need.
+
+
+DIVISIONS = ("floor_divide", "remainder", "fmod")
+Needed = tuple[Any, Any]  # a value, and the guard that a reader needs it under
+
+
+def shared_guards(
+    order: Sequence[Any],
+    roots: Iterable[Needed],
+    read: Container[Any],
+    needed: Callable[[Any, Any], Sequence[Needed]],
+) -> tuple[dict[Any, Any], set[Any]]:
+    """Find one guard for each value that is needed under several.
+
+    Selections whose sides read one value have as many paths to it as their links multiply to. A copy of the value on
+    each path would double the kernel with every link.
+
+    Args:
+        order: the values of a kernel, operands before readers.
+        roots: the values that it stores.
+        read: the values that it reads from memory.
+        needed: the values that a value is computed from under a guard.
+
+    Returns:
+        The guard of each shared value, and the values that are also computed where no reader needs them. Their elements
+        may not exist there, so each of their loads must check that it is in bounds.
+    """
+    total: set[Any] = set()
+    for term in order:
+        if term in read or _is_total(term, total):
+            total.add(term)
+    guards: dict[Any, Any] = {}
+    several: set[Any] = set()
+    shared: dict[Any, Any] = {}
+    beyond: set[Any] = set()
+
+    def note(values: Iterable[Needed]) -> None:
+        for value, guard in values:
+            known = guards.get(value, guard)
+            if known is not guard:
+                several.add(value)
+            guards[value] = _common_part(known, guard)
+
+    note(roots)
+    for term in reversed(order):
+        if term not in guards:
+            continue
+        below = needed(term, guards[term])
+        if term in several and term in total:
+            shared[term] = guards[term]
+            beyond.add(term)
+        elif term in several:
+            several.update(value for value, _ in below)
+        if term in beyond:
+            beyond.update(value for value, _ in below)
+        note(below)
+    return shared, beyond
+
+
+def _is_total(term: Any, total: Container[Any]) -> bool:
+    """Whether a value can be computed where no reader needs it.
+
+    A skipped load gives 0. Integers are not divided by it, and no index is computed from it.
+    """
+    if term.__class__ is Remap:
+        return len(operands(term)) == 1
+    if term.__class__ is Elementwise and term.fn in DIVISIONS and dtype(term) not in FLOATS:
+        return False
+    return all(operand in total for operand in operands(term))
+
+
+def _common_part(guard: Any, other: Any) -> Any:
+    """The guard that two paths through selections begin with: the outer conditions of a guard are on the left."""
+    parts = {guard}
+    while guard.__class__ is Binary and guard.op == "and":
+        guard = guard.a
+        parts.add(guard)
+    while other not in parts:
+        if other.__class__ is not Binary or other.op != "and":
+            return True
+        other = other.a
+    return other
+
+
+# ---- Constants of Tensor IR as the numbers that Loop IR has.
+
+
+def literal(term: Const) -> Any:
+    """The number of a constant, in the kind that its dtype says."""
+    if term.dtype == "b8":
+        return bool(term.value)
+    return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
+
+
+def number(term: Const) -> Any:
+    """A constant as a value. A bare number is f32 where nothing beside it says otherwise: one of f64 says it."""
+    return Call("f64", (literal(term),)) if term.dtype == "f64" else literal(term)
+
+
+def zero_of(kind: str) -> Any:
+    return False if kind == "b8" else 0 if kind in INTEGERS else 0.0
+
+
+# ---- Names that people read: kernels after the torch ops they compute, temporaries after the values they hold.
+
+
+# Words that no value, loop or buffer may be called, so that every dump reads back and the CUDA compiles.
+_SYNTAX = """
+for in if and or not load by each inside rule with on let where match pass kernel graph example gives because pick
+prefer rewrite drop none true false inf mat
+"""
+_CUDA = """
+auto bool break case char const continue default do double else enum extern float goto int long register return short
+signed sizeof static struct switch typedef union unsigned void volatile while class new delete this template typename
+namespace using public private virtual operator half blockIdx threadIdx blockDim gridDim
+"""
+KEYWORDS = RESERVED.union(_SYNTAX.split(), _CUDA.split())
+
+MOST = 4  # operations that a kernel's name lists
+QUIET = frozenset(("where", "copy", "f32", "f16", "bf16", "i32", "i64", "b8"))
+FOLDS = {
+    "add": "sum",
+    "maximum": "max",
+    "minimum": "min",
+    "multiply": "product",
+    "logical_or": "any",
+    "logical_and": "all",
+}
+
+# Functions of the C library that are also torch ops: a kernel is an `extern "C"` function, and must not be one of them.
+_LIBRARY = """
+clone copysign div double erfc frexp gamma hypot index ldexp lgamma log1p logb max min nextafter random read remainder
+remove rename scalbn select signal signbit time write
+"""
+LIBRARY = frozenset(_LIBRARY.split())
+
+
+class Names:
+    """Names of one program. values: what the lines between are called; origins: the torch op behind each term."""
+
+    def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, TorchOp]):
+        self.flow, self.stored, self.origins = flow, stored, origins
+        self.values: dict[Any, str] = {named.value: identifier(named.name) for named in graph.names}
+        self.used = {x.name for x in graph.ins} | {out.name for out in graph.outs}
+        self.kernels: set[str] = set()
+
+    def temporary(self, term: Any) -> str:
+        """The name of a buffer between kernels."""
+        return self._unique(self.values.get(term) or self._label(term) or "value", self.used)
+
+    def kernel(self, values: Sequence[Any]) -> str:
+        """The name of the kernel that stores these values: its operations in order, each once."""
+
+        def below(term: Any) -> Sequence[Any]:
+            return () if term in self.stored and term not in values else operands(term)
+
+        found: dict[str, None] = {}
+        for term in topological(values, below):
+            if term in values or term not in self.stored:
+                label = self._label(term)
+                if label:
+                    found.setdefault(label)
+        labels = list(found) or ["copy"]
+        if len(labels) > MOST:
+            labels = [*labels[: MOST - 1], labels[-1]]
+        name = "_".join(labels)
+        if name in KEYWORDS or name in LIBRARY:
+            name = f"{name}_kernel"
+        return self._unique(name, self.kernels)
+
+    def _label(self, term: Any) -> str | None:
+        origin = self.origins.get(term)
+        if origin is not None:
+            return identifier(aten_name(origin.op))
+        if term.__class__ is Reduce:
+            return "matmul" if self._contracts(term) else FOLDS.get(term.fn, term.fn)
+        if term.__class__ is Fold:
+            return str(of_part(term.part)[0].name)
+        if term.__class__ is Elementwise:
+            inside = term.fn == "multiply" and any(
+                r.__class__ is Reduce and self._contracts(r) for r in self.flow.readers.get(term, ())
+            )
+            return None if term.fn in QUIET or inside else str(term.fn)
+        return "gather" if term.__class__ is Remap and len(operands(term)) > 1 else None
+
+    def _contracts(self, term: Any) -> bool:
+        return contracts(self.flow.mask[term], *(self.flow.mask[factor] for factor in factors(term)))
+
+    def _unique(self, wanted: str, used: set[str]) -> str:
+        name = unused(wanted, used, KEYWORDS, between="_", first=2)
+        used.add(name)
+        return name
+
+
+def identifier(text: str) -> str:
+    """A text as a C identifier."""
+    cleaned = re.sub(r"\W+", "_", text).strip("_") or "value"
+    return cleaned if cleaned[0].isalpha() else f"n{cleaned}"
+
+
+# ---- Where stored values live, and what a kernel stores.
+
+
+@dataclass(frozen=True)
+class BufferLayout:
+    """Where a stored value lives. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
+
+    name: str
+    dtype: str
+    dims: tuple[Axis, ...]
+    loops: tuple[Axis, ...]
+    address: tuple[Any, ...]
+
+    @property
+    def param(self) -> Param:
+        return Param(self.name, self.dtype, tuple(axis.extent for axis in self.dims) or (1,))
+
+
+@dataclass(frozen=True)
+class Write:
+    """A value that a kernel stores, where a guard over its loops holds."""
+
+    value: Any
+    buffer: BufferLayout
+    guard: Any = True
+
+
+def result_buffer(name: str, term: Any, dims: tuple[Axis, ...]) -> BufferLayout:
+    """The plain layout: one dimension an axis, in this order."""
+    return BufferLayout(name, dtype(term), dims, dims, dims)
+
+
+def input_buffer(term: Input) -> BufferLayout:
+    return BufferLayout(term.name, term.dtype, term.axes, term.axes, term.axes)
 
 
 @dataclass

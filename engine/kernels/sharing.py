@@ -6,14 +6,87 @@ of kernels that are launched together, with buffers between them for every launc
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import Axis, Size
+from ...ir.facts.dataflow import topological
 from ...ir.names import unused
+from ...ir.node import Node, memoised, nodes
 from ...ir.program import Kernel, Param
-from .key import key
+from ...ir.sizes import sizes_in
+from ...ir.substitute import with_sizes
+from ...ir.tensor import Elementwise, Reduce, Term, axes, operands
+from .lift import BufferLayout, Write
+
+# ---- The structural key of a kernel: equal for kernels that differ in names only.
+#
+# Names that the kernel itself binds (parameters, loops, values, accumulators) are numbered in order of first use;
+# everything else is spelled out. Layers of a model then share one compiled kernel.
+
+
+@memoised
+def key(kernel: Kernel) -> str:
+    """A hash of a kernel's structure, with the kernel's own name left out."""
+    return spelled(kernel, lambda shape: str(shape), lambda leaf: f"{leaf.__class__.__name__}:{leaf!r}")
+
+
+@memoised
+def key_of_range(kernel: Kernel) -> str:
+    """The same for every hint and name of its sizes: what is legal does not depend on these."""
+    found = sizes_of(kernel)
+    if not found:
+        return key(kernel)
+    plain = {size.name: _bounds(size, f"size{number}") for number, size in enumerate(found)}
+    return key(with_sizes(kernel, plain))
+
+
+def sizes_of(kernel: Kernel) -> tuple[Size, ...]:
+    """The sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
+    found = sizes_in(kernel)
+    return tuple(found[name] for name in dict.fromkeys(size.name for size in nodes(kernel, Size)))
+
+
+def _bounds(size: Size, name: str) -> Size:
+    return Size(name, size.low, size.high, size.multiple, size.high // size.multiple * size.multiple)
+
+
+def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], str]) -> str:
+    """A hash of a kernel with its names by number. sizes: of a shape; leaf: of what is neither a node nor a list."""
+    params = [("in", param) for param in kernel.ins] + [("out", param) for param in kernel.outs]
+    numbers = {name: f"#{n}" for n, name in enumerate(dict.fromkeys(param.name for _, param in params))}
+    written = [f"{side} {param.dtype}{sizes(param.shape)}" for side, param in params]
+    _spell(kernel.body, numbers, written.append, leaf)
+    return hashlib.sha256(" ".join(written).encode()).hexdigest()[:DIGITS]
+
+
+def _spell(value: Any, numbers: dict[str, str], put: Any, leaf: Callable[[Any], str]) -> None:
+    """A value in text order. Every name gets its number where it is first met: binders stand before their uses."""
+    kind = value.__class__
+    if kind is tuple:
+        put("(")
+        for item in value:
+            _spell(item, numbers, put, leaf)
+        put(")")
+    elif isinstance(value, Node):
+        put(kind.__name__)
+        for field in kind.fields:
+            child = getattr(value, field.name)
+            if field.sort == "Name" and child.__class__ is str and field.name not in _SYMBOLS:
+                if child not in numbers:
+                    numbers[child] = f"#{len(numbers)}"
+                put(numbers[child])
+            else:
+                _spell(child, numbers, put, leaf)
+    else:
+        put(leaf(value))
+
+
+DIGITS = 16  # of a hash: enough for every kernel that there is
+_SYMBOLS = frozenset(("op",))  # Binary.op is a Name by sort and a sign by meaning
 
 
 @dataclass(frozen=True)
@@ -105,3 +178,73 @@ def _parameters(kernel: Kernel) -> tuple[Any, ...]:
 
 def _params(kernel: Kernel) -> tuple[Param, ...]:
     return (*kernel.ins, *kernel.outs)
+
+
+# ---- What a kernel will be, before it is lifted: equal summaries become kernels that differ in names only.
+#
+# A search asks for the price of thousands of kernels, most of which it has seen in another layer. A summary is the
+# terms of a kernel as plain data, operands first, with axes, buffers and terms by the order in which they are met.
+
+
+FusionSummary = tuple[Any, ...]
+
+
+def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]) -> FusionSummary:
+    """The summary of the kernel that makes these writes and reads its other values from these buffers."""
+    return _Summariser(writes, buffers).summary
+
+
+class _Summariser:
+    def __init__(self, writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]):
+        self.buffers, self.written = buffers, {write.value for write in writes}
+        self.axes: dict[Axis, int] = {}
+        self.terms: dict[Any, int] = {}
+        self.places: dict[BufferLayout, int] = {}
+        order = topological([write.value for write in writes], self._below)
+        values = []
+        for term in order:
+            values.append(self._spelled(term))
+            self.terms[term] = len(self.terms)
+        stores = [(self.terms[write.value], self._buffer(write.buffer), self._part(write.guard)) for write in writes]
+        self.summary: FusionSummary = (tuple(values), tuple(stores), tuple(axis.extent for axis in self.axes))
+
+    def _read(self, term: Any) -> BufferLayout | None:
+        return None if term in self.written else self.buffers.get(term)
+
+    def _below(self, term: Any) -> Sequence[Any]:
+        return () if self._read(term) is not None else operands(term)
+
+    def _spelled(self, term: Any) -> Any:
+        buffer = self._read(term)
+        if buffer is not None:
+            return self._buffer(buffer), tuple(map(self._axis, axes(term)))
+        kind = term.__class__
+        if kind is Elementwise:
+            return term.fn, tuple([self.terms[x] for x in term.args])
+        if kind is Reduce:
+            return term.fn, tuple(map(self._axis, term.over)), self.terms[term.x]
+        return kind.__name__, *(self._part(getattr(term, field.name)) for field in kind.fields)
+
+    def _axis(self, axis: Axis) -> int:
+        return self.axes.setdefault(axis, len(self.axes))
+
+    def _buffer(self, buffer: BufferLayout) -> Any:
+        known = self.places.get(buffer)
+        if known is not None:
+            return known
+        self.places[buffer] = len(self.places)
+        dims, loops = (tuple(map(self._axis, own)) for own in (buffer.dims, buffer.loops))
+        return buffer.dtype, dims, loops, dims if buffer.address == buffer.dims else self._part(buffer.address)
+
+    def _part(self, value: Any) -> Any:
+        """A field of a term: index expressions with axes and terms by number."""
+        kind = value.__class__
+        if kind is Axis:
+            return "axis", self._axis(value)
+        if kind is tuple:
+            return tuple(map(self._part, value))
+        if isinstance(value, Term):
+            return "term", self.terms[value]
+        if isinstance(value, Node):
+            return kind.__name__, *(self._part(getattr(value, field.name)) for field in kind.fields)
+        return kind.__name__, repr(value)

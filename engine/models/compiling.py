@@ -210,7 +210,7 @@ def with_rows(
     if not rows or not made.sizes:
         return made
 
-    from ..explore.ways import remembered  # forty modules, which an artefact that is run does not wait for
+    from ..explore.candidates import remembered  # forty modules, which an artefact that is run does not wait for
 
     schedules = options.schedules if isinstance(options.schedules, StoredSchedules) else None
     tuned = remembered(schedules, options.tools, options.target)

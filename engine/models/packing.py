@@ -33,8 +33,7 @@ from ..bench.schedules import CaseSpace
 from ..bench.subject import BenchSubject, subject_of
 from ..bench.suite_file import BenchCase, Suite
 from ..compiler import Compilation, CompileOptions, compile_captured
-from ..cost.features import Features, features
-from ..cost.instruction_counts import InstructionCounts, instruction_counts
+from ..cost.instruction_counts import Features, InstructionCounts, features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..ruleset import Toolchain, extended

@@ -15,8 +15,7 @@ from ...ir.dtypes import FLOAT_NAMES
 from ..api import RuleSource, choose_device, logged, target_for, tools_of
 from ..capture.sizes import Dim
 from ..compiler import CompileOptions
-from ..explore.exploring import chosen
-from ..explore.ways import remembered
+from ..explore.candidates import chosen, remembered
 from ..rewrite.pinned import Settings
 from ..schedule.recorded import stored_schedules
 from . import artefact, weights

@@ -16,7 +16,7 @@ from ...ir.interp import tensor as meaning
 from ...ir.schemas import DTYPES
 from ...ir.tensor import Input, Output, TensorGraph, postorder
 from ..capture.bits import bits
-from ..kernels.candidate import Prepared
+from ..kernels.kernels import Prepared
 
 WHOLE = 1 << 16  # bytes of a tensor on a device that are looked at one by one
 SPREAD = 4096  # elements that are looked at of a larger one

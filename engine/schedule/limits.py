@@ -10,8 +10,8 @@ from ...codegen.target import Target
 from ...ir.node import nodes
 from ...ir.text.print_statements import print_expr
 from ...ir.tile import Tile
-from ..facts.schedule import registers
-from ..facts.shared import smem_left
+from ..facts.accesses import registers
+from ..facts.shared_memory import smem_left
 from ..language.policy import policy
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.site import Site

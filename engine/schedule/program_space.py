@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ..kernels.key import key
+from ..kernels.sharing import key
 from ..ruleset import Toolchain
 from ..store.protocol import Schedule
 from .decisions import Decisions

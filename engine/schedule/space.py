@@ -21,7 +21,7 @@ from ...ir.expr import Size
 from ...ir.program import Kernel
 from ...ir.sizes import hints, sizes_in
 from ...ir.substitute import with_sizes
-from ..kernels.key import key
+from ..kernels.sharing import key
 from ..language.pipeline import PassStep
 from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
 from ..rewrite.statements.compiled import Program

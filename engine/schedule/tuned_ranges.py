@@ -10,7 +10,7 @@ from ...codegen.target import Target
 from ...ir.expr import Size
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints, with_sizes
-from ..kernels.key import key_of_range, sizes_of
+from ..kernels.sharing import key_of_range, sizes_of
 from ..language.rule import RuleSet
 from ..store.entry import Entry
 from ..store.family import written_extents

@@ -14,7 +14,7 @@ from ...ir.loop import For
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Kernel
 from ...ir.sizes import at_hint
-from ..kernels.key import spelled
+from ..kernels.sharing import spelled
 
 
 @memoised

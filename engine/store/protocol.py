@@ -9,7 +9,7 @@ import msgspec
 
 from ...codegen.target import Target
 from ...ir.program import Kernel
-from ..kernels.key import key_of_range, sizes_of
+from ..kernels.sharing import key_of_range, sizes_of
 from ..language.rule import RuleSet
 from .family import extents, family
 from .tools import tools_of

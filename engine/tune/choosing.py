@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..explore.recorded import NotProved
-from ..explore.ways import key_of_program
-from ..kernels.key import key, key_of_range
+from ..explore.candidates import NotProved, key_of_program
+from ..kernels.sharing import key, key_of_range
 from ..store.protocol import Tuned, TuningStore
 from .jobs import TuningProgram
 from .tuning_program import checked_whole

@@ -17,10 +17,8 @@ from typing import Any
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..bench.packed import PackedResult, PackResults
-from ..cost.features import counts_of
-from ..cost.instruction_counts import InstructionCounts
-from ..cost.predict import predict
-from ..cost.validate import Agreement, MeasuredVariant, agreement
+from ..cost.instruction_counts import InstructionCounts, counts_of
+from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
 from .calibrate import FITTED
 
 CONSTANTS = (*FITTED, "memory_latency_seconds", "warp_product_share")

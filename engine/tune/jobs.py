@@ -31,8 +31,8 @@ from ..bench.suite_file import BenchCase, Suite
 from ..capture.capture import Capture
 from ..capture.text import capture_text
 from ..compiler import CompileOptions, values_of
-from ..explore.ways import Fusing
-from ..kernels.key import key
+from ..explore.candidates import Fusing
+from ..kernels.sharing import key
 from ..ruleset import Toolchain
 from .job import Job, JobOutcome, TuneOne, guarded, name_of, run_named
 from .running import Heard

@@ -37,8 +37,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel, delivered, supplied
 from ..bench.assembling import assembler
 from ..compiler import bound, buffer
-from ..cost.features import features
-from ..cost.instruction_counts import instruction_counts
+from ..cost.instruction_counts import features, instruction_counts
 from ..schedule.space import ScheduleCandidate
 from ..store.protocol import Basis, Score
 from .measure_protocol import Measure, Measured, Ready, receive, send

@@ -16,9 +16,8 @@ from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.emulating import WHOLE, work_of
 from ..compiler import Compilation, CompileOptions, compile_captured
-from ..explore.recorded import NotProved
-from ..explore.ways import Fusing, key_of_program
-from ..kernels.key import key
+from ..explore.candidates import Fusing, NotProved, key_of_program
+from ..kernels.sharing import key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
 from ..run.judge import judge, run_eager, run_reference

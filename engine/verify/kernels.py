@@ -23,13 +23,13 @@ from ...ir.verify.kernel import problems
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.why_not import Evidence
-from .extents import TooLarge
 from .kernel_subjects import changes_for, guarded
 from .meaning import Meaning, difference, inputs_of, work
+from .neighbours import perturbed
 from .outcome import Dice, Outcome, Subject, Wrong
 from .sized import NAME, with_a_size
-from .statement_neighbours import perturbed
 from .statements import CountingEngine, Program, StatementChecker
+from .whole_programs import TooLarge
 
 MACHINE = "h200"
 FIRINGS = 8  # compared per subject

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ..kernels import graph_examples as term_examples
+from ..kernels import examples as term_examples
 from ..language import core as s
 from ..language.positions import parts
 from ..language.rule import Rule, RuleSet

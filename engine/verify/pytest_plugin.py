@@ -103,7 +103,7 @@ def _check(
 ) -> list[RuleVerdict]:
     from ...ir.diagnostic import DplcError
     from ..language.check import require
-    from .report import counterexample_text
+    from .outcome import counterexample_text
     from .run import ALL, CheckOptions, check_rules, failed
 
     try:

@@ -3,26 +3,120 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
+from ...ir.program import Kernel
+from ...ir.tensor import Const
 from ..language import core as s
-from ..language.check import load_facts
+from ..language.check import load_facts, require
 from ..language.positions import every
-from ..language.rule import Rule, RuleSet
-from .named_numbers import named_numbers
+from ..language.rule import Rule, RuleSet, load
+from .drawing import Instance, TermInstance
+from .neighbours import renumbered
 from .outcome import ENOUGH, Dice, Outcome, RuleVerdict, Subject, Wrong
+from .proofs.integers import Proof, Refuted
 from .proofs.rules import available as proving
-from .search import available, draw_until, search, smaller
+from .proofs.rules import prove
+from .search import HypothesisDice, PlainDice, available, draw_until, named_numbers, search, smaller
 from .statements import LEVELS as STATEMENTS
 from .statements import StatementChecker
 from .terms import TermChecker
-from .witness import proved
+from .whole_programs import TooLarge, completed, runnable
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+# ---- Programs with the numbers of a refuted proof: what is wrong on paper is shown on a program, or not believed.
+
+
+TRIES = 60  # programs drawn from the pattern with the extents of the proof
+ERRORS = (DplcError, TooLarge, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
+ANYWHERE = "h200"
+
+
+def proved(rule: Rule, checker: Any, own: Sequence[Subject]) -> tuple[Proof, Wrong | None]:
+    """What is proved of a rule, and a program that shows what is refuted. What none shows is left open: of a run that
+    stands elsewhere for a reason that is not arithmetic, say.
+    """
+    proof = prove(rule)
+    if proof.refuted is None:
+        return proof, None
+    for subject in subjects(rule, proof.refuted, checker, own):
+        try:
+            checker.check(rule, subject)
+        except Wrong as wrong:
+            return proof, wrong
+    doubt = f"{proof.refuted.problem}; no program shows that this is wrong"
+    return Proof(proof.proved, None, (*proof.open, doubt)), None
+
+
+def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject]) -> Iterator[Subject]:
+    """Programs that a rule matches with the numbers of a proof."""
+    if rule.level == "tensor":
+        yield from _terms(rule, refuted, checker)
+        return
+    numbers = refuted.numbers
+    pinned = {p.name: numbers[p.name] for p in rule.parameters if p.name in numbers}
+    for subject in own:
+        yield from _renumbered(rule, numbers, checker, subject, pinned)
+    for n in range(TRIES):
+        try:
+            instance = Instance(rule, PlainDice((rule.name, n)))
+            instance.values.update({name: value for name, value in numbers.items() if name not in pinned})
+            program = completed(instance.program(), rule.level == "tile")
+            if runnable(program):
+                yield checker.subject(program, f"the pattern of `{rule.name}`, refuted", pinned)
+        except ERRORS:
+            continue
+
+
+def _renumbered(
+    rule: Rule, numbers: dict[str, int], checker: Any, subject: Subject, pinned: dict[str, Any]
+) -> Iterator[Subject]:
+    """An example with the extents of the proof in place of its own."""
+    compiled, machine = checker.engine.rule(rule), target_named(ANYWHERE)
+    program = subject.value
+    seen: set[Any] = set()
+    try:
+        starts = compiled.starts(compiled.pattern, program, range(len(program)), True)
+        for path, block, start in itertools.islice(starts, 100):
+            for match in compiled.matches_at(compiled.pattern, (program, path, machine), block, start):
+                change = {match.env[n]: v for n, v in numbers.items() if type(match.env.get(n)) is int}
+                key = tuple(sorted(change.items()))
+                if not change or key in seen:
+                    continue
+                seen.add(key)
+                made = completed(tuple(_changed(kernel, change) for kernel in program))
+                yield checker.subject(made, f"{subject.origin}, refuted", pinned)
+    except ERRORS:
+        return
+
+
+def _changed(kernel: Kernel, change: dict[int, int]) -> Kernel:
+    """A kernel with other numbers, its buffers undeclared."""
+    return Kernel(kernel.name, (), (), tuple(renumbered(x, lambda n: change.get(n, n)) for x in kernel.body))
+
+
+def _terms(rule: Rule, refuted: Refuted, checker: Any) -> Iterator[Subject]:
+    """The pattern of numbers."""
+    for n in range(TRIES // 10):
+        try:
+            instance = TermInstance(rule, PlainDice((rule.name, n)))
+            instance.values.update({name: Const(value, "i64") for name, value in refuted.numbers.items()})
+            yield checker.subject(instance.graph(), f"the pattern of `{rule.name}`, refuted")
+        except ERRORS:
+            continue
+
 
 BORROWED = 24  # examples of other rules that a statement rule is tried on
 
@@ -209,3 +303,40 @@ def failed(verdicts: Iterable[RuleVerdict], thin: Collection[str] = ()) -> list[
     """Those that are wrong, that no subject reached, or too few. thin: the rules that may be reached by few."""
     found = [verdict for verdict in verdicts if verdict.result != "ok"]
     return [verdict for verdict in found if verdict.result != "thin" or verdict.rule not in thin]
+
+
+# Programs drawn for a rule, as a strategy of Hypothesis: for tests of one's own, beside what `dplc check` compares.
+#
+# @given(dplc.programs_of("my_rules.rw", "product_of_exponentials")) def test_mine(text): ...
+
+
+class _Drawing:
+    """What dice need of Hypothesis's data."""
+
+    def __init__(self, draw: Any):
+        self.draw = draw
+
+
+def programs_of(file: str | Path, rule: str) -> SearchStrategy[str]:
+    """Texts of programs at a rule's level, drawn from its pattern, near its examples and from near misses: the subjects
+    of `dplc check`. They shrink; the rule fires on many of them, not on all.
+
+    file: a rule file, laid over the built-in ones; rule: one of its rules, or of ours. Raises DplcError for a file that
+    does not check, a rule that is not there, or where Hypothesis is missing.
+    """
+    available()
+    from hypothesis import assume, strategies
+
+    rules = load([Path(file)])
+    require(rules, {str(Path(file))})
+    chosen = rules.rule(rule)
+    checker, named = Checkers(rules).of(chosen.level), named_numbers(chosen)
+    known = list(checker.examples([chosen]))
+
+    @strategies.composite
+    def drawn(draw: Any) -> str:
+        subject = checker.draw(chosen, HypothesisDice(_Drawing(draw), named), known)
+        assume(subject is not None)
+        return str(subject.text)
+
+    return drawn()

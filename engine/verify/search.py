@@ -6,13 +6,17 @@ piece (a statement less, a smaller extent) for as long as the rule is still wron
 
 from __future__ import annotations
 
+import math
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError
+from ..language import core as s
+from ..language.positions import walk
+from ..language.rule import Rule
 from .outcome import Subject, Wrong
 
 T = TypeVar("T")
@@ -143,3 +147,23 @@ def smaller(
                 progress = True
                 break
     return wrong
+
+
+# ---- The numbers that the text of a rule names: what its guards compare with is where it may be wrong.
+
+
+def named_numbers(rule: Rule) -> tuple[int | float, ...]:
+    """Every number of the pattern, the guards and the domains; beside a whole one its neighbours and its double."""
+    found: dict[int | float, None] = {}
+    for value in _numbers((rule.match, rule.clauses, rule.parameters)):
+        near = (value, value + 1, value - 1, 2 * value) if type(value) is int else (value,)
+        found |= dict.fromkeys(near)
+    return tuple(found)
+
+
+def _numbers(node: Any) -> Iterator[int | float]:
+    nodes = list(walk(node))
+    negative = {id(one.a) for one in nodes if isinstance(one, s.Prefix) and one.op == "-"}
+    for one in nodes:
+        if isinstance(one, s.Number) and type(one.value) in (int, float) and math.isfinite(one.value):
+            yield -one.value if id(one) in negative else one.value

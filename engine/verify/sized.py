@@ -8,24 +8,29 @@ and compared at each that has a meaning.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Size, Undecided, multiply
+from ...ir.expr import Size, Undecided, add, multiply, subtract
 from ...ir.loop import For
-from ...ir.node import nodes, replace
+from ...ir.node import Node, nodes, replace
 from ...ir.program import Kernel, Param
-from ...ir.sizes import numbers
+from ...ir.sizes import highest, numbers
 from ...ir.substitute import with_sizes
+from ...ir.tensor import TensorGraph, axes, postorder
 from ...ir.tile import Stage, Tile
+from ...ir.torch import TorchGraph
+from ...ir.verify.tensor import verify
 from ..language.questions import NotComputed
 from ..rewrite.statements.well_formed import wellformed
-from .extents import TooLarge
 from .meaning import Arrays, Meaning, baseline, compare
-from .statement_neighbours import renumbered
+from .neighbours import renumbered, with_numbers
+from .torch_subjects import NoSubject, retyped, with_extent, with_fields
+from .whole_programs import TooLarge
 
 Program = tuple[Kernel, ...]
 Fire = Callable[[Program, Any], Program]
@@ -134,3 +139,121 @@ def machines_way(engine: Any, rule: Any, machine: Target) -> Fire:
         return engine.rewrite(rule.rule, program, match, machine)[0]  # type: ignore[no-any-return]
 
     return fire
+
+
+# ---- A rule on tensor on a program with a size: what it makes for a range must mean the same at each of its numbers.
+#
+# As `sized.py` does for kernels: an extent of a subject becomes a size, with all that are that number or a multiple of
+# it. Where the rule fires on that program, both are bound to numbers that tell most, and compared.
+
+
+MOST_ELEMENTS = 1 << 18  # over the axes of a term, where the size is greatest
+
+
+def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, Size] | None:
+    """The program with one of its extents a size; None where none may be one. The seed decides."""
+    found = sorted({axis.extent for x in graph.ins for axis in x.axes if axis.extent > 1})
+    if not found:
+        return None
+    dice = random.Random(seed)
+    number = dice.choice(found)
+    size, last = size_for(number, dice), number > 2 and dice.random() < 0.5
+
+    def change(n: int) -> Any:
+        if n and n % number == 0:
+            return multiply(n // number, size)
+        return subtract(size, 1) if last and n == number - 1 else n
+
+    try:
+        made = with_numbers(graph, change)
+        verify(made)
+    except (DplcError, TypeError, ValueError):  # not for every number, or an extent that is none
+        return None
+    terms = postorder(out.value for out in made.outs)
+    large = any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms)
+    return None if large else (made, size)
+
+
+def bindings(before: TensorGraph, made: Any, size: Size) -> list[tuple[int, TensorGraph, Any]]:
+    """(a number, the program there, what was made of it there)"""
+    each = ((n, {NAME: n}) for n in numbers(size))
+    return [(n, with_sizes(before, values), with_sizes(made, values)) for n, values in each]
+
+
+# ---- A rule on torch on a program with a size: what torch gives at some of its numbers says what the program is.
+#
+# Types and fields of a captured program with a size are lines over it (`2*s + 1`). They are found here by two numbers,
+# and kept where torch gives what the line says at the others, too.
+
+
+Change = Callable[[int, int, int], int]
+FEWEST = 3  # numbers: through two there is always a line
+
+
+class _NoLine(Exception):
+    """Two programs are no two places of one."""
+
+
+def torch_with_a_size(graph: TorchGraph, seed: int) -> tuple[TorchGraph, dict[int, TorchGraph], Size] | None:
+    """(the program with one of its extents a size, what it is at each number, the size); None where none may be one.
+    The seed decides."""
+    found = sorted({n for param in graph.ins for n in param.shape if n > 1})
+    if not found:
+        return None
+    dice = random.Random(seed)
+    number = dice.choice(found)
+    size = size_for(number, dice)
+    for change in (_multiples, _equals, None):  # a number of a list is an extent, or it is not
+        each = {n: made for n in numbers(size) if (made := _at(graph, number, n, change)) is not None}
+        if number in each and len(each) >= FEWEST:
+            other = next(n for n in each if n != number)
+            try:
+                made = _through((each[number], number), (each[other], other), size)
+            except _NoLine:
+                continue
+            kept = {n: one for n, one in each.items() if with_sizes(made, {NAME: n}) == one}
+            if len(kept) >= FEWEST:
+                return made, kept, size
+    return None
+
+
+def _at(graph: TorchGraph, number: int, other: int, change: Change | None) -> TorchGraph | None:
+    """The program with another extent, with the types that torch gives; None where it refuses it."""
+
+    def changed(value: Any) -> Any:
+        return tuple(change(item, number, other) for item in value) if change and _list(value) else value
+
+    try:
+        return retyped(with_fields(with_extent(graph, number, other), changed))
+    except NoSubject:
+        return None
+
+
+def _multiples(item: int, number: int, other: int) -> int:
+    return item // number * other if item > 0 and item % number == 0 else item
+
+
+def _equals(item: int, number: int, other: int) -> int:
+    return other if item == number else item
+
+
+def _list(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(type(item) is int for item in value)
+
+
+def _through(one: tuple[Any, int], other: tuple[Any, int], size: Size) -> Any:
+    """What is these at two numbers, numbers in it lines over the size. Raises _NoLine."""
+    (a, at), (b, there) = one, other
+    if type(a) is int and type(b) is int and a != b:
+        step, rest = divmod(b - a, there - at)
+        if rest:
+            raise _NoLine
+        return add(multiply(step, size), a - step * at)
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(_through((x, at), (y, there), size) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Node) and type(a) is type(b):
+        fields = [field.name for field in type(a).fields]
+        return replace(a, **{f: _through((getattr(a, f), at), (getattr(b, f), there), size) for f in fields})
+    if a != b:
+        raise _NoLine
+    return a

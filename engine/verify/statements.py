@@ -22,14 +22,12 @@ from ..rewrite.statements.driver import Engine
 from ..rewrite.statements.examples import arguments, read_subject
 from ..rewrite.statements.well_formed import wellformed
 from ..rewrite.why_not import Evidence
-from .extents import TooLarge
+from .drawing import Instance
 from .meaning import Meaning, baseline, compare
+from .neighbours import perturbed, smaller_programs
 from .outcome import Dice, Outcome, Subject, Wrong, said
-from .reduce import smaller_programs
 from .sized import SizedCheck, machines_way
-from .statement_neighbours import perturbed
-from .statement_subjects import Instance
-from .whole_programs import completed, runnable, scoped
+from .whole_programs import TooLarge, completed, runnable, scoped
 
 Program = tuple[Kernel, ...]
 LEVELS = ("module", "loop", "tile")

@@ -21,19 +21,17 @@ from ...ir.text.read import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.tensor_read import read_graph
 from ...ir.verify.tensor import verify
-from ..kernels.examples import _rebuilt, fuse_marked, sibling_kernels
-from ..kernels.graph_examples import settings_of
+from ..kernels.examples import _rebuilt, fuse_marked, settings_of, sibling_kernels
+from ..kernels.fusion_pass import FusionRules, kind_of
 from ..kernels.kernels import compile_graph
-from ..kernels.rules import FusionRules, kind_of
 from ..language.rule import Rule, RuleSet, legal
 from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..ruleset import Toolchain
-from .meaning import array
+from .drawing import TermInstance
+from .meaning import array, in_domain, real_places, whole_sums
+from .neighbours import perturbed_term
 from .outcome import Dice, Outcome, Subject, Wrong, agree, said
-from .reals import in_domain, real_places, whole_sums
-from .sized_terms import bindings, with_a_size
-from .term_neighbours import perturbed
-from .term_subjects import TermInstance
+from .sized import bindings, term_with_a_size
 
 LEVELS = ("tensor",)
 ERRORS = (DplcError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
@@ -74,7 +72,7 @@ class TermChecker:
         try:
             if own and dice.often(40):
                 base = dice.pick(own)
-                near = perturbed(base.value, dice)
+                near = perturbed_term(base.value, dice)
                 verify(near)
                 return self.subject(near, f"near {base.origin}", base.pinned)
             graph = TermInstance(rule, dice, mentions_mat(rule)).graph()
@@ -146,7 +144,7 @@ class TermChecker:
 
         Raises Wrong.
         """
-        found = with_a_size(subject.value, subject.seed)
+        found = term_with_a_size(subject.value, subject.seed)
         try:
             made = None if found is None else fire(found[0])
         except DplcError:  # it is refused

@@ -27,7 +27,7 @@ from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
 from .outcome import Dice, Outcome, Subject, Wrong, agree, said
-from .sized_torch import with_a_size
+from .sized import torch_with_a_size
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
@@ -139,7 +139,7 @@ class TorchChecker:
 
     def _at_a_size(self, compiled: TorchRule, subject: Subject) -> None:
         """The same where an extent is known at a call only. Raises Wrong."""
-        found = with_a_size(subject.value, subject.seed)
+        found = torch_with_a_size(subject.value, subject.seed)
         if found is None:
             return
         sized, each, size = found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ..kernels import graph_examples as term_examples
+from ..kernels import examples as term_examples
 from ..language import core as s
 from ..language.findings import WARNING, Finding
 from ..language.rule import Rule

@@ -13,8 +13,7 @@ from ...codegen.build import BuildError
 from ...ir.diagnostic import DplcError
 from ..capture.capture import Capture
 from ..compiler import Compilation, CompileOptions, values_of
-from ..explore.exploring import exploration
-from ..explore.ways import Fusing
+from ..explore.candidates import Fusing, exploration
 from ..rewrite.trace import Event
 from ..ruleset import Toolchain
 from ..tune.predicting import PredictingEvaluator

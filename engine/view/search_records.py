@@ -8,9 +8,9 @@ from typing import Any
 
 from ..cost.kernel_estimate import bits
 from ..explore.explore import Exploration
-from ..explore.graph import EGraph
+from ..explore.problem import EGraph
 from ..explore.solution import PricedSolution
-from ..kernels.candidate import Candidate
+from ..kernels.kernels import Candidate
 from ..schedule.space import ScheduleCandidate
 from ..tune.running import SearchProgress
 from ..tune.search_log import CandidateTimes, SearchLog, SharedPrefix

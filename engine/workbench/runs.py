@@ -21,7 +21,7 @@ from typing import Any
 
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, Span
-from ..kernels import graph_examples as term_examples
+from ..kernels import examples as term_examples
 from ..language.check import errors
 from ..language.rule import Rule
 from ..rewrite.statements.driver import Engine

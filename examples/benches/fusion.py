@@ -29,12 +29,11 @@ from torch import nn
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, Values, values_of
-from dplc.engine.explore.explore import Exploration, ExplorationOptions
-from dplc.engine.explore.exploring import exploration, lowering
-from dplc.engine.explore.regions import is_leaf
+from dplc.engine.explore.candidates import exploration, lowering
+from dplc.engine.explore.explore import Exploration, ExplorationOptions, is_leaf
 from dplc.engine.explore.search import Effort
-from dplc.engine.kernels.candidate import Candidate
-from dplc.engine.kernels.decisions import FusionDecisions
+from dplc.engine.kernels.fusion_pass import FusionDecisions
+from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.ir.facts.dataflow import Dataflow
 from dplc.ir.tensor import Reduce, Remap, operands, postorder

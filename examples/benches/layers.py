@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compilation, CompileOptions
-from dplc.engine.cost.accesses import LANES
 from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.memory_model import LANES
 from dplc.engine.cost.predict import predict
 from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.sources import find

@@ -25,8 +25,7 @@ import torch
 import dplc
 from dplc.codegen.target import load_device
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
-from dplc.engine.cost.predict import predict
-from dplc.engine.cost.validate import Agreement, MeasuredVariant, agreement
+from dplc.engine.cost.predict import Agreement, MeasuredVariant, agreement, predict
 
 POINTS = Path(__file__).resolve().parents[1] / "suites" / "results" / "recorded" / "products.json"
 WHOLE = "without split_matmul_k\n"

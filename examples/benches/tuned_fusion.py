@@ -17,7 +17,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, values_of
-from dplc.engine.explore.ways import Fusing
+from dplc.engine.explore.candidates import Fusing
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget

@@ -22,7 +22,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
-from dplc.engine.kernels.key import key
+from dplc.engine.kernels.sharing import key
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.predicting import PredictingEvaluator
 from dplc.engine.tune.running import DEFAULT_SEARCH, Budget

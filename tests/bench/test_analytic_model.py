@@ -15,10 +15,9 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
-from dplc.engine.cost import work
-from dplc.engine.cost.fusing import fixed_seconds
+from dplc.engine.cost import limits
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
-from dplc.engine.cost.limits import least_seconds
+from dplc.engine.cost.limits import fixed_seconds, least_seconds
 from dplc.engine.cost.predict import UNHIDDEN, occupancy, predict, resident_blocks, wave
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Call, Var
@@ -55,8 +54,8 @@ def test_more_blocks_never_take_less(blocks: int) -> None:
 
 def test_a_sign_costs_nothing_and_a_root_is_the_special_unit() -> None:
     """What reads a value copies or negates it by the way; every other function is an instruction at least."""
-    costs = {fn: work.Replications().work([Call(fn, (Var("x"),))])[0] for fn in ("negative", "copy", "abs", "rsqrt")}
-    assert costs["negative"] == costs["copy"] == work.Work(0, 0, 0) and costs["abs"] == work.Work(1, 0, 0)
+    costs = {fn: limits.Replications().work([Call(fn, (Var("x"),))])[0] for fn in ("negative", "copy", "abs", "rsqrt")}
+    assert costs["negative"] == costs["copy"] == limits.Work(0, 0, 0) and costs["abs"] == limits.Work(1, 0, 0)
     assert costs["rsqrt"].special == 1 < costs["rsqrt"].issued
 
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.cost.fusing import parts
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pricing
-from dplc.engine.cost.work import COSTS
+from dplc.engine.cost.limits import COSTS, parts
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Const, Elementwise, Input
 from dplc.ir.text.read import read_program

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dplc.engine.cost.accesses import wavefronts
+from dplc.engine.cost.memory_model import wavefronts
 from dplc.ir.facts import layout
 
 LANES = np.arange(32)

@@ -16,9 +16,8 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
-from dplc.engine.cost.instruction_counts import instruction_counts
+from dplc.engine.cost.instruction_counts import beside, instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.cost.spelled import beside
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.node import nodes

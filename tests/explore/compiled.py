@@ -12,9 +12,9 @@ from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, Values, compile_captured
+from dplc.engine.explore.candidates import exploration
 from dplc.engine.explore.explore import ExplorationOptions
-from dplc.engine.explore.exploring import exploration
-from dplc.engine.kernels.candidate import Candidate
+from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.run.judge import GATE, errors, run_reference
 
 

@@ -12,11 +12,11 @@ from random_programs import SMALL, Maker
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, Values, values_of
+from dplc.engine.explore.candidates import exploration, exported, lowering
 from dplc.engine.explore.explore import Exploration, ExplorationOptions
-from dplc.engine.explore.exploring import exploration, exported, lowering
-from dplc.engine.explore.graph import EGraph, sorted_operands
-from dplc.engine.kernels.candidate import Candidate
-from dplc.engine.kernels.renaming import push_renamings
+from dplc.engine.explore.problem import EGraph, sorted_operands
+from dplc.engine.kernels.index_maps import push_renamings
+from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.ir.interp import loop, tensor
 from dplc.ir.tensor import Output, TensorGraph

@@ -23,13 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import data_for
 
-from dplc.engine.explore.exploring import exported
-from dplc.engine.explore.export import RuleTexts, export
-from dplc.engine.explore.saturate import SaturationBudget, saturate
+from dplc.engine.explore.candidates import exported
+from dplc.engine.explore.rules_as_egglog import RuleTexts, export
+from dplc.engine.explore.saturate import SaturationBudget, run, saturate, workspace
 from dplc.engine.explore.search import Effort
-from dplc.engine.explore.workspace import run, workspace
 from dplc.engine.kernels.kernels import Kernels
-from dplc.engine.kernels.key import key
+from dplc.engine.kernels.sharing import key
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.collector import collections_paused
 from dplc.engine.language.rule import read_rules

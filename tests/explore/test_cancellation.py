@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from exploring import explored, values
 
-from dplc.engine.kernels.candidate import Candidate
+from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.run.judge import GATE
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.interp.scalar import KINDS

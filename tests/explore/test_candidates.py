@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 from random_programs import data_for
 
 from dplc.engine.explore.exact import Exact
-from dplc.engine.explore.explore import Exploration
-from dplc.engine.explore.lowered import KernelPricer
+from dplc.engine.explore.explore import Exploration, KernelPricer
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.program import Kernel

@@ -15,13 +15,10 @@ from hypothesis import strategies as st
 
 import dplc
 from dplc.engine.compiler import Values
-from dplc.engine.cost.price import impossible
-from dplc.engine.explore.explore import Exploration
-from dplc.engine.explore.exploring import ExplorationWarning, chosen
-from dplc.engine.explore.fallback import STRICT
-from dplc.engine.explore.lowered import KernelPricer
+from dplc.engine.cost.kernel_estimate import impossible
+from dplc.engine.explore.candidates import ExplorationWarning, Fusing, chosen
+from dplc.engine.explore.explore import STRICT, Exploration, KernelPricer
 from dplc.engine.explore.search import EgraphSearch
-from dplc.engine.explore.ways import Fusing
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
 
@@ -107,7 +104,7 @@ def test_a_failure_leaves_the_rules_and_a_note(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_plan_that_fails_leaves_the_rules_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.kernels.candidate.Candidate.plan", fail)
+    monkeypatch.setattr("dplc.engine.kernels.kernels.Candidate.plan", fail)
     monkeypatch.setenv(STRICT, "0")
     told: list[str] = []
     given: Values = values(f"{FOUR}.softmax(-1)")

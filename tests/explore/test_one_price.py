@@ -15,10 +15,9 @@ from exploring import H100, shared_lowering, tools
 from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import BenchCase, Suite, read_suite
 from dplc.engine.compiler import CompileOptions, values_of
-from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pricing
-from dplc.engine.cost.price import Price
-from dplc.engine.cost.validate import kendall
-from dplc.engine.explore.exploring import exploration
+from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, Pricing
+from dplc.engine.cost.predict import kendall
+from dplc.engine.explore.candidates import exploration
 from dplc.engine.explore.solution import Extraction, PricedKernel
 from dplc.engine.ruleset import toolchain
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.facts import online
-from dplc.engine.kernels.commute import commute
-from dplc.engine.kernels.kernels import compile_graph
+from dplc.engine.facts import fusion
+from dplc.engine.kernels.kernels import commute, compile_graph
 from dplc.engine.language.policy import policy
 from dplc.engine.rewrite.terms.terms import rewrite_graph
 from dplc.engine.rewrite.trace import Trace
@@ -164,11 +163,11 @@ def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: 
     by_default(kernels, tools, machine, trace)
     (fired,) = [firing for firing in trace.firings if firing.rule == "online_tile"]
     chosen = fired.parameters
-    shape = online.OnlineShape(heads, rows, rows, size, size, rows, False)
+    shape = fusion.OnlineShape(heads, rows, rows, size, size, rows, False)
     lanes = chosen["BN"] // chosen["FN"]
-    assert online._rows(shape, chosen["BN"], machine) == (chosen["BM"], chosen["FM"], chosen["FN"])
+    assert fusion._rows(shape, chosen["BN"], machine) == (chosen["BM"], chosen["FM"], chosen["FN"])
     strips = policy(machine).online_strips
-    padded = online._padded(size, lanes, chosen["FM"], strips)
+    padded = fusion._padded(size, lanes, chosen["FM"], strips)
     assert padded == lanes * chosen["V"] * -(-size // (lanes * chosen["V"])) < 1.25 * size
 
 
@@ -195,7 +194,7 @@ def in_one_pass(head: int, device: str, dtype: str = "f16", heads: int = 32, row
     total: Any = graph.outs[0].value
     score, values = total.x.args
     site: Any = SimpleNamespace(target=target(device))
-    return online.in_one_pass(site, score, values, total.over[0])
+    return fusion.in_one_pass(site, score, values, total.over[0])
 
 
 def test_tensor_cores_are_counted_on() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.explore.regions import Cutting, is_leaf
+from dplc.engine.explore.explore import Cutting, is_leaf
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Elementwise, Input, Output, TensorGraph, operands
 

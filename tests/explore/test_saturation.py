@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 from exploring import H100, PROGRAMS, explored, original_is_there, random_data, tools
 
-from dplc.engine.explore.exploring import exported
-from dplc.engine.explore.export import RuleTexts, export
-from dplc.engine.explore.graph import EGraph
-from dplc.engine.explore.permissions import Permissions
-from dplc.engine.explore.problem import Problem, Reader
-from dplc.engine.explore.rebuild import Rebuilder
+from dplc.engine.explore.candidates import exported
+from dplc.engine.explore.problem import EGraph, Problem, Reader
+from dplc.engine.explore.rules_as_egglog import Permissions, RuleTexts, export
 from dplc.engine.explore.saturate import SaturationBudget, saturate
-from dplc.engine.explore.search import EgraphSearch
+from dplc.engine.explore.search import EgraphSearch, Rebuilder
 from dplc.engine.explore.solution import Extraction
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import read_rules

@@ -11,7 +11,7 @@ from exploring import assert_right, explored, random_data
 from torch import nn
 
 from dplc.engine.cost.kernel_estimate import bits
-from dplc.engine.kernels.parts import side_by_side, translation
+from dplc.engine.kernels.index_maps import side_by_side, translation
 from dplc.ir.expr import Axis, add, multiply, subtract
 
 

@@ -25,7 +25,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.sizes import Dim
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import CompileOptions, Stopwatch, compile_captured, schedule
-from dplc.engine.kernels import graph_examples as term_examples
+from dplc.engine.kernels import examples as term_examples
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
 from dplc.engine.language.pipeline import pipelines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from dplc.engine.kernels.rules import FusionRules
+from dplc.engine.kernels.fusion_pass import FusionRules
 from dplc.engine.language.rule import Rule, load
 
 

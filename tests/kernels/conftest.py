@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from built_in import compiled
 
-from dplc.engine.kernels.rules import FusionRules
+from dplc.engine.kernels.fusion_pass import FusionRules
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ import pytest
 from built_in import compiled
 from random_programs import data_for
 
+from dplc.engine.kernels.fusion_pass import FusionRules
 from dplc.engine.kernels.kernels import Plan, compile_graph
-from dplc.engine.kernels.key import key
-from dplc.engine.kernels.rules import FusionRules
+from dplc.engine.kernels.sharing import key
 from dplc.ir.expr import Sum
 from dplc.ir.interp import loop, tensor
 from dplc.ir.loop import For, Store
@@ -99,7 +99,7 @@ def test_merged_heads_are_written_merged(fusion: FusionRules) -> None:
 def test_texts_do_not_depend_on_the_hash_seed() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import blocks; from built_in import compiled\n"
-        "from dplc.engine.kernels.kernels import compile_graph; from dplc.engine.kernels.key import key\n"
+        "from dplc.engine.kernels.kernels import compile_graph; from dplc.engine.kernels.sharing import key\n"
         "from dplc.ir.text.print import print_unit\n"
         "for name in sys.argv[2:]:\n"
         "    for kernel in compile_graph(getattr(blocks, name)(), compiled(None)).kernels:\n"

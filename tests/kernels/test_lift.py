@@ -8,9 +8,9 @@ from built_in import compiled
 from drawing import draws
 from random_programs import data_for
 
+from dplc.engine.kernels.fusion_pass import FusionRules
 from dplc.engine.kernels.kernels import Plan, compile_graph
-from dplc.engine.kernels.key import key
-from dplc.engine.kernels.rules import FusionRules
+from dplc.engine.kernels.sharing import key
 from dplc.ir import compose
 from dplc.ir.diagnostic import Source
 from dplc.ir.expr import Axis, binary

@@ -13,11 +13,9 @@ from drawing import draws
 from random_programs import GATHERING, Maker, data_for, program
 
 from dplc.codegen.target import target
-from dplc.engine.kernels.commute import commute
-from dplc.engine.kernels.decide import Fusion
-from dplc.engine.kernels.decisions import FusionDecisions
-from dplc.engine.kernels.kernels import Plan, compile_graph, plan
-from dplc.engine.kernels.renaming import push_renamings
+from dplc.engine.kernels.fusion_pass import Fusion, FusionDecisions
+from dplc.engine.kernels.index_maps import push_renamings
+from dplc.engine.kernels.kernels import Plan, commute, compile_graph, plan
 from dplc.engine.kernels.sharing import share
 from dplc.engine.rewrite.terms.terms import rewrite_graph
 from dplc.engine.ruleset import toolchain

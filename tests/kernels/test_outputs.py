@@ -13,7 +13,7 @@ from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplc.engine.kernels.outputs import uncut_outputs
+from dplc.engine.kernels.index_maps import uncut_outputs
 from dplc.ir.compose import remap
 from dplc.ir.expr import Axis, binary
 from dplc.ir.facts.dataflow import topological

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dplc.codegen.target import target
-from dplc.engine.kernels.decide import Fusion
+from dplc.engine.kernels.fusion_pass import Fusion
 from dplc.engine.ruleset import toolchain
 from dplc.ir.tensor import TensorGraph
 from dplc.ir.text.read import read_program

@@ -9,7 +9,7 @@ import pytest
 from drawing import draws
 from random_programs import GATHERING, data_for, program
 
-from dplc.engine.kernels.renaming import push_renamings
+from dplc.engine.kernels.index_maps import push_renamings
 from dplc.ir.compose import remap
 from dplc.ir.expr import Axis, binary
 from dplc.ir.interp.tensor import run

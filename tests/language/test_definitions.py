@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.explore.export import export
+from dplc.engine.explore.rules_as_egglog import export
 from dplc.engine.language.check import check
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.store.digests import digests_of

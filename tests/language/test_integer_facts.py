@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.facts import arithmetic as facts
-from dplc.engine.facts.schedule import squarest
+from dplc.engine.facts import tensor as facts
+from dplc.engine.facts.accesses import squarest
 from dplc.engine.language.policy import policy
 
 NUMBERS = range(-3, 200)

@@ -9,7 +9,7 @@ import pytest
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
-from dplc.engine.facts.schedule import registers
+from dplc.engine.facts.accesses import registers
 from dplc.engine.language.check import check
 from dplc.engine.language.policy import policy, under
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load, read_rules

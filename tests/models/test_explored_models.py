@@ -8,7 +8,7 @@ from tiny_models import LENGTH, compiled, of_transformers, source, tokens
 
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compilation, CompileOptions
-from dplc.engine.explore.exploring import chosen
+from dplc.engine.explore.candidates import chosen
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.checking import emulator
 from dplc.engine.models.compiling import ModelShape, compile_model

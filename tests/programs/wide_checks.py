@@ -17,8 +17,8 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured, fused, values_of
+from dplc.engine.explore.candidates import chosen
 from dplc.engine.explore.explore import ExplorationOptions
-from dplc.engine.explore.exploring import chosen
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.facts.fragments import late_copies
-from dplc.engine.facts.ragged import masked
-from dplc.engine.facts.reuse import walked_dim
-from dplc.engine.facts.torch_axes import reduced
+from dplc.engine.facts.accesses import walked_dim
+from dplc.engine.facts.fragments import late_copies, masked
+from dplc.engine.facts.torch_shapes import reduced
 from dplc.ir.expr import Axis, Var
 from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.loop import If

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.facts.along import loads_along, neighbours, running, runs_along, strided, vectors, widest
+from dplc.engine.facts.accesses import loads_along, neighbours, running, runs_along, strided, vectors, widest
 from dplc.ir.expr import Var, add, multiply
 from dplc.ir.text.read import read_program
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.kernels.graph_examples import run_term_example
+from dplc.engine.kernels.examples import run_term_example
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.rule import Rule, load, read_rules
 from dplc.ir.diagnostic import DplcError, Source
@@ -42,7 +42,7 @@ def test_a_wrong_example_shows_the_difference() -> None:
 
 def test_a_fusion_rule_changes_nothing_but_a_mat() -> None:
     text = "rule r on tensor\nmatch\n    h = mat(v)\n    y = exp(h)\nrewrite\n    y = tanh(v)\n"
-    from dplc.engine.kernels.rules import FusionRules
+    from dplc.engine.kernels.fusion_pass import FusionRules
 
     with pytest.raises(DplcError, match="changes nothing but a `mat`"):
         FusionRules(read_rules(Source("r.rw", text)).rules)

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.facts.torch_axes import _group
-from dplc.engine.facts.torch_shapes import dims
-from dplc.engine.facts.torch_windows import within
+from dplc.engine.facts.torch_shapes import _group, dims, within
 from dplc.ir.expr import Var
 from dplc.ir.interp.scalar import evaluate
 

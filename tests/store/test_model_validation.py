@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
-from dplc.engine.cost.features import counts_of
-from dplc.engine.cost.predict import predict
-from dplc.engine.cost.validate import MeasuredVariant, agreement, kendall
+from dplc.engine.cost.instruction_counts import counts_of
+from dplc.engine.cost.predict import MeasuredVariant, agreement, kendall, predict
 from dplc.engine.tune import fitting
 from dplc.ir.diagnostic import UsageError
 

@@ -18,7 +18,7 @@ from dplc.engine.bench.subject import subject_of
 from dplc.engine.bench.suite_file import read_suite
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured, cut_into_kernels
-from dplc.engine.kernels.key import key
+from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.recorded import StoredSchedules, stored_schedules

@@ -8,7 +8,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
-from dplc.engine.cost.latency import Waits, alone
+from dplc.engine.cost.memory_model import Waits, alone
 from dplc.engine.cost.predict import predict
 from dplc.engine.schedule.space import DEFAULT, SKIP, Fire
 from tests.tune.subjects import MATMUL, space

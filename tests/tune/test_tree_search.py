@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dplc.engine.bench.records import geomean
-from dplc.engine.cost.validate import MeasuredVariant, agreement
+from dplc.engine.cost.predict import MeasuredVariant, agreement
 from dplc.engine.schedule.space import DEFAULT
 from dplc.engine.store.protocol import Score
 from dplc.engine.tune import search as searches

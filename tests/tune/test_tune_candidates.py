@@ -17,10 +17,18 @@ from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import CompileOptions, Values, compile_captured, values_of
+from dplc.engine.explore.candidates import (
+    SOLUTION,
+    Fusing,
+    NotProved,
+    StoredSolution,
+    chosen,
+    explore,
+    key_of_program,
+    remembered,
+    replayed,
+)
 from dplc.engine.explore.explore import Exploration
-from dplc.engine.explore.exploring import chosen, explore, replayed
-from dplc.engine.explore.recorded import NotProved, StoredSolution
-from dplc.engine.explore.ways import SOLUTION, Fusing, key_of_program, remembered
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.program_key import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -414,6 +422,6 @@ def test_a_program_that_no_egraph_takes_in_is_tuned_as_the_rules_cut_it(monkeypa
 
 
 def test_no_candidate_without_egglog(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.explore.ways.available", lambda: False)
+    monkeypatch.setattr("dplc.engine.explore.candidates.available", lambda: False)
     found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(3))
     assert found.space.ways == ("rules",) and found.label == "rules"

@@ -10,8 +10,7 @@ import pytest
 from broken import AHEAD, BROKEN, RING, Broken
 
 from dplc.engine.language.rule import RuleSet, load
-from dplc.engine.verify.outcome import RuleVerdict, Wrong
-from dplc.engine.verify.report import counterexample_text
+from dplc.engine.verify.outcome import RuleVerdict, Wrong, counterexample_text
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, check_subject
 
 

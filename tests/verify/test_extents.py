@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.verify.extents import TooLarge, needs
 from dplc.engine.verify.meaning import work
+from dplc.engine.verify.whole_programs import TooLarge, needs
 from dplc.ir.text.read import read_program
 
 BODIES = {

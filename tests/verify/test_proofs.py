@@ -14,10 +14,9 @@ from dplc.engine.cli.app import main
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import Rule, RuleSet, load
 from dplc.engine.rewrite.seen import written
-from dplc.engine.verify.outcome import Wrong
+from dplc.engine.verify.outcome import Wrong, counterexample_text
 from dplc.engine.verify.proofs import integers
 from dplc.engine.verify.proofs.rules import prove
-from dplc.engine.verify.report import counterexample_text
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, check_subject
 from dplc.ir import expr as e
 from dplc.ir.text import syntax as s

@@ -10,7 +10,7 @@ import pytest
 
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.compiled import CompiledRule
-from dplc.engine.verify import sized_terms, sized_torch, terms
+from dplc.engine.verify import sized, terms
 from dplc.engine.verify.outcome import Subject, Wrong
 from dplc.engine.verify.run import Checkers
 from dplc.ir.node import replace
@@ -83,21 +83,21 @@ def test_subjects_with_a_size_are_what_they_were_at_the_hint() -> None:
     (graph,) = read_program(f"## level: tensor\n{FUSION.strip()}\n")[1]
     kept = 0
     for seed in range(20):
-        found = sized_terms.with_a_size(graph, seed)  # type: ignore[arg-type]
+        found = sized.term_with_a_size(graph, seed)  # type: ignore[arg-type]
         assert found is not None and has_sizes(found[0].outs)
         made, size = found
         assert with_sizes(made, {size.name: size.hint}).outs == graph.outs  # type: ignore[attr-defined]
-        kept += len(sized_terms.bindings(made, made, size)) == len(numbers(size))
+        kept += len(sized.bindings(made, made, size)) == len(numbers(size))
     assert kept == 20
 
 
 def test_types_are_lines_over_a_size() -> None:
     (graph,) = read_program(f"## level: torch\n{FOLDED.strip()}\n")[1]
-    drawn = [sized_torch.with_a_size(graph, seed) for seed in range(12)]  # type: ignore[arg-type]
+    drawn = [sized.torch_with_a_size(graph, seed) for seed in range(12)]  # type: ignore[arg-type]
     found = [one for one in drawn if one is not None]
     assert {size.hint for _, _, size in found} == {4, 6}
     for made, each, size in found:
-        assert len(each) >= sized_torch.FEWEST and each[size.hint] == graph
+        assert len(each) >= sized.FEWEST and each[size.hint] == graph
         assert all(with_sizes(made, {size.name: n}) == at for n, at in each.items())
     shapes = {str(made.body[0].types[0].shape[0]) for made, _, size in found if size.hint == 4}
     assert any("6)" in shape for shape in shapes), shapes  # x.reshape(6*s)

@@ -22,7 +22,7 @@ CANDIDATE = """
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, values_of
-from dplc.engine.explore.exploring import exploration
+from dplc.engine.explore.candidates import exploration
 from dplc.engine.ruleset import toolchain
 values = values_of(capture_text("torch.exp(torch.randn(64))"), CompileOptions(toolchain(), target()))
 exploration(values, toolchain(), target()).by_rules()

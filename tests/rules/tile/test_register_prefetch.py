@@ -12,7 +12,7 @@ from nest import Nest, matmul
 from scheduling import MACHINE, difference, engine, rule_files, steps
 
 from dplc.codegen.cuda import generate
-from dplc.engine.facts.schedule import registers
+from dplc.engine.facts.accesses import registers
 from dplc.engine.rewrite.statements.choices import choices
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.loop import For

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
+from ...ir.functions import FUNCTIONS
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
-from ...ir.tile import Combine, CombineTuple, Mma, Put, Settle, Stage, Sync, Tile, Wait
-from .extents import needs
-from .outcome import Dice, numeral
-from .whole_programs import completed, sized
+from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, postorder
+from ...ir.tile import (
+    Combine,
+    CombineTuple,
+    Mma,
+    Put,
+    Settle,
+    Stage,
+    Sync,
+    Tile,
+    Wait,
+)
+from ..rewrite.statements.well_formed import wellformed
+from .outcome import Dice, constant, numeral
+from .whole_programs import TooLarge, completed, needs, observed, scoped, sized
 
 Program = tuple[Kernel, ...]
 SIZES = (4, 8, 2, 3, 5, 1, 16, 7, 6, 32, 12, 13)
 LONGEST = 64  # of the extents that a rule names
-FUNCTIONS = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
+FAMILIES = ("multiply", "add", "exp", "maximum", "subtract", "copy", "relu", "minimum", "abs")
 FOLDS = ("add", "maximum", "minimum", "multiply")
 
 
@@ -160,7 +173,7 @@ def other_function(kernel: Kernel, dice: Dice) -> Kernel:
             return replace(statement, fn=dice.pick(FOLDS))
         if not isinstance(statement.val, Call) or len(statement.val.args) > 2:
             return statement
-        name, args = dice.pick(FUNCTIONS), statement.val.args
+        name, args = dice.pick(FAMILIES), statement.val.args
         wide = name in ("multiply", "add", "maximum", "subtract", "minimum")
         return replace(statement, val=Call(name, (args * 2)[: 1 + wide]))
 
@@ -289,3 +302,185 @@ CHANGES = (
     other_extent, other_extent, other_extent, other_role, other_function, guarded, other_guard, repeated, dropped,
     doubled, extended, extended, other_index, other_copy, copied_again,
 )  # fmt: skip
+
+
+# ---- Neighbours of a Tensor IR program: other extents, functions and inputs, values that are read once more.
+
+
+AXIS_SIZES = (3, 4, 2, 5, 8, 7, 6)
+LONGEST_AXIS = 16  # of the extents that a rule names
+
+
+def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
+    """The program after one to three changes; what results need not be well formed."""
+    for _ in range(dice.number(1, 3)):
+        graph = dice.pick(TERM_CHANGES)(graph, dice)
+    return _lean(graph)
+
+
+def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
+    """One extent becomes another, in axes, in places and in numbers that are the extent; its multiples with it."""
+    found = sorted({axis.extent for x in graph.ins for axis in x.axes})
+    if not found:
+        return graph
+    old, new = dice.pick(found), numeral(dice, AXIS_SIZES, 1, LONGEST_AXIS)
+
+    def change(number: int) -> int:
+        if old > 2 and number and number % old == 0:
+            return int(number // old * new)
+        return new if number == old else number
+
+    def edit(term: Term) -> Term:
+        return Const(type(term.value)(new), term.dtype) if isinstance(term, Const) and term.value == old else term
+
+    return _edited(graph, edit, change)
+
+
+def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGraph:
+    """The program with the whole numbers of axes and places changed; constants stay."""
+    return _lean(_edited(graph, lambda term: term, change))
+
+
+def other_term_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
+    """Another function of as many arguments, and of the same kind."""
+    found = [x for x in _terms(graph) if isinstance(x, Elementwise) and x.fn in OTHERS]
+    if not found:
+        return graph
+    chosen = dice.pick(found)
+    other = dice.pick(OTHERS[chosen.fn])
+    return _edited(graph, lambda term: Elementwise(other, term.args) if term is chosen else term)
+
+
+def other_number(graph: TensorGraph, dice: Dice) -> TensorGraph:
+    """Another constant."""
+    found = [x for x in _terms(graph) if isinstance(x, Const) and dtype(x) in ("f32", "i64")]
+    if not found:
+        return graph
+    chosen = dice.pick(found)
+    value = type(chosen.value)(constant(dice, (2.0, 0.5, 3.0, 1.0, 0.0, -1.0, 8.0)))
+    return _edited(graph, lambda term: Const(value, term.dtype) if term is chosen else term)
+
+
+def computed_input(graph: TensorGraph, dice: Dice) -> TensorGraph:
+    """A function of an input in its place."""
+    found = [x for x in graph.ins if x.dtype == "f32"]
+    if not found:
+        return graph
+    chosen, fn = dice.pick(found), dice.pick(("exp", "negative", "copy", "abs"))
+    return _edited(graph, lambda term: Elementwise(fn, (term,)) if term is chosen else term)
+
+
+def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
+    """A value is a result too, or a function of it is."""
+    found = [x for x in _terms(graph) if dtype(x) == "f32" and axes(x)]
+    if not found:
+        return graph
+    chosen = dice.pick(found)
+    shown = Elementwise(dice.pick(("copy", "negative", "relu", "exp")), (chosen,))
+    taken = {out.name for out in graph.outs}
+    name = next(f"more{n}" for n in range(len(taken) + 1) if f"more{n}" not in taken)
+    return TensorGraph(graph.name, graph.ins, (*graph.outs, Output(name, axes(shown), shown)))
+
+
+TERM_CHANGES = (other_axis_extent, other_axis_extent, other_term_function, computed_input, read_again, other_number)
+_ALIKE = (
+    ("exp", "tanh", "abs", "negative", "sigmoid", "relu", "sin"),
+    ("add", "multiply", "subtract", "maximum", "minimum", "divide"),
+)
+OTHERS = {fn: tuple(other for other in group if other != fn) for group in _ALIKE for fn in group if fn in FUNCTIONS}
+
+
+def _terms(graph: TensorGraph) -> list[Term]:
+    return postorder(out.value for out in graph.outs)
+
+
+def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[int], Any] | None = None) -> TensorGraph:
+    """The program with every term passed through `edit`, and the whole numbers of axes and places through `change`."""
+    known: dict[Any, Any] = {}
+
+    def place(e: Any) -> Any:
+        return e if change is None else renumbered(e, change)
+
+    def visit(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(visit(item) for item in value)
+        if not isinstance(value, Term):
+            return place(value) if isinstance(value, Node | int) else value
+        if value not in known:
+            made = edit(value)
+            if made is value and not isinstance(value, Const):
+                made = type(value)(*(visit(getattr(value, field.name)) for field in type(value).fields))
+            elif made is not value and isinstance(value, Elementwise):
+                made = Elementwise(made.fn, visit(value.args))  # type: ignore[attr-defined]
+            known[value] = made
+        return known[value]
+
+    outs = tuple(Output(out.name, place(out.axes), visit(out.value)) for out in graph.outs)
+    return TensorGraph(graph.name, graph.ins, outs)
+
+
+def _lean(graph: TensorGraph) -> TensorGraph:
+    """The inputs that are still read; results with all their axes."""
+    ins = sorted((x for x in _terms(graph) if isinstance(x, Input)), key=lambda x: x.name)
+    outs = (Output(out.name, tuple(dict.fromkeys((*out.axes, *axes(out.value)))), out.value) for out in graph.outs)
+    return TensorGraph(graph.name, tuple(ins), tuple(outs))
+
+
+# ---- Smaller subjects: kernels, statements, axes and extents less, buffers in the sizes that are left.
+
+
+Kernels = tuple[Kernel, ...]
+
+
+def smaller_programs(program: Kernels) -> Iterator[Kernels]:
+    """Programs that are a little smaller, those that lack most first."""
+    if len(program) > 1:
+        for n in range(len(program)):
+            yield (*program[:n], *program[n + 1 :])
+    for n, kernel in enumerate(program):
+        for body in (*_bodies(kernel.body), *_smaller_extents(kernel)):
+            try:
+                made = _fitted(replace(kernel, body=body), kernel)
+            except (DplcError, TooLarge, ValueError, TypeError, LookupError):
+                continue
+            if made.outs:
+                yield (*program[:n], made, *program[n + 1 :])
+
+
+def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
+    """The kernel with buffers as its body needs them; what is no longer mentioned is gone."""
+    whole = sized(replace(kernel, body=observed(kernel)), needs(kernel.body), needs(before.body))
+    scoped(whole)
+    if wellformed(whole) is not None:
+        raise ValueError("not well formed")
+    used = {
+        getattr(x, field)
+        for x in nodes(whole.body, Load, Store, Stage)
+        for field in ("buf", "src")
+        if hasattr(x, field)
+    }
+    ins = tuple(p for p in whole.ins if p.name in used)
+    return replace(whole, ins=ins, outs=tuple(p for p in whole.outs if p.name in used))
+
+
+def _bodies(body: Block) -> Iterator[Block]:
+    """The block with one statement gone, or replaced by what is inside of it."""
+    for n, statement in enumerate(body):
+        before, after = body[:n], body[n + 1 :]
+        yield (*before, *after)
+        if isinstance(statement, For | If):
+            yield (*before, *statement.body, *after)
+        if isinstance(statement, Tile):
+            for m in range(len(statement.axes)):
+                yield (*before, replace(statement, axes=(*statement.axes[:m], *statement.axes[m + 1 :])), *after)
+        if hasattr(statement, "body"):
+            for inner in _bodies(statement.body):
+                yield (*before, replace(statement, body=inner), *after)  # type: ignore[call-arg]
+
+
+def _smaller_extents(kernel: Kernel) -> Iterator[Block]:
+    for old in sorted(_extents(kernel.body), reverse=True):
+        for new in dict.fromkeys((1, 2, 3, old // 2)):
+            if new < old:
+                for multiples in (True, False):
+                    yield tuple(renumbered(s, resized(old, new, multiples)) for s in kernel.body)

@@ -9,16 +9,307 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from ...ir.diagnostic import DplcError
-from ...ir.functions import ARITHMETIC, BITS, CAST, COMPARE, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
+from ...ir.diagnostic import DplcError, InternalError
+from ...ir.functions import ARITHMETIC, BITS, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.monoid_texts import PARTS
+from ..kernels.fusion_pass import FusionRules, kind_of
 from ..language import core as c
+from ..language import core as s
+from ..language.facts import facts_of
+from ..language.positions import calls
 from ..language.rule import Rule
 from ..rewrite.terms.terms import mentions_mat
-from .dtypes import Dtypes
-from .guards import Guards
+
+# Guards of algebra rules as egglog facts: masks of axes, extents, dtypes, and whether a value is known when loaded.
+
+
+COMPARED = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+# Facts that answer something that is there: (the function of the e-graph, what the answer is).
+ANSWERS = {"packed": ("packed", "term"), "packed_places": ("places", "map")}
+PROPERTIES_OF_KERNELS = ("facts.factors", "facts.fusion", "facts.products")  # where such facts are
+
+
+class GuardWriter(Protocol):
+    """What writing guards needs of the text that they become part of (as in `export.RuleText`)."""
+
+    rule: Rule
+    kinds: dict[str, str]
+    needs: dict[str, None]
+    constants: set[int]
+
+    def refuse(self, what: str, node: s.Syntax) -> DplcError: ...
+
+
+class Guards:
+    """Writes the `where` guards of one rule. What a rule prefers is left to extraction, which knows what it costs."""
+
+    def __init__(self, rule: GuardWriter):
+        self.rule = rule
+        self.lets: dict[str, s.Syntax] = {}
+        self.answers: set[str] = set()
+        self.numbers = {p.name: p.default for p in rule.rule.parameters}
+
+    def write(self) -> list[str]:
+        out: list[str] = []
+        for clause in self.rule.rule.clauses:
+            if isinstance(clause, s.LetClause):
+                out += self.let(clause)
+            elif isinstance(clause, s.Guard):
+                if clause.kind == "where":
+                    out += self.condition(clause.condition)
+            else:
+                raise self.rule.refuse("`pick`", clause)
+        return list(dict.fromkeys(out))
+
+    def let(self, clause: s.LetClause) -> list[str]:
+        """A name for what a fact answers, which is there or not; any other name stands for its text."""
+        value = clause.value
+        if isinstance(value, s.Apply) and value.fn == "first_along" and len(value.items) == 1:
+            self.rule.kinds[clause.name] = "map"
+            return [f"(= v_{clause.name} (first {self.axes(value.items[0])}))"]
+        if isinstance(value, s.Apply) and value.fn in ANSWERS and len(value.items) == 2:
+            function, kind = ANSWERS[value.fn]
+            w, over = value.items
+            self.rule.kinds[clause.name] = kind
+            self.answers.add(clause.name)
+            self.rule.needs["packed"] = None
+            return [f"(= v_{clause.name} ({function} {self.term(w)} {self.axes(over)}))"]
+        self.lets[clause.name] = value
+        return []
+
+    def condition(self, node: s.Syntax) -> list[str]:
+        """The facts that a condition is."""
+        if isinstance(node, s.Group) and len(node.items) == 1:
+            return self.condition(node.items[0])
+        if isinstance(node, s.Operation):
+            if node.op == "!=" and _is_none(node.b) and getattr(node.a, "text", None) in self.answers:
+                return []  # the fact answers, or the rule does not match
+            if node.op == "and":
+                return self.condition(node.a) + self.condition(node.b)
+            if node.op in ("in", "not in"):
+                meet = f"(& {self.axes(node.a)} {self.axes(node.b)})"
+                return [f"({'!=' if node.op == 'in' else '='} 0 {meet})"]
+            if node.op in COMPARED:
+                return [self.compared(node)]
+        if isinstance(node, s.Apply):
+            return [self.fact(node)]
+        if isinstance(node, s.Prefix) and node.op == "not" and isinstance(node.a, s.Apply):
+            if node.a.fn == "known":
+                return [f"(varies {self.term(node.a.items[0])})"]
+            if node.a.fn == "disjoint" and len(node.a.items) == 2:
+                a, b = map(self.axes, node.a.items)
+                return [f"(!= 0 (& {a} {b}))"]
+        raise self.unknown(node)
+
+    def fact(self, node: s.Apply) -> str:
+        if node.fn == "known":
+            return f"(known {self.term(node.items[0])})"
+        if node.fn in ("disjoint", "within") and len(node.items) == 2:
+            a, b = map(self.axes, node.items)
+            return f"(= 0 (& {a} {b}))" if node.fn == "disjoint" else f"(= {a} (& {a} {b}))"
+        if node.fn == "one_over" and len(node.items) == 2:
+            return f"(one_over {self.term(node.items[0])} {self.axes(node.items[1])})"
+        raise self.unknown(node)
+
+    def compared(self, node: s.Operation) -> str:
+        for place, sides in enumerate((self.numbers_of, self.dtypes_of, self.axes_of)):
+            both = sides(node.a), sides(node.b)
+            if both[0] is not None and both[1] is not None:
+                if place > 0 and node.op not in ("==", "!="):
+                    break
+                return f"({COMPARED[node.op]} {both[0]} {both[1]})"
+        raise self.unknown(node)
+
+    # ---- what is compared
+    def numbers_of(self, node: s.Syntax) -> str | None:
+        node = self.named(node)
+        if isinstance(node, s.Number) and isinstance(node.value, int):
+            self.rule.constants.add(node.value)
+            return str(node.value)
+        if isinstance(node, s.Apply) and node.fn in ("extent", "places"):
+            return f"(extent {self.axes(node.items[0])})"
+        if isinstance(node, s.Apply) and node.fn == "literal":
+            return f"(literal {self.term(node.items[0])})"
+        return None
+
+    def dtypes_of(self, node: s.Syntax) -> str | None:
+        node = self.named(node)
+        if isinstance(node, s.NameOf) and node.text in DTYPES:
+            return f'"{node.text}"'
+        if isinstance(node, s.Apply) and node.fn == "dtype":
+            return f"(dtype {self.term(node.items[0])})"
+        return None
+
+    def axes_of(self, node: s.Syntax) -> str | None:
+        try:
+            return self.axes(node)
+        except DplcError:
+            return None
+
+    def axes(self, node: s.Syntax) -> str:
+        """A set of axes as a mask."""
+        node = self.named(node)
+        if isinstance(node, s.NameOf) and self.rule.kinds.get(node.text) in ("axis", "axes"):
+            return f"v_{node.text}"
+        if isinstance(node, s.Apply) and node.fn == "axes" and len(node.items) == 1:
+            return f"(axes {self.term(node.items[0])})"
+        if isinstance(node, s.Apply) and node.fn == "common" and len(node.items) == 2:
+            return f"(& {self.axes(node.items[0])} {self.axes(node.items[1])})"
+        if isinstance(node, s.Apply) and node.fn in ("source_axes", "image_axes"):
+            (item,) = node.items
+            if isinstance(item, s.NameOf) and self.rule.kinds.get(item.text) == "map":
+                return f"({node.fn.replace('_axes', '')} v_{item.text})"
+        if isinstance(node, s.Group) and node.bracket in "[{" and node.items:
+            parts = [self.axes(item) for item in node.items]
+            while len(parts) > 1:
+                parts[:2] = [f"(| {parts[0]} {parts[1]})"]
+            return parts[0]
+        raise self.unknown(node)
+
+    def term(self, node: s.Syntax) -> str:
+        node = self.named(node)
+        if isinstance(node, s.NameOf) and self.rule.kinds.get(node.text) == "term":
+            return f"v_{node.text}"
+        raise self.unknown(node)
+
+    def named(self, node: s.Syntax) -> s.Syntax:
+        """What a `let` or a parameter stands for."""
+        seen = 0
+        while isinstance(node, s.NameOf) and seen < 10:
+            following = self.lets.get(node.text) or self.numbers.get(node.text)
+            if following is None:
+                break
+            node, seen = following, seen + 1
+        return node
+
+    def unknown(self, node: s.Syntax) -> DplcError:
+        """The refusal of a guard: a property of a kernel says so."""
+        if isinstance(node, s.Operation) and node.op == "or":
+            return self.rule.refuse("`or`", node)
+        asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
+        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith(PROPERTIES_OF_KERNELS):
+            what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"
+            return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",),
+                             "the rule still works where it is run as a rewrite")  # fmt: skip
+        return self.rule.refuse(f"the fact `{asked}`" if asked else "this guard", node)
+
+
+def _is_none(node: s.Syntax) -> bool:
+    return isinstance(node, s.NameOf) and node.text == "none"
+
+
+# ---- The dtypes of the values of a rule: what its pattern implies, and what its template needs beyond that.
+#
+# Operands of a function have one dtype by the laws of the IR, so a pattern says that some values share theirs. Where a
+# template brings values together that the pattern does not, the e-graph is asked; so no rule changes a dtype there.
+
+
+@dataclass(eq=False)
+class Kind:
+    """A dtype that is not known yet. asked: texts that give it; name: the dtype, where it is fixed; folded: the dtype
+    whose elements a reduction adds up to one of this (16-bit floats give f32)."""
+
+    same: Kind | None = None
+    asked: list[str] = field(default_factory=list)
+    name: str | None = None
+    is_float: bool = False
+    folded: Kind | None = None
+
+    def root(self) -> Kind:
+        kind = self
+        while kind.same is not None:
+            kind = kind.same
+        return kind
+
+
+class Dtypes:
+    """Union-find over the dtypes in one rule."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Kind] = {}
+        self.needed: list[tuple[Kind, Kind]] = []
+        self.floats: list[Kind] = []
+        self.sums: dict[int, Kind] = {}
+        self.asked: dict[str, str] = {}  # what a template asks, and the variable that holds the answer
+
+    def fresh(self) -> Kind:
+        return Kind()
+
+    def fixed(self, name: str) -> Kind:
+        return Kind(name=name)
+
+    def of_number(self, text: str) -> Kind:
+        """The dtype that stands beside a number in the pattern, as the variable `text`."""
+        return Kind(asked=[text])
+
+    def of_variable(self, name: str, like: Kind | None = None) -> Kind:
+        """The dtype of a value that a variable stands for."""
+        kind = self.variables.setdefault(name, Kind(asked=[f"(dtype v_{name})"]))
+        return kind.root() if like is None else self.same(kind, like)
+
+    def same(self, a: Kind, b: Kind) -> Kind:
+        """Two dtypes are one: the pattern says so."""
+        a, b = a.root(), b.root()
+        if a is not b:
+            b.same = a
+            a.asked += b.asked
+            a.name = a.name or b.name
+            a.is_float |= b.is_float
+            a.folded = a.folded or b.folded
+        return a
+
+    def reduced(self, kind: Kind) -> Kind:
+        """The dtype that a reduction of such elements has."""
+        root = kind.root()
+        known = self.sums.get(id(root))
+        if known is None:
+            known = self.sums[id(root)] = Kind(is_float=root.is_float, folded=root)
+        return known
+
+    def floating(self, kind: Kind) -> None:
+        """The pattern holds a function of floating point of it."""
+        kind.root().is_float = True
+
+    def must_float(self, kind: Kind) -> None:
+        """The template does."""
+        self.floats.append(kind)
+
+    def require(self, a: Kind, b: Kind) -> Kind:
+        """The template needs two dtypes to be one."""
+        self.needed.append((a, b))
+        return a
+
+    def bound(self, kind: Kind) -> str:
+        """A text that gives a dtype."""
+        kind = kind.root()
+        if kind.name is not None:
+            return f'"{kind.name}"'
+        if not kind.asked and kind.folded is not None:
+            return f"(opmath {self.bound(kind.folded)})"
+        if not kind.asked:
+            raise InternalError("a number in a template meets nothing that the pattern binds")
+        return kind.asked[0]
+
+    def in_template(self, kind: Kind) -> str:
+        """The same for a number in the template, where nothing can be asked: a variable of the query."""
+        text = self.bound(kind)
+        return self.asked.setdefault(text, f"d{len(self.asked)}") if text.startswith("(") else text
+
+    def guards(self) -> list[str]:
+        """What the e-graph has to be asked."""
+        out = [f"(= {name} {text})" for text, name in self.asked.items()]
+        for a, b in self.needed:
+            left, right = a.root(), b.root()
+            if left is not right and not (left.name is not None and left.name == right.name):
+                out.append(f"(= {self.bound(left)} {self.bound(right)})")
+        for kind in self.floats:
+            root = kind.root()
+            if not root.is_float and not (root.name or "").startswith(("f", "bf")):
+                out.append(f"(floating {self.bound(root)})")
+        return list(dict.fromkeys(out))
+
 
 Local = dict[str, tuple[str, Any]]  # the values that a template has defined: text and dtype
 HINT = "the rule still works where it is run as a rewrite"
@@ -315,3 +606,37 @@ def joined(parts: list[tuple[str, Any]]) -> str:
 def variable(name: str) -> str:
     """A variable of a rule as a variable of egglog."""
     return f"v_{name}"
+
+
+# ---- Fusion rules as edge permissions: which operations may compute what they read.
+#
+# A rule `op(.., mat(v), ..) => op(.., v, ..)` permits the operation to take in a value that folds something;
+# `mat(v) => v` permits every reader to take in a value that does not. Extraction decides where that pays.
+
+
+CONSTRUCTORS: dict[type[s.ValueTerm], str] = {
+    s.ReduceTerm: "Red", s.CaseTerm: "Case", s.FoldTerm: "Fold", s.MappedTerm: "Map", s.ReadTerm: "Map",
+    s.FunctionTerm: "E",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """folding: the constructors that may take in a value with a reduction in it; plain: whether others are inlined."""
+
+    folding: frozenset[str]
+    plain: bool
+
+    def allows(self, reader: str, folds: bool) -> bool:
+        """Whether an operation may compute an operand, which `folds` something or does not."""
+        return reader in self.folding if folds else self.plain
+
+    @classmethod
+    def of(cls, fusion: FusionRules) -> Permissions:
+        return cls(frozenset(_readers(fusion.rules)), any(kind_of(rule) == "inline" for rule in fusion.rules))
+
+
+def _readers(rules: Iterable[Rule]) -> Iterable[str]:
+    for rule in rules:
+        if kind_of(rule) == "fuse":
+            yield CONSTRUCTORS[type(list(rule.left.values())[-1])]

@@ -1,0 +1,460 @@
+"""Exploration with a toolchain: a program as values, and the candidates that rules, lowering and model find for it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, UsageError
+from ...ir.program import Kernel
+from ...ir.sizes import has_sizes
+from ..compiler import CompileOptions, Explore, Values, fused
+from ..kernels.kernels import Candidate, commute
+from ..kernels.sharing import key
+from ..language.collector import collections_paused
+from ..rewrite.program_key import program_key
+from ..rewrite.statements.passes import Shaped
+from ..rewrite.terms.terms import rewrite_graph
+from ..ruleset import Toolchain
+from ..schedule.program_space import Way
+from ..schedule.recorded import StoredSchedules, figures
+from ..schedule.scheduling import ScheduleStore, schedule_tiles
+from ..schedule.tail import kernel_ir
+from ..store.digests import FUSING
+from ..store.protocol import PROGRAM, Decision, Schedule, TuningKey
+from ..store.tools import tools_of
+from .explore import AGAIN, Exploration, ExplorationOptions, KernelPricer, Solved, or_else
+from .problem import EGraph, ENode, Problem, read_back, sorted_operands
+from .rules_as_egglog import RuleTexts, export
+from .saturate import SaturationBudget, available, node_text, saturate, useful
+from .search import EgraphSearch
+from .solution import Extraction, Solution
+
+# ---- Solutions as plain data, and their return: what a search chose is put into the e-graph again, and proved there.
+#
+# Nothing is taken on trust. A recorded solution is a list of e-nodes over the leaves, forms and axes of its region; it
+# stands for the program only if the rules that are named with it, as they are written now, make the two equal again.
+
+
+KINDS = frozenset(("E", "Red", "Fold", "Map", "Case", "Op", "Leaf", "Num"))
+WORD = re.compile(r"[A-Za-z0-9_.+-]+")  # functions, dtypes, numbers
+
+
+class StoredSolution(msgspec.Struct, frozen=True):
+    """The solution of one region. region: a hash of the region; rules: that prove it; nodes: (constructor, attributes,
+    places of operands), operands first; roots, stored, groups: places of nodes.
+    """
+
+    region: str
+    rules: tuple[str, ...]
+    nodes: tuple[tuple[str, tuple[Any, ...], tuple[int, ...]], ...]
+    roots: tuple[int, ...]
+    stored: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+class NotProved(Exception):
+    """A recorded solution that the rules do not make equal to the program."""
+
+
+def region_of(problem: Problem) -> str:
+    """A hash of a region: equal for regions of equal structure, extents and dtypes."""
+    parts = (
+        problem.nodes, problem.roots, sorted(problem.fixed), problem.leaves, problem.forms, problem.dtypes,
+        list(problem.extents.values()), problem.packs,
+    )  # fmt: skip
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def written(problem: Problem, solved: Solved, rank: int, rules: tuple[str, ...]) -> StoredSolution:
+    """A solution of a region as data."""
+    extraction, solution = solved.search.extraction, solved.found[rank].solution
+    graph = extraction.graph
+    place: dict[int, int] = {}
+    nodes: list[ENode] = []
+    needed = (*graph.roots, *sorted(solution.stored))
+    for cls, (op, attributes, children) in extraction.in_order(solution.choice, needed, place):
+        place[cls] = len(nodes)
+        nodes.append((op, attributes, tuple(place[child] for child in children)))
+    groups = tuple(tuple(place[cls] for cls in group) for group in solution.groups)
+    stored = tuple(sorted(place[cls] for cls in solution.stored))
+    roots = tuple(place[graph.of[root]] for root in problem.roots)
+    return StoredSolution(region_of(problem), rules, tuple(nodes), roots, stored, groups)
+
+
+def proved(
+    problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget
+) -> tuple[EGraph, dict[int, int]]:
+    """The e-graph of a region in which a recorded solution equals the program, and the class of each of its nodes.
+
+    Raises NotProved.
+    """
+    if not available():
+        raise NotProved("egglog is not here")
+    places = {place for group in (recorded.roots, recorded.stored, *recorded.groups) for place in group}
+    if len(recorded.roots) != len(problem.roots) or not places <= set(range(len(recorded.nodes))):
+        raise NotProved("it is no solution: it names nodes that are not there")
+    names = useful(exported, problem)
+    graph = saturate(problem, exported, budget, set(names) - set(recorded.rules))
+    try:
+        _run(graph.bindings, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
+        for turn in range(AGAIN + 1):
+            _run(graph.bindings, "(run-schedule (saturate analysis))")
+            if _equal(graph.bindings, problem, recorded):
+                break
+            if turn == AGAIN:
+                raise NotProved("the rules do not make it equal to the program")
+            _run(graph.bindings, "(run-schedule (run algebra))")
+        assert graph.stop is not None
+        found = read_back(graph.bindings, problem, graph.stop, graph.fired)
+        return found, _classes(found, recorded)
+    except (KeyError, IndexError, TypeError, ValueError) as error:  # it holds something else
+        raise NotProved(f"it is no solution: {type(error).__name__}") from None
+
+
+def _text(node: Any, place: int) -> str:
+    """A node as egglog text. It comes from a file: nothing but a node can come out. Raises NotProved."""
+    op, attributes, children = node
+    plain = all(isinstance(a, int) or (isinstance(a, str) and WORD.fullmatch(a)) for a in attributes)
+    if op not in KINDS or not plain or not all(0 <= child < place for child in children):
+        raise NotProved(f"it is no solution: node {place}")
+    return node_text((op, tuple(attributes), tuple(children)), "$r")
+
+
+def _run(bindings: Any, text: str) -> None:
+    try:
+        bindings.run_program(*bindings.parse_program(text))
+    except Exception as error:  # egglog has an exception of its own for what does not parse or type
+        raise NotProved(f"it is no solution: {error}") from None
+
+
+def _equal(bindings: Any, problem: Problem, recorded: StoredSolution) -> bool:
+    named = {name: t.rows[0].output for name, t in bindings.freeze().functions.items() if t.is_let_binding}
+    pairs = zip(recorded.roots, problem.roots, strict=True)
+    return all(named[f"$r{mine}"] == named[f"$t{root}"] for mine, root in pairs)
+
+
+def _classes(graph: EGraph, recorded: StoredSolution) -> dict[int, int]:
+    """The class of each recorded node, found by its spelling."""
+    of = {node: cls for cls, spelled in enumerate(graph.classes) for node in spelled}
+    out: dict[int, int] = {}
+    for place, (op, attributes, children) in enumerate(recorded.nodes):
+        out[place] = of[sorted_operands((op, tuple(attributes), tuple(out[child] for child in children)))]
+    return out
+
+
+class Replayed(Exploration):
+    """An exploration in which nothing is searched: every region has a recorded solution. remembered: by region."""
+
+    remembered: Mapping[str, StoredSolution] = {}
+
+    def solve(self, problem: Problem) -> Solved:
+        """Raises NotProved."""
+        recorded = self.remembered.get(region_of(problem))
+        if recorded is None:
+            raise NotProved("a region of the program has no recorded solution")
+        graph, classes = proved(problem, recorded, self.exported, self.options.budget)
+        graph.bindings = None
+        extraction = Extraction(graph, self.target, self.permissions)
+        search = EgraphSearch(extraction, self.options.effort)
+        choice = {
+            classes[place]: graph.classes[classes[place]].index(
+                sorted_operands((op, tuple(attributes), tuple(classes[child] for child in children)))
+            )
+            for place, (op, attributes, children) in enumerate(recorded.nodes)
+        }
+        stored = frozenset(classes[place] for place in recorded.stored)
+        groups = tuple(tuple(classes[place] for place in group) for group in recorded.groups)
+        solution = extraction.solution(choice, stored, groups)
+        if solution is None:
+            raise NotProved("it needs itself")
+        return Solved(search, [extraction.evaluate(Solution(solution.choice, solution.stored, solution.groups))])
+
+
+def exploration(
+    values: Values,
+    tools: Toolchain,
+    target: Target,
+    options: ExplorationOptions | None = None,
+    schedules: ScheduleStore | None = None,
+) -> Exploration:
+    """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
+
+    schedules: those of a store: a kernel is priced under the one that it would get.
+    """
+    return Exploration(*_given(values, tools, target, options, schedules))
+
+
+def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[StoredSolution]) -> Candidate:
+    """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
+    made = Replayed(*_given(values, tools, target, None, None))
+    made.remembered = {one.region: one for one in remembered}
+    found = made.candidate((0,) * len(made.problems), "remembered")
+    if found.problem:
+        raise NotProved(f"it cannot be lowered: {found.problem}")
+    return found
+
+
+def _given(
+    values: Values,
+    tools: Toolchain,
+    target: Target,
+    options: ExplorationOptions | None,
+    schedules: ScheduleStore | None,
+) -> Any:
+    """What an exploration is made of."""
+    start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
+    ordered = commute(values.graph, tools.commuting, target, None, values.origins)
+    return (
+        start, tools.fusion, exported(tools), target, lowering(tools, target, schedules), values.known,
+        values.origins, options, ordered,
+    )  # fmt: skip
+
+
+def explore(
+    values: Values, tools: Toolchain, target: Target, options: ExplorationOptions | None = None
+) -> list[Candidate]:
+    """Different ways to compute a program on a device, best first; what the rules decide in their order is among them.
+
+    A tuner may go on from each: `candidate.plan()` is the program as kernels of Loop IR.
+    """
+    return exploration(values, tools, target, options).candidates()
+
+
+class ExplorationWarning(UserWarning):
+    """Exploration could not do all that it is asked for: the note says what the rules decide instead."""
+
+
+def warn(note: str) -> None:
+    """Tells a Python program a note of exploration."""
+    warnings.warn(f"dplc: {note}", ExplorationWarning, stacklevel=2)
+
+
+def chosen(
+    tools: Toolchain,
+    target: Target,
+    options: ExplorationOptions | None = None,
+    number: int = 1,
+    schedules: ScheduleStore | None = None,
+    tell: Callable[[str], None] = warn,
+) -> Explore:
+    """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none.
+
+    The best one is asked for without knowing it: where the search fails, `tell` is told why and the rules decide.
+    """
+
+    def best(values: Values) -> Candidate | None:
+        made = exploration(values, tools, target, options or ExplorationOptions(top=number), schedules)
+        found = made.candidates()
+        for note in made.notes:
+            tell(note)
+        if found[0].problem:  # even by the rules, whose own error tells more
+            return None
+        return _planned(found[0], values)
+
+    def choose(values: Values) -> Candidate | None:
+        if number == 1:
+            return or_else(lambda: best(values), lambda: None, tell)
+        found = exploration(values, tools, target, options or ExplorationOptions(top=number), schedules).candidates()
+        if not 0 < number <= len(found):
+            raise UsageError(f"there is no candidate {number}", notes=(f"{len(found)} were found",))
+        if found[number - 1].problem:
+            raise UsageError(f"candidate {number} cannot be lowered: {found[number - 1].problem}")
+        return found[number - 1]
+
+    return choose
+
+
+def _planned(candidate: Candidate, values: Values) -> Candidate:
+    """The candidate with its plan made already: a failure is met here, where the rules can still decide."""
+    plan = candidate.plan(values.results)
+    return replace(candidate, make_plan=lambda *_: plan)
+
+
+def exported(tools: Toolchain) -> RuleTexts:
+    """The algebra of a toolchain as egglog text. The last few are kept."""
+    key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
+    made = _EXPORTED.pop(key, None) or export(tools.equations)
+    _EXPORTED[key] = made
+    if len(_EXPORTED) > KEPT:
+        del _EXPORTED[next(iter(_EXPORTED))]
+    return made
+
+
+KEPT = 8
+_EXPORTED: dict[Any, RuleTexts] = {}
+
+
+def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None = None) -> KernelPricer:
+    """What makes kernels of loop nests, to see what they take: under a remembered schedule where there is one."""
+
+    def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        tiled, _ = schedule_tiles(kernels, tools, target, None, Shaped(), schedules)
+        return kernel_ir(tiled, tools, target)
+
+    return KernelPricer(scheduled, target)
+
+
+# Ways of fusing as decisions: the candidates of exploration for a search, and the one it chose as data in the store.
+#
+# What is remembered of a program is the solution of each of its regions (`egraph.recorded`) with the rules that prove
+# it; a compile proves it again by the rules in force, so that no store can make a program wrong. The entry also names
+# the rules that the schedules of its kernels use: an edit of one of them makes it void, an edit of any other does not.
+
+
+STEP = "candidate"  # the label of the decision
+SOLUTION, BY_RULES = "(solution)", "(rules)"  # in the place of a rule: what is not a rule's own decision
+TOP = 4
+
+
+def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
+    """What the candidate of a program is remembered under."""
+    name = program_key(values.lowered, values.known)
+    return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
+
+
+class Fusing:
+    """The candidates of a program, built one by one. top: how many at most, what the rules decide among them; tensors:
+    makes those that the capture does not hold.
+
+    Without egglog there is nothing to choose: no candidate could be proved when it comes back. Nor is there with a
+    length that is known at a call: exploration counts elements.
+    """
+
+    def __init__(
+        self, values: Values, tools: Toolchain, target: Target, top: int = TOP,
+        tensors: Callable[[], Mapping[str, Any]] = dict,
+    ):  # fmt: skip
+        self.values, self.tools, self.target, self.tensors = values, tools, target, tensors
+        self.top = top if available() and not has_sizes(values.captured.graph) else 1
+        self._built: dict[tuple[str, ...], int] = {}
+
+    @functools.cached_property
+    def exploration(self) -> Exploration:
+        with collections_paused():
+            made = exploration(self.values, self.tools, self.target, ExplorationOptions(top=self.top))
+            _ = made.problems
+        return made
+
+    @functools.cached_property
+    def choices(self) -> list[tuple[int, ...]]:
+        """Solutions of the regions put together: the best, then those that differ from all before in their kernels.
+
+        Where exploration fails there are none: what the rules decide is all there is.
+        """
+        return or_else(self._choices, list, warn)
+
+    def _choices(self) -> list[tuple[int, ...]]:
+        found: dict[Any, tuple[int, ...]] = {}
+        problems = self.exploration.problems
+        for choice in self.exploration.choices():
+            alike = tuple(solved.found[rank].signature for (_, solved), rank in zip(problems, choice, strict=True))
+            found.setdefault(alike, choice)
+            if len(found) >= self.top - 1:
+                break
+        return list(found.values())
+
+    def ways(self) -> list[Way]:
+        """What the rules decide in their order, then the candidates. Searches the regions, builds no candidate."""
+        explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
+        names = ("rules", *(f"candidate {number}" for number in explored))
+        return [Way(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
+
+    def kernels(self, way: int) -> Sequence[Kernel]:
+        """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
+        if way == 0:
+            kernels = fused(self.values, CompileOptions(self.tools, self.target))[1].kernels
+        else:
+            made = or_else(lambda: self.candidate(way), lambda: None, warn)
+            if made is None or made.problem:
+                raise DplcError(f"it cannot be lowered: {made.problem if made else 'its exploration failed'}")
+            kernels = made.plan(self.values.results).kernels
+        first = self._built.setdefault(tuple(sorted(map(key, kernels))), way)
+        if first != way:
+            raise DplcError("its kernels are those of " + ("the rules" if first == 0 else f"candidate {first}"))
+        return kernels
+
+    @functools.cache  # noqa: B019 - as long-lived as the exploration
+    def candidate(self, way: int) -> Candidate:
+        """A candidate, built. It is not 0: that is what the rules decide."""
+        return self.exploration.candidate(self.choices[way - 1], "explored")
+
+    @functools.cache  # noqa: B019
+    def rules(self, way: int) -> tuple[str, ...]:
+        """The rules without which a candidate would not be there."""
+        found: dict[str, None] = {}
+        for solved, rank in self._solutions(way):
+            found.update(dict.fromkeys(solved.credit(rank, self.exploration.exported, self.exploration.options.budget)))
+        return tuple(found)
+
+    def _solutions(self, way: int) -> Iterable[tuple[Any, int]]:
+        if way == 0:
+            return []
+        problems = (solved for _, solved in self.exploration.problems)
+        return zip(problems, self.choices[way - 1], strict=True)
+
+    def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
+        """A way as it is remembered. scheduling: the rules that the schedules of its kernels use.
+
+        Raises NotProved for a solution that cannot be proved again (a saturation that ran out of time).
+        """
+        uses = tuple(Decision("schedule", rule, "") for rule in sorted(set(scheduling)))
+        if way == 0:
+            return (Decision(STEP, BY_RULES, ""), Decision(STEP, FUSING, ""), *uses)
+        found: dict[str, StoredSolution] = {}
+        made, choice = self.exploration, self.choices[way - 1]
+        for (problem, solved), rank in zip(made.problems, choice, strict=True):
+            rules = solved.credit(rank, made.exported, made.options.budget)
+            recorded = written(problem, solved, rank, rules)
+            if recorded.region not in found:
+                proved(problem, recorded, made.exported, made.options.budget)
+                found[recorded.region] = recorded
+        fusing = (Decision(STEP, rule, "") for rule in (FUSING, *self.rules(way)))
+        solutions = (Decision(STEP, SOLUTION, r.region, msgspec.to_builtins(r)) for r in found.values())
+        return (*solutions, *fusing, *uses)
+
+
+def replayed_schedule(schedule: Schedule, values: Values, tools: Toolchain, target: Target) -> Candidate | None:
+    """A remembered way, proved by the rules in force; None for what the rules decide. Raises NotProved, DplcError."""
+    solutions = [decision for decision in schedule if decision.rule == SOLUTION]
+    if not solutions:
+        return None
+    try:
+        found = [msgspec.convert(decision.parameters, StoredSolution) for decision in solutions]
+    except msgspec.ValidationError as error:
+        raise NotProved(f"it is no solution: {error}") from None
+    return replayed(values, tools, target, found)
+
+
+def remembered(
+    schedules: StoredSchedules | None, tools: Toolchain, target: Target, otherwise: Explore | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Explore | None:  # fmt: skip
+    """What compile asks where there is a store: the way of fusing that was tuned, else what `otherwise` chooses.
+
+    Without a store, or where it holds no program, this is `otherwise`, and costs nothing.
+    """
+    if schedules is None or not schedules.store.has_family(PROGRAM, target.name, target.arch):
+        return otherwise
+
+    def choose(values: Values) -> Candidate | None:
+        wanted = key_of_program(values, tools, target)
+        for entry in schedules.store.valid(schedules.store.exact(wanted), wanted):
+            try:
+                found = replayed_schedule(entry.schedule, values, tools, target)
+            except (NotProved, DplcError) as error:
+                tell(f"the remembered candidate of fusion is not taken: {error}")
+                continue
+            tell(f"candidate of fusion from the store: {figures(entry)}")
+            return found
+        return otherwise(values) if otherwise is not None else None
+
+    return choose

@@ -1,0 +1,654 @@
+"""Facts about how accesses run along an axis: which of them go to the next element with it, and are vectors."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from itertools import chain, combinations
+from typing import Any, NamedTuple
+
+from ...ir.atoms import ATOMS
+from ...ir.expr import Axis, Binary, Var, add, binary, free_names, is_int, linear, multiply
+from ...ir.facts.footprint import STAGED_DTYPES
+from ...ir.facts.layout import (
+    DTYPE_BYTES,
+    VECTOR_BYTES,
+    WORD,
+    address,
+    copy_shape,
+    is_vector,
+    params,
+    ranges_of,
+    stages,
+    tidy,
+)
+from ...ir.facts.structure import (
+    Variations,
+    dependencies,
+    matmul_loops,
+    replicated_names,
+    result_axes,
+    summary,
+    summed_axes,
+)
+from ...ir.loop import Load, Store
+from ...ir.node import CLASSES, Node, memoised, nodes
+from ...ir.program import Block, Kernel, Param, Stmt
+from ...ir.ranges import interval, simplify
+from ...ir.sizes import at_hint, hinted
+from ...ir.tile import Slab, Stage
+from ..language.facts import fact
+from ..language.policy import policy
+from .structure import axis_names, multiplies_values
+
+TILE = "module loop tile"
+
+
+def accesses(body: Block) -> tuple[Load | Store, ...]:
+    found = summary(body)
+    return (*found.loads, *found.stores)
+
+
+def address_of(site: Any, stmt: Any) -> Any:
+    """The flat address of an access."""
+    return address(site.kernel, stmt.buf, stmt.idx)
+
+
+class Step(NamedTuple):
+    """An access that goes to the next element of its buffer as a name goes on. item: bytes of an element that is read
+    and written as vectors, 0 for another; repeated: it is a load that a loop repeats."""
+
+    stmt: Load | Store
+    address: Any
+    item: int
+    repeated: bool
+
+
+Steps = dict[str, list[Step]]  # by the name
+
+
+def _steps(site: Any, body: Block) -> Steps:
+    """Every rule asks it of every axis of a Tile, so a kernel remembers it of each of its blocks."""
+    known = _steps_of_blocks(site.kernel)
+    if body not in known:
+        known[body] = _found_steps(site.kernel, body)
+    return known[body]
+
+
+@memoised
+def _steps_of_blocks(kernel: Kernel) -> dict[Block, Steps]:
+    return {}
+
+
+def _found_steps(kernel: Kernel, body: Block) -> Steps:
+    inputs, slabs = params(kernel), stages(kernel)
+    repeated = set(chain.from_iterable(summary(loop.body).loads for loop in summary(body).loops))
+    found: Steps = {}
+    for stmt in accesses(body):
+        place = slabs.get(stmt.buf) or inputs.get(stmt.buf)
+        if place is not None:
+            flat = address(kernel, stmt.buf, stmt.idx)
+            step = Step(stmt, flat, _vector_item(place, inputs), stmt in repeated)
+            for name in _stepping(flat):
+                found.setdefault(name, []).append(step)
+    return found
+
+
+def _stepping(flat: Any) -> Iterator[str]:
+    """What an address goes to the next element with, if only up to the end of a row."""
+    for atom, factor in linear(flat)[0].items():
+        if factor == 1 and atom.__class__ is Var:
+            yield atom.name
+        elif factor == 1 and atom.__class__ is Binary and atom.op == "%":
+            yield from _stepping(atom.a)
+
+
+def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
+    if isinstance(place, Slab):
+        return DTYPE_BYTES[place.dtype]
+    param = place if isinstance(place, Param) else inputs.get(place.src)
+    return DTYPE_BYTES[param.dtype] if param is not None and param.dtype in STAGED_DTYPES else 0
+
+
+@fact("vectors(run, name, int) -> [stmt]", TILE)
+def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+    """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
+    fitting = [step for step in _steps(site, body).get(axis.name, ()) if width * step.item in VECTOR_BYTES]
+    return tuple(step.stmt for step in fitting if is_vector(step.address, axis.name, width))
+
+
+@fact("widest(run, [name]) -> int", TILE)
+def widest(site: Any, body: Block, along: Any) -> int:
+    """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
+    found = _steps(site, body)
+    walked = [(step.address, step.item, name.name) for name in along for step in found.get(name.name, ()) if step.item]
+    most = VECTOR_BYTES[-1] // max((item for _, item, _ in walked), default=WORD)
+    if most <= VECTOR_BYTES[-1] // WORD:
+        return most
+    halved = (is_vector(flat, name, most // 2) and not is_vector(flat, name, most) for flat, _, name in walked)
+    return most // 2 if any(halved) else most
+
+
+@fact("runs_along(run, name) -> bool", TILE)
+def runs_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
+    return any(
+        (step.repeated or isinstance(step.stmt, Store)) and is_vector(step.address, axis.name, 2)
+        for step in _steps(site, body).get(axis.name, ())
+    )
+
+
+@fact("loads_along(run, name) -> bool", TILE)
+def loads_along(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
+    steps = _steps(site, body).get(axis.name, ())
+    return any(step.repeated and is_vector(step.address, axis.name, 2) for step in steps)
+
+
+@fact("running(run, name) -> [stmt]", TILE)
+def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
+    """The accesses that go to the next element as an axis goes on."""
+    return tuple(step.stmt for step in _steps(site, body).get(axis.name, ()))
+
+
+@fact("apart(run, name, int) -> [stmt]", TILE)
+def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+    """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
+    instructions ask for the same sectors."""
+    vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
+    others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
+    return tuple(stmt for stmt in others if _moves(address_of(site, stmt), axis))
+
+
+def _moves(flat: Any, axis: Var) -> bool:
+    """Whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
+    terms, _ = linear(flat)
+    around = (atom.a for atom in terms if atom.__class__ is Binary and atom.op == "%")
+    return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
+
+
+@fact("across(run, [name], name) -> [name]", TILE)
+def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
+    """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
+    strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
+    inputs = {param.name for param in site.kernel.ins}
+
+    def jumps(load: Load) -> bool:
+        terms, _ = linear(address_of(site, load))
+        run = [axis for axis in along if terms.get(axis) == 1]
+        return bool(run) and terms.get(lane, 0) not in (0, 1, *(strips.get(axis.name) for axis in run))
+
+    return tuple(dict.fromkeys(Var(s.buf) for s in summary(body).loads if s.buf in inputs and jumps(s)))
+
+
+# ---- two axes that are one index
+
+Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that it stands in
+
+
+@fact("strided(run, name, name, int) -> bool", TILE)
+def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
+    """Whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
+    mentioned = False
+    for stmt in body:
+        found = _coefficients(stmt)
+        if i.name in found or r.name in found:
+            if not _one_index(found, i, r, factor):
+                return False
+            mentioned = True
+    return mentioned
+
+
+@fact("neighbours([expr], name, name, int) -> bool", TILE)
+def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
+    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
+    found: Coefficients = {}
+    _gather_coefficients(tuple(idx), found)
+    return _one_index(found, i, r, factor)
+
+
+def _one_index(found: Coefficients, i: Var, r: Var, factor: int) -> bool:
+    first, second = found.get(i.name, {}), found.get(r.name, {})
+    return first.keys() == second.keys() and all(n == factor * second[e] for e, n in first.items())
+
+
+@memoised
+def _coefficients(stmt: Stmt) -> Coefficients:
+    """Of every pair of axes rules ask whether they are one index, of a body that stays: it is walked once."""
+    found: Coefficients = {}
+    _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "slab"]), found)
+    return found
+
+
+def _gather_coefficients(value: Any, found: Coefficients) -> None:
+    if value.__class__ is tuple:
+        for part in value:
+            if part.__class__ is tuple or part.__class__ in CLASSES:
+                _gather_coefficients(part, found)
+    elif isinstance(value, Stmt):
+        for name, sums in _coefficients(value).items():
+            found.setdefault(name, {}).update(sums)
+    elif isinstance(value, Axis):
+        _gather_coefficients((value.extent,), found)
+    else:
+        for atom, n in linear(value)[0].items():
+            if atom.__class__ is Var:
+                found.setdefault(atom.name, {})[value] = n
+            elif isinstance(atom, Node):
+                fields = [f.name for f in type(atom).fields if f.sort in ("Expr", "Over")]
+                _gather_coefficients(tuple([getattr(atom, field) for field in fields]), found)
+
+
+# ---- Facts about axes, launches and what a thread has to hold.
+
+
+THOUSANDTHS = 1000  # a unit: shares as whole numbers
+
+
+@fact("names([axis]) -> [name]", TILE)
+def names(site: Any, axes: Any) -> tuple[Var, ...]:
+    """The names of some axes."""
+    return tuple(Var(axis.name) for axis in axes)
+
+
+@fact("extents([axis]) -> [int]", TILE)
+def extents(site: Any, axes: Any) -> tuple[int, ...]:
+    """The extents of some axes."""
+    return tuple(axis.extent for axis in axes)
+
+
+@fact("axes_in_scope() -> [axis]", TILE)
+def axes_in_scope(site: Any) -> tuple[Axis, ...]:
+    """The axes of the site's Tile."""
+    return site.tile.axes if site.tile else ()
+
+
+@fact("threads([axis]) -> int", TILE)
+def threads(site: Any, axes: Any) -> int:
+    """Threads of a block."""
+    return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
+
+
+@fact("blocks([axis]) -> int", TILE)
+def blocks(site: Any, axes: Any) -> int:
+    """Blocks of the launch."""
+    return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
+
+
+@fact("registers([axis], run) -> int", TILE)
+def registers(site: Any, axes: Any, body: Block) -> int:
+    """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value, and
+    what it fetched and did not yet put."""
+    found = summary(body)
+    vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
+    extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
+    folded: dict[str, frozenset[str]] = {}
+    for stmt in found.combines:
+        for acc in stmt.accs:
+            folded[acc] = folded.get(acc, frozenset()) | free_names(stmt.over)
+    count: int = policy(site.target).address_registers
+    for total in {stmt.acc: stmt for stmt in found.sums}.values():
+        varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())
+        count += math.prod(n for name, n in extent.items() if name in varying)
+    for product in {stmt.acc: stmt for stmt in found.mmas}.values():
+        varying = dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product)
+        count += math.prod(n for name, n in extent.items() if name in varying)
+    words = {e: ATOMS[stmt.atom].per_word for stmt in found.mmas for e in (stmt.a, stmt.b)}
+    for load in {(s.buf, s.idx): s for s in found.loads}.values():
+        flat = address(site.kernel, load.buf, load.idx)
+        wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
+        values = math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
+        count += -(-values // words.get(Var(load.dst), 1))
+    fetched = [copy_shape(site.kernel, stage) for stage in found.stages if stage.via == "FETCH"]
+    return count + sum(shape.width * -(-shape.rows * shape.chunks // shape.threads) for shape in fetched)
+
+
+@fact("copies(run) -> int", TILE)
+def copies(site: Any, body: Block) -> int:
+    """How often a thread does what a run accumulates: once for every value of the register axes that it varies with."""
+    extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
+    varying = [dependencies(stmt.val, body) for stmt in summary(body).sums]
+    return max((math.prod(n for name, n in extent.items() if name in names) for names in varying), default=1)
+
+
+@fact("sums_held(run) -> int", TILE)
+def sums_held(site: Any, body: Block) -> int:
+    """The most elements that a thread adds up at once: values of the register axes that a term varies with."""
+    extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
+    varying = Variations(body)
+    held = [varying.of(stmt.val) for stmt in summary(body).sums]
+    return max((math.prod(n for name, n in extent.items() if name in names) for names in held), default=1)
+
+
+@fact("replicated(expr) -> bool", TILE)
+def replicated(site: Any, e: Any) -> bool:
+    """Whether an expression mentions a register axis."""
+    found = replicated_names(site.tile) if site.tile else frozenset()
+    return not found.isdisjoint(free_names(e))
+
+
+@fact("trips(run) -> int", TILE)
+def trips(site: Any, body: Block) -> int:
+    """How often the innermost statement of a run is executed, if its loops stand in one another."""
+    unknown: int = policy(site.target).unknown_turns
+    return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
+
+
+@fact("shares(run, name) -> bool", TILE)
+def shares(site: Any, body: Block, axis: Var) -> bool:
+    """Whether a run loads from one buffer with an axis and from another one without it."""
+    along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
+    return any(along) and not all(along)
+
+
+@fact("rows_alike(run, name, int) -> int", TILE)
+def rows_alike(site: Any, body: Block, axis: Var, extent: int) -> int:
+    """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone.
+
+    Of a run without loops, all its loads.
+    """
+    found, known = extent, False
+    for looped in [loop.body for loop in summary(body).loops] or [body]:
+        for load in summary(looped).loads:
+            if axis.name in dependencies((load.idx, load.when), body):
+                known = True
+                found = math.gcd(found, *(_divided_by(value, axis) for value in (*load.idx, load.when)))
+                named = free_names((load.idx, load.when)) - {axis.name}
+                if axis.name in dependencies(tuple(map(Var, named)), body):
+                    return 1
+    return found if known else 1
+
+
+@fact("simplified([expr], name, int) -> [expr]", TILE)
+def simplified(site: Any, idx: Any, name: Var, extent: int) -> tuple[Any, ...]:
+    """Places, in as few operations as it takes where a name is at least 0 and below an extent."""
+    return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
+
+
+def _divided_by(value: Any, axis: Var) -> int:
+    """The number that an expression divides an axis by, wherever it has it; 0 where it has not."""
+    if value == axis:
+        return 1
+    if isinstance(value, Binary) and value.op == "//" and value.a == axis and isinstance(value.b, int):
+        return value.b
+    below = (_divided_by(x, axis) for x in _below(value))
+    return math.gcd(*below)
+
+
+def _below(value: Any) -> tuple[Any, ...]:
+    if value.__class__ is tuple:
+        return value
+    return tuple(getattr(value, field.name) for field in type(value).fields) if isinstance(value, Node) else ()
+
+
+@fact("row_coalesced(run, [name]) -> bool", TILE)
+def row_coalesced(site: Any, body: Block, team: Any) -> bool:
+    """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
+    good = bad = 0
+    for stmt in accesses(body):
+        terms, _ = linear(address_of(site, stmt))
+        size = at_hint(math.prod(params(site.kernel)[stmt.buf].shape)) if stmt.buf in params(site.kernel) else 0
+        for loop in team:
+            if any(loop.name in free_names(atom) for atom in terms):
+                near = goes_on(terms, loop)
+                good, bad = good + size * near, bad + size * (not near)
+    return good >= bad
+
+
+def goes_on(terms: Any, loop: Var) -> bool:
+    """Whether an address goes to the next element with a loop, but where a remainder starts anew."""
+    remainders = [atom for atom, factor in terms.items() if factor == 1 and atom.__class__ is Binary and atom.op == "%"]
+    return terms.get(loop) == 1 or any(goes_on(linear(atom.a)[0], loop) for atom in remainders)
+
+
+@fact("one_run(run, name, name, int) -> bool", TILE)
+def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+    """Whether i and j stand in addresses only, and there as `c*(i*extent + j)`."""
+    return as_one(site, body, accesses(body), i, j, extent)
+
+
+def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
+    """The same of the addresses of some accesses."""
+    known = {i.name, j.name}
+    for stmt in looked_at:
+        terms, _ = linear(address_of(site, stmt))
+        if terms.get(i, 0) != extent * terms.get(j, 0):
+            return False
+        if any(known & free_names(atom) for atom in terms if atom is not i and atom is not j):
+            return False
+    return known.isdisjoint(free_names(tuple(values_of(body))))
+
+
+def values_of(body: Block) -> Iterator[Any]:
+    """What a run computes and tests, but for the places of its accesses."""
+    for stmt in body:
+        skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
+        yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
+        yield from values_of(getattr(stmt, "body", ()))
+
+
+# ---- how tiles fill the device
+
+
+class BlockShape(NamedTuple):
+    """The outputs of a block: in all, `area`."""
+
+    rows: int
+    columns: int
+    area: int
+
+
+@fact("squarest(int, int, int) -> record", TILE)
+def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
+    """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
+    nor `tile_side` where the area is no larger than its square."""
+    side, odd = policy(site.target).tile_side, policy(site.target).odd_square
+    return _squarest(area, hinted(rows), hinted(columns), side, odd)
+
+
+def _power(least: int) -> int:
+    """The least power of two that is at least a number."""
+    return 1 << (max(least, 1) - 1).bit_length()
+
+
+@functools.lru_cache
+def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> BlockShape:
+    unit = odd if area % odd**2 == 0 else 1
+    side = max(least_side, area // least_side) if unit == 1 else unit * _power(least_side // unit)
+    height = unit << ((area // unit**2).bit_length() - 1) // 2
+    height *= 2 if area // height > 2 * height else 1  # 64 x 48, not 32 x 96
+    height = min(side, unit * _power(-(-rows // unit)), height)
+    width = min(side, area // height, unit * _power(-(-columns // unit)))
+    return BlockShape(height, width, height * width)
+
+
+@fact("useful(int, int, int, int, int) -> int", TILE)
+def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
+    """How busy the device is with outputs, in thousandths, if each multiprocessor takes so many tiles of an area at a
+    time, side by side."""
+    rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
+    shape = squarest(site, area, rows, columns)
+    tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
+    at_once = beside * site.target.multiprocessors
+    turns = -(-tiles // at_once) * at_once
+    return THOUSANDTHS * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]
+
+
+# ---- Facts about operands that a product reads through a window: a place is made of an axis and a loop together.
+
+
+@fact("windowed(run) -> bool", TILE)
+def windowed(site: Any, body: Block) -> bool:
+    """Whether a load of a run has a place that an axis of the Tile and a loop of a reduction make together."""
+    axes = axis_names(site)
+    places = [e for load in summary(body).loads for e in load.idx]
+    return any(axes & names and not names <= axes for names in map(free_names, places))
+
+
+@fact("run_of_an_operand(run, name, name, int) -> bool", TILE)
+def run_of_an_operand(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+    """Whether some load of a run mentions i and j as `i*extent + j` only."""
+    loads = [load for load in summary(body).loads if {i.name, j.name} <= free_names(load.idx)]
+    return any(as_one(site, (), (load,), i, j, extent) for load in loads)
+
+
+@fact("along_the_same(run, name, name) -> bool", TILE)
+def along_the_same(site: Any, body: Block, i: Var, j: Var) -> bool:
+    """Whether every load of a run that mentions one of two axes mentions both, and some does."""
+    mentioned = [{i.name, j.name} & free_names(load.idx) for load in summary(body).loads]
+    return any(mentioned) and all(len(names) != 1 for names in mentioned)
+
+
+@fact("periods(run, name) -> [int]", TILE)
+def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
+    """Numbers whose multiples can be taken out of the digits of k in places: the largest out of all of them, the next
+    out of all but the slowest. Of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3; none where k stands alone."""
+    known = ranges_of(site.kernel)
+    places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
+    each = sorted({period for e in places for period in _periods(e, k.name)})
+    return tuple(sorted({math.lcm(*each[:count]) for count in range(1, len(each) + 1)}, reverse=True))
+
+
+def _periods(e: Any, name: str) -> Iterator[int]:
+    """Of each quotient and remainder of a name: so many turns after which it is the same but for a number."""
+    for part in nodes(e, Binary):
+        if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
+            inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
+            yield part.b * math.prod(inside)
+
+
+# ---- Facts about which axes of a Tile make tiles: what a product loads again for every element of an axis.
+
+
+@fact("reuse(run, name) -> int", TILE)
+def reuse(site: Any, body: Block, axis: Var) -> int:
+    """Elements that the loops of a run load, and load again for every element of an axis: of loads without it."""
+    unknown = policy(site.target).unknown_turns
+    extents = {loop.var: loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops}
+    count = 0
+    for load in summary(body).loads:
+        varying = dependencies(load.idx, body)
+        if axis.name not in varying and not varying.isdisjoint(extents):
+            count += math.prod(extents[name] for name in varying & extents.keys())
+    return count
+
+
+@fact("walked_as_one(run, name, name, int) -> bool", TILE)
+def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+    """Whether i and j stand in addresses only, and in those of loads as `c*(i*extent + j)`."""
+    return as_one(site, body, summary(body).loads, i, j, extent)
+
+
+@fact("widest_pair(name, name, run) -> bool", TILE)
+def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
+    """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
+
+    Of pairs with as many, that with more axes along which memory runs on.
+    """
+    axes = {axis.name: axis for axis in site.tile.axes}
+    side = policy(site.target).tile_side
+    running = {name for place in _last_places(body) for name in free_names((place,))}
+
+    def rank(pair: Iterable[Axis]) -> tuple[int, int]:
+        return _outputs(pair, side), len(running & {axis.name for axis in pair})
+
+    mine = rank((axes[i.name], axes[j.name]))
+    return all(
+        rank(pair) <= mine
+        for pair in combinations(site.tile.axes, 2)
+        if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
+    )
+
+
+def _last_places(body: Block) -> list[Any]:
+    """The last index of every load and store."""
+    found = summary(body)
+    return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
+
+
+@fact("tiles_kept(name, name, run) -> int", TILE)
+def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
+    """How many sums a thread keeps for each place along two axes: those that vary with both."""
+    sums = {stmt.acc for stmt in summary(body).sums}
+    return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
+
+
+@fact("sums_kept(run) -> int", TILE)
+def sums_kept(site: Any, body: Block) -> int:
+    """How many sums a thread keeps for each of its places."""
+    return len({stmt.acc for stmt in summary(body).sums})
+
+
+def _outputs(pair: Iterable[Axis], side: int) -> int:
+    return math.prod(min(at_hint(axis.extent), side) for axis in pair)
+
+
+# ---- dimensions of a buffer that are walked as one
+
+
+@fact("joined_dim(name, [any], run) -> int", TILE)
+def joined_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
+    """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
+    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
+    for dim in range(len(shape) - 1) if places else ():
+        joined = [_joined(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places]
+        if None not in joined and any(place.__class__ is not int for place in joined):
+            return dim
+    return -1
+
+
+@fact("jumps(name, name, run) -> bool", TILE)
+def jumps(site: Any, buf: Var, lane: Var, body: Block) -> bool:
+    """Whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
+    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
+    return any(lane.name in free_names(idx[:-1]) and lane.name not in free_names(idx[-1]) for idx in places)
+
+
+@fact("join_dims([any], int) -> [any]", TILE)
+def join_dims(site: Any, dims: Any, dim: int) -> tuple[Any, ...]:
+    """The dimensions of a buffer with one of them and the next made one."""
+    return (*dims[:dim], dims[dim] * dims[dim + 1], *dims[dim + 2 :])
+
+
+@fact("join_places([expr], int, int) -> [expr]", TILE)
+def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
+    """An index of a buffer whose dimension `dim`, and the next of some extent, were made one; others divide once."""
+    places = (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
+    return tuple(simplify(place, {}) for place in places)
+
+
+@fact("walked_dim(name, [any], run) -> int", TILE)
+def walked_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
+    """The last dimension of a buffer that loops of a run walk, while others walk the next whole; -1 for none."""
+    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
+    ends = {loop.var: (0, loop.stop - 1) for loop in summary(body).loops if loop.stop.__class__ is int}
+
+    def walked(outer: Any, inner: Any, extent: int) -> bool:
+        of_loops = all(free_names((e,)) and free_names((e,)) <= ends.keys() for e in (outer, inner))
+        return of_loops and interval(inner, ends) == (0, extent - 1)
+
+    for dim in reversed(range(len(shape) - 1)) if places else ():
+        if all(walked(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places):
+            return dim
+    return -1
+
+
+@fact("walked_places([expr], int, int) -> [expr]", TILE)
+def walked_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
+    """An index of a buffer whose dimension `dim`, and the next of some extent, are one run."""
+    return (*idx[:dim], add(multiply(idx[dim], extent), idx[dim + 1]), *idx[dim + 2 :])
+
+
+def _joined(outer: Any, inner: Any, extent: int) -> Any:
+    """`outer*extent + inner` of two numbers, of quotient and remainder of one number, or of a remainder; else None."""
+    if outer.__class__ is int and inner.__class__ is int:
+        return outer * extent + inner
+    if inner.__class__ is not Binary or inner.op != "%" or inner.b != extent:
+        return None
+    whole = inner.a
+    if outer is binary("//", whole, extent):
+        return whole
+    if outer.__class__ is Binary and outer.op == "%" and outer.a is binary("//", whole, extent):
+        return binary("%", whole, outer.b * extent)
+    return None

@@ -1,0 +1,450 @@
+"""Facts about rows: the loops that the threads of a block share out, and what is combined over them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, linear, multiply, only_sizes
+from ...ir.facts.dimensions import respelled
+from ...ir.facts.structure import (
+    accumulators,
+    defines,
+    dependencies,
+    is_outer_product,
+    merged,
+    only,
+    summary,
+    team_loops,
+    uses,
+)
+from ...ir.facts.types import block_dtypes, value_dtypes
+from ...ir.functions import identity
+from ...ir.interp.tuples import lifted
+from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
+from ...ir.monoid_texts import ORDERED, OVER_PARTS
+from ...ir.monoids import monoid
+from ...ir.names import unused
+from ...ir.node import Expr, nodes
+from ...ir.program import Block
+from ...ir.ranges import decide, simplify
+from ...ir.sizes import highest
+from ...ir.substitute import substitute
+from ...ir.tile import Combine, CombineTuple, Mma, Slab, Stage, Team
+from ..language.facts import fact
+from ..rewrite.statements.names import names_at
+from .structure import TILE, varying
+
+
+@fact("team(run) -> [name]", TILE)
+def team(site: Any, body: Block) -> tuple[Var, ...]:
+    """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
+    return tuple(Var(loop.var) for loop in team_loops(body))
+
+
+@fact("team_free(run) -> [name]", TILE)
+def team_free(site: Any, body: Block) -> tuple[Var, ...]:
+    """Those of them whose turns are independent."""
+    return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
+
+
+@fact("row_length(run) -> int", TILE)
+def row_length(site: Any, body: Block) -> int:
+    """The longest reduction among the loops that threads can share out; 0 if there is none."""
+    stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
+    return longest(stops) if stops else 0
+
+
+def longest(stops: Sequence[Any]) -> Any:
+    """The greatest of some extents. Raises Undecided where sizes leave it open."""
+    return max(dict.fromkeys(stops))
+
+
+@fact("defined_once(run) -> bool", TILE)
+def defined_once(site: Any, body: Block) -> bool:
+    """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
+    found = summary(body)
+    names = [load.dst for load in found.loads] + [let.dst for let in found.lets]
+    return len(set(names)) == len(names)
+
+
+@fact("strided_extent(run, name) -> int", TILE)
+def strided_extent(site: Any, body: Block, t: Var) -> int:
+    """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
+
+    The loops stand at the top, mention t nowhere else, have no barrier: which thread has which column must not matter.
+    """
+    found = tuple(stmt for stmt in body if isinstance(stmt, For))
+    if len(found) != len(summary(body).loops):
+        return 0
+    if any(t.name in uses(loop.body) or summary(loop.body).barriers for loop in found):
+        return 0
+    bounds = {(loop.start, loop.stop, loop.step) for loop in found}
+    if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):
+        return 0
+    if any(loop.role not in ("reduce", "free") for loop in found):
+        return 0
+    stop = found[0].stop
+    return stop if only_sizes(stop) else 0
+
+
+@fact("all_vary(run, int) -> bool", TILE)
+def all_vary(site: Any, body: Block, width: int) -> bool:
+    """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
+    in strips of 32) its repetitions would be lost unrolled.
+    """
+    for loop in summary(body).loops:
+        if loop.role == "reduce":
+            strip = f"{loop.var}_strip"
+            moved = substitute(loop.body, {loop.var: add(multiply(Var(strip), width), Var(loop.var))})
+            if any(strip not in dependencies(stmt.val, moved) for stmt in summary(moved).sums):
+                return False
+    return True
+
+
+@fact("rows_held(run) -> int", TILE)
+def rows_held(site: Any, body: Block) -> int:
+    """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
+    sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
+    every = set().union(*sweeps)
+    kept = sum(sum(buffer in sweep for sweep in sweeps) > 1 for buffer in every)
+    return kept + (kept < len(every))
+
+
+@fact("all_combined(run, name) -> bool", TILE)
+def all_combined(site: Any, body: Block, t: Var) -> bool:
+    """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
+    found = summary(body)
+    folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
+    free = [fold for loop in found.loops if loop.role == "free" for fold in _folds(loop.body)]
+    combined = {fold for stmt in found.combines if t in stmt.over for fold in _parts(stmt)}
+    return set(folded) == combined and len(_folds(body)) == len(folded) + len(free)
+
+
+def _folds(body: Block) -> tuple[Accumulate | Merge, ...]:
+    found = summary(body)
+    return (*found.sums, *found.merges)
+
+
+def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
+    """(its accumulators, how they are folded)"""
+    return (stmt.accs if isinstance(stmt, Merge) else (stmt.acc,)), stmt.fn
+
+
+def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
+    """The same of what is combined: a tuple at once, others one by one."""
+    return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
+
+
+# ---- Facts about folds of what stands up to a place.
+
+
+@fact("neutral_to(expr, name, name) -> bool", TILE)
+def neutral_to(site: Any, value: Any, fn: Var, acc: Var) -> bool:
+    """Whether a number is what an accumulator of the kernel starts from: folding it by the function changes nothing."""
+    dtype, number = value_dtypes(site.kernel).get(acc.name), _number(value)
+    return dtype is not None and number is not None and bool(number == identity(fn.name, dtype))
+
+
+@fact("neutral_element(monoid, [expr]) -> bool", TILE)
+def neutral_element(site: Any, fn: Var, values: Any) -> bool:
+    """Whether an element made of these numbers is the tuple of no elements: taking it in changes nothing."""
+    known, numbers = monoid(fn.name), tuple(map(_number, values))
+    if len(values) != len(known.operands) or None in numbers:
+        return False
+    return tuple(map(float, lifted(known, numbers))) == known.identity
+
+
+def _number(value: Any) -> bool | int | float | None:
+    """A number that is written out, f64(0.0) too; None for anything else."""
+    if value.__class__ is Call and value.fn == "f64":
+        (value,) = value.args
+    return value if isinstance(value, bool | int | float) else None
+
+
+@fact("needed(run, [expr], run*) -> run", TILE)
+def needed(site: Any, run: Block, values: Any, *later: Block) -> Block:
+    """The statements of a run that some values, or what stands in later runs, depend on."""
+    wanted = dependencies((*values, *map(Var, sorted(uses(tuple(chain.from_iterable(later)))))), run)
+    return tuple(stmt for stmt in run if defines(stmt) in wanted)
+
+
+@fact("rest(run, run) -> run", TILE)
+def rest(site: Any, run: Block, part: Block) -> Block:
+    """The statements of a run that are not among some of them."""
+    return tuple(stmt for stmt in run if stmt not in part)
+
+
+@fact("base_of_digits(run, name) -> int", TILE)
+def base_of_digits(site: Any, body: Block, name: Var) -> int:
+    """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
+    name in another way, but for where it loads and stores, or by two numbers; or if it is hidden where a load reads."""
+    digits = _digits_of(body, name)
+    if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
+        return 0
+    found = summary(body)
+    others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
+    hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
+    if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
+        return 0
+    accesses: tuple[Any, ...] = (*found.loads, *found.stores)
+    places = tuple(access.idx for access in accesses)
+    whole, placed = (_whole(what, name) for what in (body, places))
+    return digits[0].b if whole == placed else 0
+
+
+def _whole(value: Any, name: Var) -> int:
+    """How often a name is mentioned other than by its digits."""
+    return sum(leaf is name for leaf in nodes(value, Var)) - len(_digits_of(value, name))
+
+
+def _digits_of(value: Any, name: Var) -> list[Binary]:
+    """The quotients and remainders of a name by numbers."""
+    return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
+
+
+@fact("stands_up_to(run, name, name) -> bool", TILE)
+def stands_up_to(site: Any, run: Block, k: Var, place: Var) -> bool:
+    """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
+    return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
+
+
+@fact("varies_by_digit([expr], name, int, int, run*) -> bool", TILE)
+def varies_by_digit(site: Any, values: Any, k: Var, base: int, count: int, *runs: Block) -> bool:
+    """Whether some of the values that runs compute varies with a digit of k, `k // base % count`: what is the same for
+    each of a thread's registers would be folded once.
+    """
+    if count == 1:
+        return True
+    above, digit, below = (Var(f"{k.name}_{part}") for part in ("above", "digit", "below"))
+    ranges = {digit.name: (0, count - 1), below.name: (0, base - 1)}
+    place = add(multiply(add(multiply(above, count), digit), base), below)
+    run = substitute(tuple(chain.from_iterable(runs)), {k.name: place})
+    read = ((defines(stmt), free_names(_read(stmt, ranges))) for stmt in nodes(run, Load, Let))
+    varying = {name for name, names in read if digit.name in names}
+    return not varying.isdisjoint(dependencies(values, run))
+
+
+def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
+    """What a statement computes or loads, in as few operations as it takes."""
+    parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
+    return tuple(simplify(part, ranges) for part in parts if part is not None)
+
+
+# ---- Facts about what a loop folds: single accumulators and tuples, and their partial results.
+
+
+class Partial(NamedTuple):
+    """An accumulator; a name for one partial value of it; its number among all that the loop folds; where among the
+    elements of the axes it is kept, at 0 along axes that it does not vary with, and the test that a thread is there."""
+
+    acc: Var
+    fn: Var
+    value: Var
+    place: int
+    spot: tuple[Expr, ...]
+    once: Expr
+
+
+class Tuple(NamedTuple):
+    """The accumulators of a Merge, its monoid, the same over partial results, and names for one partial result."""
+
+    accs: tuple[Var, ...]
+    fn: Var
+    over_parts: Var
+    values: tuple[Var, ...]
+
+
+@fact("tuples(run) -> [record]", TILE)
+def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
+    """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
+    names = {partial.acc: partial.value for partial in partials(site, (), body, ())}
+    out = []
+    for stmt in merged(body):
+        accs = tuple(map(Var, stmt.accs))
+        fn = stmt.fn if stmt.fn.endswith(OVER_PARTS) else stmt.fn + OVER_PARTS
+        out.append(Tuple(accs, Var(stmt.fn), Var(fn), tuple(names[acc] for acc in accs)))
+    return tuple(dict.fromkeys(out))
+
+
+@fact("in_any_order(run) -> bool", TILE)
+def in_any_order(site: Any, body: Block) -> bool:
+    """Whether the elements that a run folds may change places: those of a recurrence may not."""
+    return all(stmt.fn not in ORDERED for stmt in summary(body).merges)
+
+
+@fact("partials(run, run, [axis]) -> [record]", TILE)
+def partials(site: Any, before: Block, body: Block, axes: Any) -> tuple[Partial, ...]:
+    """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`. before: what
+    stands before the run, and may make what it reads vary.
+
+    `.spot` and `.once` say which element of the axes holds it: what does not vary with an axis is kept once along it.
+    """
+    taken = set(names_at(site))
+    found = {single.acc: single.fn for single in accumulators(body)}
+    found |= {Var(acc): Var(stmt.fn) for stmt in merged(body) for acc in stmt.accs}
+    out = []
+    for place, (acc, fn) in enumerate(found.items()):
+        name = unused(f"{acc.name}_part", taken)
+        taken.add(name)
+        kept = varying(site, acc, before, body, axes)
+        spot = tuple(Var(axis.name) if axis in kept else 0 for axis in axes)
+        first = (compare("<", Var(axis.name), 1) for axis in axes if axis not in kept and axis.extent != 1)
+        out.append(Partial(acc, fn, Var(name), place, spot, functools.reduce(both, first, True)))
+    return tuple(out)
+
+
+@fact("folded(run, [any]) -> [dtype]", TILE)
+def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
+    """The dtype of all that a run folds, by one function each, from these buffers: not from a kernel's result, nor from
+    what is made outside of the run. None where that does not hold, or dtypes differ."""
+    given = {param.name for param in params}
+    given |= {one.dst for one in nodes(body, Stage)} | {one.dst for one in nodes(body, Slab)}
+    read = {one.buf for one in nodes(body, Load)} | {one.src for one in nodes(body, Stage)}
+    ways = {(one.acc, one.fn) for one in nodes(body, Accumulate)}
+    if not read <= given or len({acc for acc, _ in ways}) < len(ways):
+        return ()
+    known = block_dtypes(params, body)
+    kinds = {known.get(partial.acc.name, "") for partial in partials(site, (), body, ())}
+    return tuple(map(Var, kinds)) if len(kinds) == 1 else ()
+
+
+@fact("rows_of(run, [axis]) -> int", TILE)
+def rows_of(site: Any, body: Block, axes: Any) -> int:
+    """How many rows a loop folds: elements of the axes with which what it computes first varies.
+
+    What is folded may have products of its own (scores): then an axis that only the weights of a tuple have makes no
+    new rows.
+    """
+    inner = tuple(stmt for loop in summary(body).loops for stmt in loop.body)
+    varying = frozenset().union(*(free_names(load.idx) for load in summary(inner or body).loads))
+    return math.prod(axis.extent for axis in axes if axis.name in varying or not inner)
+
+
+@fact("multiplies(name, run, [axis]) -> bool", TILE)
+def multiplies(site: Any, j: Var, body: Block, axes: Any) -> bool:
+    """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
+    return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
+
+
+@fact("rows_share([expr], [axis]) -> bool", TILE)
+def rows_share(site: Any, idx: Any, axes: Any) -> bool:
+    """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
+    return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
+
+
+# ---- Facts about two kernels, one launched behind the other: what the later one reads of what the earlier one stores.
+
+
+Places = tuple[Any, ...]
+
+
+@fact("alike_threads(run) -> bool", "module")
+def alike_threads(site: Any, body: Block) -> bool:
+    """Whether all threads of a block do the same: none of them copies for the others, no warp multiplies by atoms."""
+    return not any(True for _ in nodes(body, Team)) and not any(True for _ in nodes(body, Mma))
+
+
+@fact("read_where(run, [any], run, [any], [axis], [axis]) -> any", "module")
+def read_where(site: Any, tail: Block, found: Any, body: Block, ins: Any, places: Any, axes: Any) -> Places | None:
+    """Where a run loads what another one stores: what each axis of that one's kernel is there, in terms of the axes
+    around the load. None if it loads nothing of it; if it does so at several places, under a guard of its own or by a
+    loop's variable; or if the places may lie beyond the axes.
+
+    found, ins: the buffers, as the kernel that stores and the one that loads see them.
+    """
+    stored = _stores(tail)
+    seen = {param.name: param.shape for param in ins}
+    kept = {param.name: param.shape for param in found}
+    loads = [load for load in nodes(body, Load) if load.buf in stored]
+    ranges = {axis.name: (0, highest(axis.extent) - 1) for axis in axes}
+    at = {
+        _places_of(store.idx, respelled(load.idx, seen[load.buf], kept[load.buf], ranges), places)
+        for load in loads
+        for store in (stored[load.buf],)
+    }
+    if len(at) != 1 or None in at or any(load.when is not True for load in loads) or _copies(body, stored):
+        return None
+    (where,) = at
+    assert where is not None
+    lengths = {Var(axis.name): axis.extent for axis in axes}
+    inside = free_names(where) <= ranges.keys() and all(
+        lengths.get(e) == axis.extent or decide(compare("<", e, axis.extent), ranges) is True
+        for e, axis in zip(where, places, strict=True)
+    )
+    return where if inside else None
+
+
+@fact("values_for(run, run) -> any", "module")
+def values_for(site: Any, tail: Block, body: Block) -> dict[str, Any]:
+    """{what a run loads: the value that another one stores there}"""
+    stored = _stores(tail)
+    return {load.dst: stored[load.buf].val for load in nodes(body, Load) if load.buf in stored}
+
+
+@fact("only_folds(run) -> bool", "module")
+def only_folds(site: Any, body: Block) -> bool:
+    """Whether a run only computes values and folds them, singly or as tuples."""
+    return only(body, Load, Let, Accumulate, Merge)
+
+
+@fact("stores_values(run) -> bool", "module")
+def stores_values(site: Any, tail: Block) -> bool:
+    """Whether a run only computes values and stores such as have a name, each buffer once."""
+    stores = [stmt for stmt in tail if isinstance(stmt, Store)]
+    once = len({stmt.buf for stmt in stores}) == len(stores) > 0
+    return once and only(tail, Load, Let, Store) and all(stmt.val.__class__ is Var for stmt in stores)
+
+
+@fact("one_each([expr], [axis], [axis]) -> bool", "module")
+def one_each(site: Any, at: Places, places: Any, axes: Any) -> bool:
+    """Whether places, by axes around them, are each element of other axes once."""
+    extents = {axis.name: axis.extent for axis in axes}
+    used = [atom for e in at for atom in linear(e)[0]]
+    if len(set(used)) < len(used) or any(atom.__class__ is not Var for atom in used):
+        return False
+    return all(_are_digits(e, axis.extent, extents) for e, axis in zip(at, places, strict=True))
+
+
+@fact("first_of([axis], [expr]) -> expr", "module")
+def first_of(site: Any, axes: Any, at: Places) -> Any:
+    """The test that a block or a thread is the first along the axes that some places do not vary with."""
+    others = (axis for axis in axes if axis.name not in free_names(at) and axis.role in ("BLOCK", "THREAD"))
+    first = (compare("<", Var(axis.name), 1) for axis in others if axis.extent != 1)
+    return functools.reduce(both, first, True)
+
+
+def _stores(tail: Block) -> dict[str, Store]:
+    return {stmt.buf: stmt for stmt in tail if isinstance(stmt, Store)}
+
+
+def _copies(body: Block, buffers: Any) -> bool:
+    return any(stage.src in buffers for stage in summary(body).stages)
+
+
+def _places_of(stored: Places, loaded: Places | None, places: Any) -> Places | None:
+    """What stands for each axis where the index of a store, made of the axes themselves, is that of a load."""
+    if loaded is None:
+        return None
+    found = {}
+    for mine, other in zip(stored, loaded, strict=True):
+        if mine.__class__ is Var:
+            found[mine.name] = other
+        elif mine != 0:
+            return None
+    names = [axis.name for axis in places]
+    return tuple(found[name] for name in names) if found.keys() == set(names) else None
+
+
+def _are_digits(e: Any, extent: Any, extents: Any) -> bool:
+    """Whether a place is made of digits, one for each of its axes, that count up to an extent."""
+    terms, constant = linear(e)
+    unit = 1
+    for atom, n in sorted(terms.items(), key=lambda term: term[1]):
+        if n != unit:
+            return False
+        unit = n * extents[atom.name]
+    return bool(constant == 0 and unit == extent)

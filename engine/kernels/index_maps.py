@@ -1,0 +1,665 @@
+"""Index maps pushed to the leaves: what a kernel computes, with maps left only on what it loads.
+
+Maps on computed values stay nodes until it is known what is stored; then reading `v` under a map is computing `v` with
+its axes substituted. A Reduce inside keeps its own axes: one that would capture a substituted expression is renamed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.compose import rebuilt, remap, remap_expr
+from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, add, invert, multiply, rebuild, subtract
+from ...ir.facts.dataflow import Dataflow, topological
+from ...ir.facts.index import operate, simplify, substitute
+from ...ir.node import Expr, Node, contents, marks_of, nodes
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Named,
+    Output,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    index_axes,
+    is_condition,
+    operands,
+)
+from ...ir.torch import TorchOp
+
+Substitution = tuple[tuple[Axis, Any], ...]
+
+
+class Resolver:
+    """Resolves the values of one flow. stored: the leaves. values: names of terms, which follow them.
+
+    sources: filled with the value that each resolved one was.
+    """
+
+    def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str], sources: dict[Any, Any]):
+        self.flow, self.stored, self.values, self.sources = flow, stored, values, sources
+        self.names = {axis.name for axis in flow.axes}
+        self.memo: dict[tuple[Any, Substitution], Term] = {}
+        self.missing: list[tuple[Any, Substitution]] = []
+        self.plain: dict[Any, bool] = {}
+        for term in flow.order:
+            self.plain[term] = self._is_plain(term)
+
+    def _is_plain(self, term: Any) -> bool:
+        """Whether nothing needs to be pushed below this value."""
+        if term in self.stored:
+            return True
+        if term.__class__ is Remap and not self._leaf(term.x):
+            return False
+        return all(self.plain[operand] for operand in operands(term))
+
+    def _leaf(self, term: Any) -> bool:
+        return term.__class__ is Input or term in self.stored
+
+    def kernel(self, root: Term) -> Term:
+        """The value of a stored term over other stored terms and inputs."""
+        if all(self.plain[operand] for operand in operands(root)) and (
+            root.__class__ is not Remap or self._leaf(root.x)
+        ):
+            return root
+        return self._resolve((root, ()), self._step)
+
+    def rename(self, term: Term, axes_: dict[Axis, Axis]) -> Term:
+        """A resolved value with free axes renamed."""
+        return self._resolve(
+            (term, self._order({own: new for own, new in axes_.items() if own in axes(term)})), self._step
+        )
+
+    def moved(self, value: Term, places: dict[Axis, Any]) -> Term:
+        """The value of a stored term at other places."""
+        return self._resolve((value, self._order(places)), self._step)
+
+    def _resolve(self, task: tuple[Any, Substitution], first: Callable[..., Term]) -> Term:
+        # An explicit stack: a chain of ten thousand operations is no deeper than one.
+        stack = [task]
+        while stack:
+            key = stack[-1]
+            if key in self.memo and key is not task:
+                stack.pop()
+                continue
+            self.missing = []
+            result = first(*key)
+            if self.missing:
+                stack.extend(reversed(self.missing))
+                continue
+            if key[0] in self.values:
+                self.values.setdefault(result, self.values[key[0]])
+            if result is not key[0]:
+                self.sources.setdefault(result, self.sources.get(key[0], key[0]))
+            axes(result)  # remembered bottom-up: no recursion later
+            if key is task:
+                return result
+            self.memo[key] = result
+            stack.pop()
+        raise AssertionError("the task itself ends the loop")
+
+    def _order(self, sub: dict[Axis, Any]) -> Substitution:
+        if len(sub) < 2:
+            return tuple(sub.items())
+        return tuple(sorted(sub.items(), key=lambda pair: self.flow.bit(pair[0])))
+
+    def _need(self, term: Any, sub: dict[Axis, Any]) -> Term:
+        """term under sub if it is known already; otherwise it is noted as missing and the answer is of no use."""
+        if sub:
+            own = axes(term)
+            sub = {axis: e for axis, e in sub.items() if e is not axis and axis in own}
+        if self._leaf(term):
+            return Remap(term, tuple((axis, sub[axis]) for axis in axes(term) if axis in sub)) if sub else term  # type: ignore[no-any-return]
+        if not sub and self.plain.get(term, False):
+            return term  # type: ignore[no-any-return]
+        key = (term, self._order(sub))
+        known = self.memo.get(key)
+        if known is None:
+            self.missing.append(key)
+            return term  # type: ignore[no-any-return]
+        return known
+
+    def _index(self, e: Any, sub: dict[Axis, Any]) -> Any:
+        return substitute(e, sub, lambda term: as_index(self._need(term, sub)))
+
+    def _step(self, term: Any, pairs: Substitution) -> Term:
+        kind, sub = term.__class__, dict(pairs)
+        if kind is Elementwise:
+            return Elementwise(term.fn, tuple([self._need(arg, sub) for arg in term.args]))
+        if kind is Reduce or kind is Fold:
+            return self._reduce(term, sub)
+        if kind is Remap:
+            inner = {axis: self._index(e, sub) for axis, e in term.map}
+            outer = {axis: e for axis, e in sub.items() if axis not in inner}
+            return self._need(term.x, {**outer, **inner})
+        if kind is Case:
+            cond = self._index(term.cond, sub)
+            if cond is True or cond is False:
+                return self._need(term.a if cond else term.b, sub)
+            return Case(cond, self._need(term.a, sub), self._need(term.b, sub))
+        if kind is Index:
+            return as_term(self._index(term.expr, sub))
+        return term  # type: ignore[no-any-return]
+
+    def _reduce(self, term: Reduce | Fold, sub: dict[Axis, Any]) -> Term:
+        free = {axis for e in sub.values() for axis in index_axes(e)}
+        renamed = {axis: self._fresh(axis, free) for axis in term.over if axis in free} if free else {}
+        over, inner = tuple(renamed.get(axis, axis) for axis in term.over), {**sub, **renamed}
+        if isinstance(term, Fold):
+            return Fold(term.part, over, tuple([self._need(arg, inner) for arg in term.args]))
+        return Reduce(term.fn, over, self._need(term.x, inner))
+
+    def _fresh(self, axis: Axis, avoid: set[Axis]) -> Axis:
+        """Another axis of the same extent that is not used here. The same question gets the same answer."""
+        for number in itertools.count(1):
+            candidate = Axis(f"{axis.name}{number}", axis.extent)
+            if candidate.name not in self.names and candidate not in avoid:
+                return candidate
+        raise AssertionError("count never ends")
+
+
+def as_index(term: Any) -> Any:
+    """A value where an index expression is wanted."""
+    if term.__class__ is Index:
+        return term.expr
+    return term.value if term.__class__ is Const else term
+
+
+def as_term(e: Any) -> Term:
+    """An index expression where a value is wanted."""
+    if isinstance(e, bool) or e.__class__ is int:
+        return Const(e, "b8" if isinstance(e, bool) else "i64")
+    if (isinstance(e, Node) and not isinstance(e, Term)) or is_condition(e):
+        return Index(e)
+    return e  # type: ignore[no-any-return]
+
+
+def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
+    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
+
+    def change(x: Any) -> Any:
+        if x.__class__ is Axis:
+            return variables[x]
+        if isinstance(x, (Sum, Binary, Not, Call)):
+            return rebuild(x, change)
+        return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
+
+    return change(e)
+
+
+def holds_terms(e: Any) -> bool:
+    """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
+    return isinstance(e, Node) and contents(e) & marks_of(Term) != 0
+
+
+# ---- Renamings pushed to the leaves, before any rule looks.
+#
+# Where two values meet, one of them may be read under other axis names: `multiply(exp_1[j], exp_2)`. A renaming costs
+# nothing, but it stands between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not
+# see through it. So a value takes the names of its readers, down to what is stored. Where readers ask for different
+# names it keeps its own: pushing would compute it once for each.
+
+
+Renaming = dict[Axis, Axis]
+
+
+def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = None) -> TensorGraph:
+    """The same program with renamings at the leaves. Names and origins follow the values that have them."""
+    settled = RenamingPass(graph)
+    new = settled.build()
+    if all(new[out.value] is out.value for out in graph.outs):
+        return graph
+    final = own_names(graph.ins, [new[out.value] for out in graph.outs])
+    becomes = {old: final.get(value, value) for old, value in new.items()}
+    if origins is not None:
+        for old, origin in tuple(origins.items()):
+            origins.setdefault(becomes.get(old, old), origin)
+    names: dict[Any, Named] = {}
+    for named in graph.names:
+        value = becomes.get(named.value)
+        if value is not None and value.__class__ not in (Input, Remap):
+            names.setdefault(value, Named(named.name, value))
+    outs = tuple(Output(out.name, out.axes, becomes[out.value]) for out in graph.outs)
+    return TensorGraph(graph.name, tuple(final.get(x, x) for x in graph.ins), outs, tuple(names.values()))
+
+
+class RenamingPass:
+    """One pass: which renaming each value takes over from its readers, and the values rebuilt under them."""
+
+    def __init__(self, graph: TensorGraph):
+        self.flow = Dataflow([out.value for out in graph.outs])
+        self.stored = {out.value for out in graph.outs}
+        self.taken: dict[Any, Renaming] = {}  # values that are computed under their readers' names
+        asked: dict[Any, list[Renaming]] = {}  # what each reader of a value would have it computed under
+        for term in reversed(self.flow.order):
+            renaming = self._agreed(term, asked.pop(term, []))
+            if renaming:
+                self.taken[term] = renaming
+            for place, operand in enumerate(operands(term)):
+                if term.__class__ is Remap:
+                    wanted = self._renaming(term, renaming) if place == 0 else {}
+                else:
+                    wanted = renaming
+                asked.setdefault(operand, []).append(wanted)
+
+    def _agreed(self, term: Any, asked: list[Renaming]) -> Renaming:
+        """The renaming that all readers of a value ask for, if it can be computed so. Names of axes that are folded
+        below come along, so that a row and its sum go on to share their names.
+        """
+        if not asked or not asked[0] or term in self.stored:
+            return {}
+        first = restricted(asked[0], term)
+        if any(restricted(one, term) != first for one in asked[1:]):
+            return {}
+        if not first and not (term.__class__ in (Reduce, Fold) and asked[0].keys() & set(term.over)):
+            return {}
+        together: Renaming = {}
+        for one in asked:
+            together = {**one, **together}
+        if term.__class__ in (Reduce, Fold):
+            return self._around(term, together)
+        if term.__class__ in (Elementwise, Case) or (term.__class__ is Remap and self._renaming(term, {})):
+            return together
+        return {}
+
+    def _around(self, term: Any, renaming: Renaming) -> Renaming:
+        """A renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
+        free = {renaming.get(axis, axis) for axis in axes(term)}
+        folded = {renaming.get(axis, axis) for axis in term.over}
+        if len(folded) == len(term.over) and not folded & free:
+            return renaming
+        return {} if free & set(term.over) else {a: e for a, e in renaming.items() if a not in term.over}
+
+    def _renaming(self, term: Any, outer: Renaming) -> Renaming:
+        """The map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
+        if not renames(term):
+            return {}
+        mapping = dict(term.map)
+        out: dict[Axis, Any] = {a: outer.get(mapping.get(a, a), mapping.get(a, a)) for a in axes(term.x)}
+        return {a: e for a, e in {**outer, **out}.items() if e is not a}
+
+    def build(self) -> dict[Any, Any]:
+        """Every value, rebuilt."""
+        new: dict[Any, Any] = {}
+        for term in self.flow.order:
+            new[term] = self._rebuilt(term, self.taken.get(term, {}), new)
+            axes(new[term])  # remembered from below: no recursion later
+        return new
+
+    def _rebuilt(self, term: Any, renaming: Renaming, new: Mapping[Any, Any]) -> Any:
+        def operand(x: Any) -> Any:
+            return new[x] if x in self.taken else remap(new[x], restricted(renaming, x))
+
+        kind = term.__class__
+        if kind is Elementwise:
+            args = tuple(map(operand, term.args))
+            return term if args == term.args else Elementwise(term.fn, args)
+        if kind is Reduce:
+            return Reduce(term.fn, renamed(term.over, renaming), operand(term.x))
+        if kind is Fold:
+            return Fold(term.part, renamed(term.over, renaming), tuple(map(operand, term.args)))
+        if kind is Case:
+            return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
+        if kind is Remap:
+            if term.x in self.taken and renames(term):  # of one that does not, names of axes folded below alone
+                return new[term.x]
+            return remap(remap(new[term.x], dict(term.map)), renaming)
+        return term
+
+
+def renames(term: Remap) -> bool:
+    """Whether an index map only gives axes other names."""
+    return all(same_extent(axis, image) for axis, image in term.map)
+
+
+def same_extent(axis: Axis, image: Any) -> bool:
+    """Under a Case a value may be read along a longer axis: that is not a renaming."""
+    return isinstance(image, Axis) and image.extent == axis.extent
+
+
+def renamed(over: tuple[Axis, ...], renaming: Renaming) -> tuple[Axis, ...]:
+    """Folded axes under their new names."""
+    return tuple(renaming.get(axis, axis) for axis in over)
+
+
+def restricted(renaming: Renaming, term: Any) -> Renaming:
+    """The part of a renaming that concerns a value."""
+    own = axes(term)
+    return {a: e for a, e in renaming.items() if a in own}
+
+
+def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
+    """What becomes of each value when an input that is never read plainly takes the names of its first reader."""
+    order = topological(roots)
+    plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
+    plain.update(roots)
+    better: dict[Any, Input] = {}
+    for term in order:
+        if term.__class__ is Remap and term.x.__class__ is Input and term.x not in plain:
+            mapping = dict(term.map)
+            names = tuple(mapping.get(a, a) for a in term.x.axes)
+            if all(map(same_extent, term.x.axes, names)) and len(set(names)) == len(names):
+                better.setdefault(term.x, Input(term.x.name, names, term.x.dtype))
+    new: dict[Any, Any] = {x: better.get(x, x) for x in ins}
+    for term in order:
+        new[term] = _over_inputs(term, better, new)
+        axes(new[term])
+    return new
+
+
+def _over_inputs(term: Any, better: Mapping[Any, Input], new: Mapping[Any, Any]) -> Any:
+    def now(x: Any) -> Any:
+        return new.get(x, x)
+
+    source = better.get(term.x) if term.__class__ is Remap else None
+    if source is not None:
+        mapping = {a: substitute(e, {}, now) for a, e in term.map}
+        return remap(source, {b: mapping.get(a, a) for a, b in zip(term.x.axes, source.axes, strict=True)})
+    return better.get(term, term) if term.__class__ is Input else rebuilt(term, now)
+
+
+# ---- At how many places a kernel would compute values for one element of another.
+
+
+Place = tuple[Any, ...]  # where each axis of a value is read, over the axes of what reads it
+Guard = tuple[Any, ...]  # conditions under which a place is read, the outermost first
+Below = dict[Any, dict[Place, Guard]]
+
+
+class Places:
+    """The places of values that views and others read, below each term of a kernel. Terms are visited operands first.
+
+    A chain in which every step reads its predecessor at several places reads the first step at many. Each place is
+    computed by itself, in text and in time. A place under conditions that exclude each other is not computed.
+    """
+
+    def __init__(self, flow: Dataflow, kept: Set[Any]):
+        self.flow, self.kept = flow, kept
+        self.views: dict[Any, list[dict[Any, Any]]] = {}  # the maps under which a value of several readers is read
+        for term in flow.order:
+            if term.__class__ is Remap and term.x.__class__ is not Input and len(flow.readers[term.x]) > 1:
+                self.views.setdefault(term.x, []).append(dict(term.map))
+        self.below: dict[Any, Below] = {}
+        self.count: dict[Any, int] = {}
+
+    def visit(self, term: Any) -> None:
+        """Counts the places that the readers of a term need: one, and each further place of a value below it or of
+        itself.
+        """
+        found: Below = {}
+        for places in self._seen(term):
+            found = _merged(found, places) if found else places
+        self.below[term] = found
+        views = self.views.get(term)
+        if views is not None:
+            everything = {**found, term: {axes(term): ()}}
+            found = everything if len(views) < len(self.flow.readers[term]) else {}
+            for view in views:
+                found = _merged(found, _moved(everything, view))
+        self.count[term] = 1 + sum(len(places) - 1 for places in found.values())
+
+    def _seen(self, term: Any) -> Iterator[Below]:
+        """The places of values below each operand of a term."""
+        for operand, condition in _conditions(term):
+            if operand in self.kept:
+                continue
+            places = self.below[operand]
+            if operand in self.views:
+                places = {**places, operand: {axes(operand): ()}}
+            if term.__class__ is Remap:
+                places = _moved(places, dict(term.map))
+            if condition is not None:
+                places = {
+                    value: {place: (condition, *guard) for place, guard in each.items()}
+                    for value, each in places.items()
+                }
+            if places:
+                yield places
+
+
+def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
+    """The operands of a term, with the conditions that a selection reads its sides under."""
+    if term.__class__ is not Case:
+        yield from ((operand, None) for operand in operands(term))
+        return
+    yield from ((operand, None) for operand in operands(term)[:-2])
+    yield term.a, term.cond
+    yield term.b, invert(term.cond)
+
+
+def _merged(one: Below, other: Below) -> Below:
+    """All places of two. A place that both have is read under what its guards begin with."""
+    found = dict(one)
+    for value, places in other.items():
+        mine = found.get(value)
+        if mine is not None and mine is not places:
+            places = {**mine, **{p: _common(mine[p], guard) if p in mine else guard for p, guard in places.items()}}
+        found[value] = places
+    return found
+
+
+def _common(guard: Guard, other: Guard) -> Guard:
+    if guard == other:
+        return guard
+    same = 0
+    for one, another in zip(guard, other, strict=False):
+        if one is not another:
+            break
+        same += 1
+    return guard[:same]
+
+
+def _moved(below: Below, view: dict[Any, Any]) -> Below:
+    """Places, read through a view: without those whose guard is false there."""
+    through: dict[Any, Any] = {}  # what an expression is under the view: guards of a chain have their parts in common
+
+    def read(e: Any) -> Any:
+        if e not in through:
+            through[e] = remap_expr(e, view)
+        return through[e]
+
+    found: Below = {}
+    for value, places in below.items():
+        moved: dict[Place, Guard] = {}
+        for place, guard in places.items():
+            there = _reached(guard, read)
+            if there is None:
+                continue
+            at = tuple(map(read, place))
+            if not _is_one_side(value, at):
+                moved[at] = _common(moved[at], there) if at in moved else there
+        if moved:
+            found[value] = moved
+    return found
+
+
+def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
+    """A guard, read through a view; None where it is false."""
+    conditions = []
+    for condition in guard:
+        there = read(condition)
+        if there is False:
+            return None
+        if there is not True:
+            conditions.append(there)
+    return tuple(conditions)
+
+
+def _is_one_side(value: Any, place: Place) -> bool:
+    """Whether a selection is one of its sides at a place: then nothing is computed for it there."""
+    if value.__class__ is not Case:
+        return False
+    return isinstance(remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool)
+
+
+# ---- Outputs over the loops of the folds that they are made of.
+#
+# A reshape moves nothing: its elements stand in memory as those of what it cuts anew. Where it cuts an axis that a fold
+# varies with (the groups of a group norm, say), a loop over the pieces would fold anew for each, so the fold's values
+# were stored and read again. An output that is made of such a reshape is computed over the axes before the cut; its
+# places in memory are the same, and what runs a program gives results torch's shapes anyway.
+
+
+MOST = 4  # axes whose orders are tried: 24
+
+
+def uncut_outputs(graph: TensorGraph) -> TensorGraph:
+    """The same program, its outputs over the axes of folds where a reshape cuts them. Places in memory stay."""
+    values = {out.value for out in graph.outs}
+    outs = tuple(_uncut(out, values) for out in graph.outs)
+    return TensorGraph(graph.name, graph.ins, outs, graph.names) if outs != graph.outs else graph
+
+
+def _uncut(out: Output, values: set[Any]) -> Output:
+    region = topological([out.value], _beside)
+    for view in region:
+        if view.__class__ is Remap and view.x not in values and _cuts_folds(view):
+            order = _order(view, out.axes)
+            if order is not None:
+                return Output(out.name, order, _moved_region(region, _digits(out.axes, order)))
+    return out
+
+
+def _beside(term: Term) -> Sequence[Term]:
+    """What is computed at the same places as its reader."""
+    return operands(term) if term.__class__ is Elementwise else ()
+
+
+def _cuts_folds(view: Remap) -> bool:
+    """Whether something folded below varies with an axis that the map cuts: a loop over pieces would fold anew."""
+    if view.x.__class__ is Input:
+        return False
+    cut = {axis for axis, e in view.map if any(True for _ in nodes(e, Binary))}
+    folds = (term for term in topological([view.x]) if term.__class__ is Reduce or term.__class__ is Fold)
+    return any(not cut.isdisjoint(axes(term)) for term in folds)
+
+
+def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
+    """The order of the axes before the cut in which every element stands where it stands after; None if there is
+    none.
+    """
+    own, mapping, wanted = axes(view.x), dict(view.map), _place(outer, {})
+    if len(own) > MOST or set(axes(view)) != set(outer) or _elements(own) != _elements(outer):
+        return None
+    return next((order for order in itertools.permutations(own) if _place(order, mapping) == wanted), None)
+
+
+def _elements(own: Sequence[Axis]) -> Expr:
+    return functools.reduce(multiply, (axis.extent for axis in own), 1)
+
+
+def _place(order: Sequence[Axis], mapping: dict[Axis, Expr]) -> Expr:
+    """The place in memory of an element, its axes in an order, each read where the map says."""
+    place: Expr = 0
+    for axis in order:
+        place = add(multiply(place, axis.extent), mapping.get(axis, axis))
+    return simplify(place)
+
+
+def _digits(outer: Sequence[Axis], order: Sequence[Axis]) -> dict[Axis, Expr]:
+    """Each axis after the cut by those before it."""
+    place, stride, digits = _place(order, {}), 1, {}
+    for axis in reversed(outer):
+        high = operate("//", place, stride)
+        digits[axis] = high if axis is outer[0] else operate("%", high, axis.extent)
+        stride = multiply(stride, axis.extent)
+    return digits
+
+
+def _moved_region(region: Sequence[Term], digits: dict[Axis, Expr]) -> Term:
+    """The last value of a region with its axes replaced."""
+    new: dict[Any, Term] = {}
+    for term in region:
+        new[term] = rebuilt(term, new.__getitem__) if term.__class__ is Elementwise else remap(term, digits)
+        axes(new[term])  # remembered from below: no recursion later
+    return new[region[-1]]
+
+
+# Results side by side: values that read one computed value at ranges of one of its axes, as q, k, v read one matmul.
+#
+# Such values share a kernel though their extents differ. It runs over the places of the whole; what they have in
+# common is computed for each, and each value is stored where its own range is.
+
+
+Range = tuple[Any, int]  # the axis of a value, and the place of the whole where it starts
+
+
+def translation(e: Any) -> Range | None:
+    """The axis that an index expression shifts, and by how much; None where it does more."""
+    if e.__class__ is Axis:
+        return e, 0
+    if e.__class__ is Sum and len(e.terms) == 1 and e.terms[0][1] == 1 and e.terms[0][0].__class__ is Axis:
+        return e.terms[0][0], e.constant
+    return None
+
+
+def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int]) -> tuple[Any, list[Range]] | None:
+    """What several values read at ranges that follow each other without a gap, and these ranges; None where nothing is.
+
+    views: for each value, {what it reads at a range: which}.
+    """
+    for whole in views[0]:
+        found = [view[whole] for view in views if whole in view]
+        if len(found) < len(views):
+            continue
+        ordered = sorted(found, key=lambda part: part[1])
+        ends = [start + extents[axis] for axis, start in ordered]
+        if ends[:-1] == [start for _, start in ordered[1:]]:
+            return whole, found
+    return None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The kernel's axis along the whole, and for each value where it finds that and where it is stored."""
+
+    axis: Axis
+    places: tuple[Mapping[Axis, Any], ...]  # for each value: {its own axis: the place of it, over `axis`}
+    ranges: tuple[tuple[int, int], ...]
+
+
+def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Container[Any]) -> Parts | None:
+    """How values with these loops stand side by side, if they do. stored: what is read from memory."""
+    views = [dict(_views(value, own, stored)) for value, own in zip(values, loops, strict=True)]
+    extents = {axis: axis.extent for own in loops for axis in own}
+    found = side_by_side(views, extents)
+    if found is None:
+        return None
+    (_, axis), ranges = found
+    place = list(loops[0]).index(ranges[0][0])
+    others = {tuple(a.extent for a in own if a is not mine) for own, (mine, _) in zip(loops, ranges, strict=True)}
+    if len(others) > 1 or any(own[place] is not mine for own, (mine, _) in zip(loops, ranges, strict=True)):
+        return None
+    least = min(start for _, start in ranges)
+    along = Axis(axis.name, sum(extents[mine] for mine, _ in ranges))
+    return Parts(
+        along,
+        tuple({mine: subtract(along, start - least)} for mine, start in ranges),
+        tuple((start - least, start - least + extents[mine]) for mine, start in ranges),
+    )
+
+
+def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterable[tuple[Any, Range]]:
+    """What a value reads at a range of one of its own axes, among what its kernel computes."""
+    pending, seen = [value], {value}
+    while pending:
+        term = pending.pop()
+        if term.__class__ is Remap and len(term.map) == 1 and term.x.__class__ is not Input and term.x not in stored:
+            ((axis, e),) = term.map
+            moved = translation(e)
+            if moved is not None and moved[0] in loops:
+                yield (term.x, axis), moved
+        for operand in operands(term):
+            if operand not in stored and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
