@@ -1,7 +1,7 @@
 """The law that facts ask and never build, as a test hook.
 
 with checked_facts():
-    ...  # a fact raises if its answer holds a statement that is part of neither its arguments nor the program
+    Engine(anew(rules)) ...  # a fact raises if its answer holds a statement that is part of neither its arguments nor the program
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dplc.engine.language.facts import FACTS, Fact
+from dplc.engine.language.rule import RuleSet
 from dplc.ir.diagnostic import InternalError
 from dplc.ir.node import Node
 from dplc.ir.program import Stmt
@@ -48,6 +49,12 @@ def checked(entry: Fact) -> Callable[..., Any]:
         return answer
 
     return ask
+
+
+def anew(rules: RuleSet) -> RuleSet:
+    """The same rules, of which no engine has compiled any."""
+    files = ((file, tuple(dataclasses.replace(rule) for rule in file.rules)) for file in rules.files)
+    return RuleSet(dataclasses.replace(file, rules=copies) for file, copies in files)
 
 
 @contextlib.contextmanager

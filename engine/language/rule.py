@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
@@ -79,6 +79,11 @@ class Rule:
     wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
     device: s.NameOf | None = None  # the only one that it is for
 
+    @functools.cached_property
+    def compiled(self) -> dict[tuple[Rule, ...], Any]:
+        """What engines made of it, by the local rules that they have."""
+        return {}
+
     @property
     def guards(self) -> tuple[s.Guard, ...]:
         return tuple(c for c in self.clauses if isinstance(c, s.Guard))
@@ -134,22 +139,26 @@ def pass_name(stem: str) -> str:
     return re.sub(r"^\d+_", "", stem)
 
 
+_REMEMBERED = Remembered()
+
+
 class RuleSet:
     """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards.
 
     device: the name of the target (`Target.name`) whose declarations (`override number few_warps = 4 for h200`) are in
     force; without it only those that are for every device.
+
+    Two sets share the rules that are the same in both, so that what an engine made of a rule serves both.
     """
 
-    def __init__(self, files: Iterable[RuleFile], remembered: Remembered | None = None, device: str | None = None):
+    def __init__(self, files: Iterable[RuleFile], device: str | None = None):
         self.device, self.files = device, tuple(files)
         self.numbered = {pass_name(name): name for file in reversed(self.files) for name in _numbered(file.pipelines)}
         self.files = tuple(map(self._without_numbers, self.files))
         self.numbers = numbers_of(self.in_force(file.numbers) for file in self.files)
-        self.remembered = remembered or Remembered()
         self._literals = {name: number.literal for name, number in self.numbers.items()}
         facts = (self.in_force(file.facts) for file in self.files)
-        self.facts = facts_of_files(facts, self._literals, self.remembered)
+        self.facts = facts_of_files(facts, self._literals, _REMEMBERED)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
@@ -191,7 +200,7 @@ class RuleSet:
         device = name if name in self.devices else None
         if device == self.device:
             return self
-        out = RuleSet(self.files, self.remembered, device)
+        out = RuleSet(self.files, device)
         out.digest = hashlib.blake2b(f"{self.digest} for {device}".encode(), digest_size=16).hexdigest()
         return out
 
@@ -204,12 +213,13 @@ class RuleSet:
                 self.passes[name] = (*self.passes.get(name, ()), rule)
         out = {written.name for file in self.files for written in file.without}
         self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes and r.name not in out)
+        self.locals = tuple(r for r in self.rules.values() if "local" in r.attributes)
 
-    def extended(self, file: RuleFile, remembered: Remembered | None = None) -> RuleSet:
-        """The set with one file more, for who looks at rules: its digest stays. remembered: of a set like it."""
+    def extended(self, file: RuleFile) -> RuleSet:
+        """The set with one file more, for who looks at rules: its digest stays."""
         files = (*self.files, file)
         if file.numbers or file.facts:
-            return RuleSet(files, remembered, self.device)
+            return RuleSet(files, self.device)
         out = copy.copy(self)
         out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)
         for rule in self.in_force(file.rules):
@@ -241,7 +251,7 @@ class RuleSet:
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
             told = (rule, *asked_of(rule.words, self.facts, self._literals))
-            rule = self.remembered.made("rule", rule.name, told, functools.partial(self._with_policy, rule))
+            rule = _REMEMBERED.made("rule", rule.name, told, functools.partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
@@ -262,7 +272,7 @@ class RuleSet:
             )
             for file in self.files
         )
-        out = RuleSet(files, device=self.device)
+        out = RuleSet(files, self.device)
         out.digest = hashlib.blake2b(f"{self.digest} without {sorted(names)}".encode(), digest_size=16).hexdigest()
         return out
 
@@ -273,7 +283,7 @@ class RuleSet:
         files = (
             dataclasses.replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files
         )
-        out = RuleSet(files, device=self.device)
+        out = RuleSet(files, self.device)
         out.digest = hashlib.blake2b(f"{self.digest} unpreferred {sorted(names)}".encode(), digest_size=16).hexdigest()
         return out
 

@@ -112,7 +112,7 @@ class Document:
         ours = built_in_files()
         named = [place for place, known in enumerate(ours) if known.source.name == self.name]
         place = named[0] if named else place_of(file, ours, copies=True)
-        self.rules = _others(place).extended(file, self.rules.remembered)
+        self.rules = _others(place).extended(file)
         found: list[DplcError] = [
             *unread_numbers(self.rules, {self.name}),
             *kinds_of_facts(self.rules, {self.name}),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....codegen.target import Target
-from ....ir.diagnostic import DplcError
+from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.node import contents, replace
 from ....ir.program import Block, Kernel
 from ....ir.tile import Tile
@@ -53,8 +53,8 @@ class Match:
 class CompiledRule:
     """A rule of the levels module, loop, tile or kernel."""
 
-    def __init__(self, rule: Rule, find: Any):
-        self.rule, self.find = rule, find  # find: name of a local rule -> CompiledRule
+    def __init__(self, rule: Rule, locals_: tuple[Rule, ...]):
+        self.rule, self.locals = rule, locals_
         self.local = "local" in rule.attributes
         self.given = tuple(parameter.name for parameter in rule.parameters) if self.local else ()
         self.expressions = RuleExpressions(rule.level)
@@ -139,7 +139,11 @@ class CompiledRule:
         return env
 
     def _local(self, name: str, span: Any) -> Any:
-        rule: CompiledRule = self.find(name, span)
+        found = next((rule for rule in self.locals if rule.name == name), None)
+        if found is None:
+            names = [rule.name for rule in self.locals]
+            raise DplcError(f"there is no local rule `{name}`", span, (), did_you_mean(name, names))
+        rule = compiled_rule(found, self.locals)
         return lambda block, arguments, env: rule.everywhere(block, arguments, env)
 
     # ---- sites
@@ -253,3 +257,9 @@ class CompiledRule:
                 for found in self.decisions[0].solutions(env, {}, None):
                     return end, self.build(found)
         return start + 1, (block[start],)
+
+
+def compiled_rule(rule: Rule, locals_: tuple[Rule, ...]) -> CompiledRule:
+    """A rule, compiled once for all engines with the same local rules."""
+    found: CompiledRule = rule.compiled.setdefault(locals_, CompiledRule(rule, locals_))
+    return found

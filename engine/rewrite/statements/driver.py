@@ -23,7 +23,7 @@ from ...language.rule import Rule, RuleSet
 from ..loops import RewriteStep, endless
 from ..trace import Firing, LeftOpen, Skip, TextReason, Trace
 from ..why_not import Evidence, Refusal
-from .compiled import CompiledRule, Match, Program
+from .compiled import CompiledRule, Match, Program, compiled_rule
 from .well_formed import wellformed
 
 REPEAT_FUEL = 64
@@ -78,15 +78,8 @@ class Engine:
         name = rule if isinstance(rule, str) else rule.name
         found = self._compiled.get(name)
         if found is None:
-            found = self._compiled[name] = CompiledRule(self.rules.rule(name), self._local)
+            found = self._compiled[name] = compiled_rule(self.rules.rule(name), self.rules.locals)
         return found
-
-    def _local(self, name: str, span: Any) -> CompiledRule:
-        rule = self.rules.rules.get(name)
-        if rule is None or "local" not in rule.attributes:
-            locals_ = [r.name for r in self.rules.rules.values() if "local" in r.attributes]
-            raise DplcError(f"there is no local rule `{name}`", span, (), did_you_mean(name, locals_))
-        return self.rule(rule)
 
     def _check_pins(self, rule: CompiledRule, values: Mapping[str, Any]) -> None:
         known = (*rule.parameters, *rule.pattern.names)

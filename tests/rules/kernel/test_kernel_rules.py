@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from facts_purity import checked_facts
+from facts_purity import anew, checked_facts
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
@@ -83,7 +83,7 @@ def test_a_second_run_finds_nothing() -> None:
 
 def test_examples_and_facts_that_never_build() -> None:
     with checked_facts():
-        engine = Engine(load())
+        engine = Engine(anew(load()))
         number, failures = run_examples(engine, [r for r in engine.rules.rules.values() if r.level == "kernel"])
     assert number == 11
     assert [failure.render() for failure in failures] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from facts_purity import checked, checked_facts
+from facts_purity import anew, checked, checked_facts
 from nests import NESTS
 from scheduling import MACHINE, rule_files, steps
 
@@ -64,7 +64,7 @@ def test_every_rule_compiles_in_both_variants() -> None:
 def test_facts_never_build_statements() -> None:
     """The whole pipeline and all examples, every answer of every fact checked."""
     with checked_facts():
-        engine = Engine(rule_files())
+        engine = Engine(anew(rule_files()))
         for nest in NESTS.values():
             run_pipeline(engine, steps(), nest.kernels, MACHINE)
         tile_rules = [rule for rule in engine.rules.rules.values() if "rules/tile/" in rule.span.source.name]
