@@ -15,6 +15,8 @@ from dplc.codegen.compiler import find_program
 from dplc.codegen.emulator.checking import CheckingExecutor
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble
+from dplc.ir.node import nodes
+from dplc.ir.tile import Mma
 
 Product = Callable[..., torch.Tensor]
 
@@ -37,6 +39,16 @@ def operands(form: str, m: int, n: int, k: int, dtype: torch.dtype = torch.bfloa
     dice = torch.Generator().manual_seed(m + n + k)
     shapes = (m, k) if form[0] == "n" else (k, m), (k, n) if form[1] == "n" else (n, k)
     return tuple(torch.randn(shape, generator=dice).to(dtype) for shape in shapes)
+
+
+def heads(rows: tuple[int, ...], columns: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values."""
+    dice = torch.Generator().manual_seed(sum(rows) + sum(columns))
+    return tuple(torch.randn(1, *shape, generator=dice).to(dtype) for shape in (rows, columns, columns))
+
+
+def atoms(made: dplc.Compiled) -> set[str]:
+    return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
 
 
 def compiled(f: Product, inputs: tuple[torch.Tensor, ...], bm: int, bn: int, rules: str) -> dplc.Compiled:

@@ -10,7 +10,7 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from products_of_halves import FOUR_WARPS, TEAMS, near
+from products_of_halves import FOUR_WARPS, TEAMS, atoms, near
 
 import dplc
 from dplc.codegen.target import target
@@ -20,8 +20,6 @@ from dplc.engine.cost.instruction_counts import beside, instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
-from dplc.ir.node import nodes
-from dplc.ir.tile import Mma
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = (E4M3, E5M2)
@@ -36,10 +34,6 @@ def operands(shape: Shape, left: torch.dtype, right: torch.dtype) -> list[torch.
     x, w = torch.randn(m, k, generator=dice), torch.randn(n, k, generator=dice)
     scales = [torch.rand((), generator=dice) + 0.5 for _ in "xw"]
     return [x.to(left), w.to(right), *scales]
-
-
-def atoms(made: dplc.Compiled) -> set[str]:
-    return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
 
 
 def scaled(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from products_of_halves import FOUR_WARPS, PING_PONG, TEAMS, assembled_as_written, judged, same_places
+from products_of_halves import FOUR_WARPS, PING_PONG, TEAMS, assembled_as_written, atoms, heads, judged, same_places
 
 import dplc
 from dplc.codegen.emulator.checking import CheckingExecutor
@@ -15,22 +15,13 @@ from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.ir.interp import tile
 from dplc.ir.node import nodes
-from dplc.ir.tile import Enter, Leave, Mma, Relay
+from dplc.ir.tile import Enter, Leave, Relay
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return sdpa(q, k, v, is_causal=True)
-
-
-def atoms(made: dplc.Compiled) -> set[str]:
-    return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
-
-
-def heads(rows: tuple[int, ...], columns: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    dice = torch.Generator().manual_seed(sum(rows) + sum(columns))
-    return tuple(torch.randn(1, *shape, generator=dice).to(dtype) for shape in (rows, columns, columns))
 
 
 def compiled(

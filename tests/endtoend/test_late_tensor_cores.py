@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from products_of_halves import EPILOGUES, FOUR_WARPS, Product, assembled_as_written, compiled, judged, operands, product
+from products_of_halves import (
+    EPILOGUES,
+    FOUR_WARPS,
+    Product,
+    assembled_as_written,
+    atoms,
+    compiled,
+    judged,
+    operands,
+    product,
+)
 
 import dplc
 from dplc.codegen.target import target
@@ -13,14 +23,7 @@ from dplc.engine.cost.predict import predict
 from dplc.engine.facts.fragments import late_atoms
 from dplc.engine.rewrite.statements.site import Site
 from dplc.ir.interp import tile
-from dplc.ir.node import nodes
 from dplc.ir.text.read import read_program
-from dplc.ir.tile import Mma
-
-
-def atoms(made: dplc.Compiled) -> set[str]:
-    return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
-
 
 # whole tiles; ragged in all three; primes on the side that is no row of TMA; two groups of warps, and one
 CASES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from products_of_halves import same_places
+from products_of_halves import heads, same_places
 
 import dplc
 from dplc.codegen.emulator.checking import CheckingExecutor
@@ -184,11 +184,6 @@ ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[i
     "scale": (lambda q, k, v: sdpa(q, k, v, scale=0.7), (1, 33, 64), (1, 65, 64), torch.bfloat16),
     "one chunk": (sdpa, (1, 17, 64), (1, 9, 64), torch.bfloat16),
 }
-
-
-def heads(rows: tuple[int, ...], columns: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    dice = torch.Generator().manual_seed(sum(rows) + sum(columns))
-    return tuple(torch.randn(1, *shape, generator=dice).to(dtype) for shape in (rows, columns, columns))
 
 
 @pytest.mark.parametrize("name", ATTENTION)
