@@ -81,7 +81,7 @@ class Rule:
 
     @functools.cached_property
     def compiled(self) -> dict[tuple[Rule, ...], Any]:
-        """What engines made of it, by the local rules that they have."""
+        """Keep the rule as engines compiled it, by the local rules of an engine."""
         return {}
 
     @property
