@@ -19,7 +19,7 @@ from ..ir.expr import Size
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.sizes import sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
-from ..ir.text.print import print_program
+from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
 from .capture.alone import alone
 from .capture.capture import Capture

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..ir.narrower import Narrower
+from ..ir.ranges import Narrower
 from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.anew import changed

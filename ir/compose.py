@@ -4,14 +4,17 @@ Operands meet as torch's do: `elementwise` inserts the casts that make them agre
 takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). So is a number that sizes
 make at a launch (`s - 1`, `reciprocal(s)`). Canonical: constants
 fold, arithmetic on `Index` stays an index expression, index maps compose, conditions that the extents decide are
-gone. Who traces is told of each (`folds.py`). The reader of texts builds terms as they are written; this is for those
+gone. A trace records each. The reader of texts builds terms as they are written; this is for those
 who compute them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +22,44 @@ import numpy as np
 from .dtypes import FLOATS, SMALL_FLOATS
 from .expr import Axis, Call, Var
 from .facts.index import interval, operate, substitute
-from .folds import tell
 from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
 from .monoids import of_part
 from .node import Expr, Node, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
+
+# ---- simplifications, recorded for a trace
+
+
+@dataclass(frozen=True)
+class Folded:
+    """`fn(args..)` was asked for; result, a term or a number, is what it is."""
+
+    fn: str
+    args: tuple[Any, ...]
+    result: Any
+
+
+_heard: ContextVar[list[Folded] | None] = ContextVar("folds", default=None)
+
+
+@contextlib.contextmanager
+def heard_folds() -> Iterator[list[Folded]]:
+    """What is folded within, in order. What an inner listener hears, an outer one does not."""
+    found: list[Folded] = []
+    token = _heard.set(found)
+    try:
+        yield found
+    finally:
+        _heard.reset(token)
+
+
+def tell(fn: str, args: tuple[Any, ...], result: Any) -> Any:
+    """The result, told to who listens."""
+    listener = _heard.get()
+    if listener is not None:
+        listener.append(Folded(fn, args, result))
+    return result
+
 
 Operand = Any  # a Term; weak: a Python number, or a number of sizes (`known_at_launch`)
 

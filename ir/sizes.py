@@ -311,7 +311,7 @@ def settled(op: str, a: Expr, b: Expr) -> bool:
     return known
 
 
-# ---- Python's operators: code about extents reads the same for sizes. There is no way to an `int`.
+# ---- Python's operators on sizes; none converts a size to an int
 
 
 def _comparing(op: str) -> Callable[[Any, Any], Any]:

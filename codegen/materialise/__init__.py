@@ -6,7 +6,7 @@ scalar and the kernel is still right. No branch here names what an operation is 
 
 from __future__ import annotations
 
-from ...ir.facts.kernel_names import names_read
+from ...ir.facts.structure import names_read
 from ...ir.kernel import Base, Define, Launch
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel, Stmt

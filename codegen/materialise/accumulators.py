@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...ir.expr import free_names
-from ...ir.facts.scopes import accumulator_scopes
-from ...ir.facts.structure import result_registers, summed_axes
-from ...ir.facts.types import value_dtypes
+from ...ir.facts.structure import accumulator_scopes, result_registers, summed_axes, value_dtypes
 from ...ir.loop import Accumulate, If, Let, Load, Merge, Scale
 from ...ir.monoids import monoid
 from ...ir.node import Expr

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from ...ir.atoms import ATOMS
 from ...ir.expr import Var, add, floordiv, modulo, multiply
-from ...ir.facts.fragments import COLUMNS, FragmentOperand, matrix_form, matrix_rows, operands_of
-from ...ir.facts.structure import result_registers
-from ...ir.facts.types import value_dtypes
+from ...ir.facts.layout import COLUMNS, FragmentOperand, matrix_form, matrix_rows, operands_of
+from ...ir.facts.structure import result_registers, value_dtypes
 from ...ir.kernel import Element, Fragment, LoadMatrix, Multiply, PackWord
 from ...ir.loop import Load
 from ...ir.node import Expr

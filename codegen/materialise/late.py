@@ -8,9 +8,8 @@ from __future__ import annotations
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var, add, multiply
-from ...ir.facts.layout import cell_of, item_bytes, pitch, row_of
+from ...ir.facts.layout import cell_of, item_bytes, matrix_view, pitch, row_of
 from ...ir.facts.structure import result_registers, summary
-from ...ir.facts.views import matrix_view
 from ...ir.kernel import (  # fmt: skip
     Address,
     CommitProducts,

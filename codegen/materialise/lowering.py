@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Var
-from ...ir.facts.layout import params, stages
-from ...ir.facts.views import views_of
+from ...ir.facts.layout import params, stages, views_of
 from ...ir.kernel import Barrier, InitBarrier
 from ...ir.loop import For, Load
 from ...ir.names import unused

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.diagnostic import InternalError
 from ...ir.expr import Call, free_names
-from ...ir.facts.fragments import operand_of
-from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, is_vector
+from ...ir.facts.layout import DTYPE_BYTES, VECTOR_BYTES, is_vector, operand_of
 from ...ir.functions import opmath
 from ...ir.kernel import CheckPlace, LoadFrom, Registers, StoreTo
 from ...ir.loop import Load, Store

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
-from ...ir.sort_words import with_article
+from ...ir.names import with_article
 from .asked_where import GuardPlaces
 from .decompositions import decomposed, table
 from .elements import indexed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...ir.expr import Size
-from ...ir.narrower import around_hint
+from ...ir.ranges import around_hint
 
 _LINE = re.compile(
     r"Not all values of (?P<name>\w+) = (?P<place>\S+) in the specified range .*? "

@@ -13,7 +13,7 @@ import sympy
 
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Binary
-from ...ir.narrower import ranges_around_hints, where_decided
+from ...ir.ranges import ranges_around_hints, where_decided
 from ...ir.sizes import decide_sizes, sizes_in
 from ...ir.text.print_statements import print_expr
 from .sizes import Symbols, declaration, range_of

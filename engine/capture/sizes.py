@@ -19,10 +19,10 @@ import torch
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
-from ...ir.narrower import Narrower, ranges_around_hints, where_decided
 from ...ir.node import Expr
+from ...ir.ranges import Narrower, ranges_around_hints, where_decided
 from ...ir.sizes import at_hint, decide_sizes, size_ends
-from ...ir.text.arithmetic import LARGEST_EXTENT
+from ...ir.text.parse import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
 from .guards import guards_of, narrowed_by
 

@@ -31,7 +31,7 @@ from ...ir.interp import tile as tile_meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.tensor import TensorGraph, dtype
-from ...ir.text.read import read_program
+from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
 from ...ir.verify import kernel as kernel_rules
 from ...ir.verify import loop as loop_rules

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import UsageError
-from ...ir.text.read import sizes_of
+from ...ir.text.programs import sizes_of
 from ..api import choose_device
 from ..compiler import Compilation
 from .bindings import alone, bindings, told

@@ -15,8 +15,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.kernel import Launch
 from ...ir.program import Kernel
-from ...ir.text.print import print_program
-from ...ir.text.read import read_program
+from ...ir.text.programs import print_program, read_program
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..capture.typed import check_types

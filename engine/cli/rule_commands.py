@@ -8,9 +8,9 @@ from typing import Any
 
 from ...codegen.target import load_device
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ...ir.text.words import words_in
 from ..kernels import examples as term_examples
 from ..language.check import check, errors, for_every_device, load_facts, warnings
+from ..language.core import words_in
 from ..language.findings import Finding
 from ..language.format import format_fact, format_number, format_rule
 from ..language.numbers import PolicyNumber, format_value

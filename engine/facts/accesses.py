@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
 from ...ir.expr import Axis, Binary, Var, add, binary, free_names, is_int, linear, multiply
-from ...ir.facts.footprint import STAGED_DTYPES
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     VECTOR_BYTES,
@@ -32,6 +31,7 @@ from ...ir.facts.structure import (
     summary,
     summed_axes,
 )
+from ...ir.facts.warp_accesses import STAGED_DTYPES
 from ...ir.loop import Load, Store
 from ...ir.node import CLASSES, Node, memoised, nodes
 from ...ir.program import Block, Kernel, Param, Stmt

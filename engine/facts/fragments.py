@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, add, free_names, linear, multiply, subtract
-from ...ir.facts.boxes import is_box, is_swizzled_box
-from ...ir.facts.layout import ROW, address, item_bytes, params, ranges_of, slab_bytes, stages
+from ...ir.facts.layout import ROW, address, is_box, is_swizzled_box, item_bytes, params, ranges_of, slab_bytes, stages
 from ...ir.facts.structure import (
     AccumulatorFold,
     Variations,
@@ -21,8 +20,8 @@ from ...ir.facts.structure import (
     summary,
     used_names,
     uses,
+    value_dtypes,
 )
-from ...ir.facts.types import value_dtypes
 from ...ir.functions import promote
 from ...ir.loop import Accumulate, For, If, Let, Load, Scale, Store
 from ...ir.node import Expr, memoised, nodes

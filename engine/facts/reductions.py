@@ -9,21 +9,22 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, linear, multiply, only_sizes
-from ...ir.facts.dimensions import respelled
 from ...ir.facts.structure import (
     accumulators,
+    block_dtypes,
     defines,
     dependencies,
     is_outer_product,
     merged,
     only,
+    respelled,
     summary,
     team_loops,
     uses,
+    value_dtypes,
 )
-from ...ir.facts.types import block_dtypes, value_dtypes
 from ...ir.functions import identity
-from ...ir.interp.tuples import lifted
+from ...ir.interp.loop import lifted
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoid_texts import ORDERED, OVER_PARTS
 from ...ir.monoids import monoid

@@ -24,12 +24,8 @@ from ...ir.expr import (
     only_sizes,
     subtract,
 )
-from ...ir.facts import staging
-from ...ir.facts.boxes import is_box
-from ...ir.facts.divisors import divisor
-from ...ir.facts.footprint import STAGED_DTYPES, Footprint, IndexBox, RangedBlock, box_of, local_index, region
-from ...ir.facts.footprint import footprints as find_footprints
-from ...ir.facts.footprint import lies_in as find_lies_in
+from ...ir.facts import warp_accesses
+from ...ir.facts.index import divisor
 from ...ir.facts.layout import (
     CHUNK,
     DTYPE_BYTES,
@@ -40,6 +36,7 @@ from ...ir.facts.layout import (
     bound_ranges,
     cell_of,
     copy_shape,
+    is_box,
     is_vector,
     item_bytes,
     params,
@@ -50,8 +47,21 @@ from ...ir.facts.layout import (
     strides,
     tidy,
 )
-from ...ir.facts.requests import at_lanes, lane_values, requests
 from ...ir.facts.structure import accumulators, only, summary
+from ...ir.facts.warp_accesses import (
+    STAGED_DTYPES,
+    Footprint,
+    IndexBox,
+    RangedBlock,
+    at_lanes,
+    box_of,
+    lane_values,
+    local_index,
+    region,
+    requests,
+)
+from ...ir.facts.warp_accesses import footprints as find_footprints
+from ...ir.facts.warp_accesses import lies_in as find_lies_in
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.names import unused
 from ...ir.node import names_in, replace
@@ -115,7 +125,7 @@ def item(site: Any, stage: Stage) -> int:
 @fact("smem_left() -> int", TILE)
 def smem_left(site: Any) -> int:
     """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
-    return site.target.smem - all_slab_bytes(site.kernel) - staging.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
+    return site.target.smem - all_slab_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
 @fact("fitting([record], int) -> [record]", TILE)
@@ -140,7 +150,7 @@ def box_ok(site: Any, copies: Any) -> bool:
 def read_better_unboxed(site: Any, copies: Any, body: Block) -> bool:
     """Whether a run reads some slab in fewer wavefronts in a xor layout, or padded, than in any that TMA writes."""
     pads = policy(site.target).row_pads
-    return any(staging.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
+    return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
 @fact("copies_each([stmt]) -> int", TILE)
@@ -160,49 +170,49 @@ def copies_words(site: Any, copies: Any) -> bool:
 @fact("bank_cycles(run) -> int", TILE)
 def bank_cycles(site: Any, body: Block) -> int:
     """Wavefronts of one warp for what a run reads of all slabs."""
-    return staging.bank_cycles(site.kernel, body)
+    return warp_accesses.bank_cycles(site.kernel, body)
 
 
 @fact("copy_lanes(stmt) -> int", TILE)
 def copy_lanes(site: Any, stage: Stage) -> int:
     """Lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
-    return staging.spread_lanes(site.kernel, stage)
+    return warp_accesses.spread_lanes(site.kernel, stage)
 
 
 @fact("xor_maps(stmt) -> [any]", TILE)
 def xor_maps(site: Any, stage: Stage) -> tuple[tuple[int, ...], ...]:
     """The xor layouts of a slab worth trying."""
-    return staging.xor_maps(stage, item_bytes(site.kernel, stage))
+    return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
 @fact("best_xor(stmt, run) -> [int]", TILE)
 def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
     """The xor layout with the fewest wavefronts."""
-    return staging.best_xor(site.kernel, stage, body)
+    return warp_accesses.best_xor(site.kernel, stage, body)
 
 
 @fact("wavefronts(stmt, run, [int]) -> int", TILE)
 def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
     """Wavefronts of one warp for a slab under a xor layout."""
-    return staging.xor_cycles(stage, requests(site.kernel, stage, body), bits)
+    return warp_accesses.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
 @fact("padded_wavefronts(stmt, run, int) -> int", TILE)
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
     """The same if its rows had `pad` unused elements: what is not a vector any more is several accesses."""
-    return staging.padded_cycles(site.kernel, stage, body, pad)
+    return warp_accesses.padded_cycles(site.kernel, stage, body, pad)
 
 
 @fact("padded_accesses(stmt, run, int) -> int", TILE)
 def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
     """Instructions of one warp for a slab, if its rows had `pad` unused elements."""
-    return staging.padded_accesses(site.kernel, stage, body, pad)
+    return warp_accesses.padded_accesses(site.kernel, stage, body, pad)
 
 
 @fact("swizzled_wavefronts(stmt, run, int) -> int", TILE)
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
     """The same if its rows were cut into spans of so many bytes that TMA swizzles."""
-    return staging.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
+    return warp_accesses.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
 
 
 @fact("strided_lanes(run, stmt, int) -> bool", TILE)

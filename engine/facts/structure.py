@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Binary, Call, Var, add, free_names, is_int, linear, subtract
 from ...ir.facts import barriers
-from ...ir.facts.kernel_names import names_read
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
     AccumulatorFold,
     accumulators,
+    block_dtypes,
     defines,
     dependencies,
     is_outer_product,
     matmul_loops,
+    names_read,
     only,
     replicated_names,
     summary,
     uses,
     variation,
 )
-from ...ir.facts.types import block_dtypes
 from ...ir.functions import opmath
 from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.loop import Accumulate, For, If, Let, Load

@@ -14,10 +14,8 @@ from ...ir.expr import Var
 from ...ir.facts.dataflow import topological
 from ...ir.program import Kernel
 from ...ir.tensor import Case, Elementwise, Fold, Mat, Output, Reduce, Remap, TensorGraph
-from ...ir.text.print import print_unit
-from ...ir.text.read import read_unit
-from ...ir.text.tensor import print_graph
-from ...ir.text.tensor_read import read_graph
+from ...ir.text.programs import print_unit, read_unit
+from ...ir.text.tensor import print_graph, read_graph
 from ..language import core as s
 from ..language.rule import Rule
 from ..rewrite.statements.examples import Failure, arguments, awaited, runs

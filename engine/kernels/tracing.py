@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from ...ir.folds import Folded
+from ...ir.compose import Folded
 from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder
 from ...ir.text.tensor import print_lines
 from ..language.evaluate import Expressions

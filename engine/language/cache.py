@@ -42,10 +42,7 @@ def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
 
 MODULES = (
     "parse",
-    "syntax_errors",
     "syntax",
-    "expression_syntax",
-    "words",
     "equations",
 )  # what reads texts
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.words import words_in
+from ...ir.text.syntax import words_in
 from . import axes, clauses, growth, overlap, scope, vocabulary
 from .facts import facts_of
 from .findings import ERROR, WARNING, Finding

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.read import read_unit
+from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import read_block
 from .domains import admits, constant, shown
 from .findings import WARNING, Finding

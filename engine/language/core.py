@@ -16,7 +16,7 @@ from ...ir.functions import CAST, FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.text import syntax as s
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
-from ...ir.text.tensor_read import part_name
+from ...ir.text.tensor import part_name
 from .evaluate import CONSTANTS
 from .facts import facts_of
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.words import words_in
+from ...ir.text.syntax import words_in
 from .facts import FACTS
 from .numbers import NAME
 from .positions import is_variable, names, names_in, parts, rebuilt, walk

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.words import words_in
+from ...ir.text.syntax import words_in
 from .evaluate import CONSTANTS, RESERVED, Expressions
 
 Value = Any  # a number, or a tuple of numbers

@@ -20,7 +20,7 @@ from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from ...ir.text.words import words_in
+from ...ir.text.syntax import words_in
 from .cache import parse_stored
 from .collector import collections_paused
 from .core import AxisTerm, ValueTerm, definitions, lefts

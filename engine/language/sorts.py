@@ -16,7 +16,7 @@ from ...ir import loop
 from ...ir.diagnostic import did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
-from ...ir.sort_words import sort_word, with_article
+from ...ir.names import sort_word, with_article
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, statement_classes
 from .facts import Fact

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ...ir import schemas
 from ...ir.diagnostic import did_you_mean
 from ...ir.functions import FUNCTIONS
-from ...ir.sort_words import sort_word
+from ...ir.names import sort_word
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, value_classes
 from .core import OPERATIONS

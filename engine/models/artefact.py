@@ -37,7 +37,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.program import Kernel
 from ...ir.schemas import DTYPES
-from ...ir.text.read import read_program
+from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
 from ...version import __version__
 from ..compiler import STAGES

@@ -16,7 +16,7 @@ from ...codegen.names import safe_kernel_name
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import only_sizes
 from ...ir.program import Kernel
-from ...ir.text.read import read_program
+from ...ir.text.programs import read_program
 from ...ir.verify.kernel import problems
 from ...ir.verify.sorts import sort_problems
 from ...version import __version__

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.compose import Folded
 from ...ir.diagnostic import DplcError
-from ...ir.folds import Folded
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap
-from ...ir.text.print import print_unit
+from ...ir.text.programs import print_unit
 from ..language.rule import Rule
 
 RECENT = 64  # firings that are remembered

@@ -8,15 +8,15 @@ from types import MappingProxyType
 from typing import Any
 
 from ...ir import expr as e
+from ...ir.compose import Folded
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Undecided
-from ...ir.folds import Folded
 from ...ir.node import Node, nodes
 from ...ir.program import Kernel
 from ...ir.sizes import at_the_hints
 from ...ir.tensor import Index, Term
-from ...ir.text.print import print_unit
 from ...ir.text.print_statements import print_expr, print_statement, print_value
+from ...ir.text.programs import print_unit
 from ...ir.text.sizes import told_open
 from ..language import core as s
 from ..language.evaluate import Expressions

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...ir.folds import Folded
+from ...ir.compose import Folded
 from ...ir.node import Node
-from ...ir.text.print import print_program
+from ...ir.text.programs import print_program
 
 PREFIXES = {
     "torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "launches": "t", "kernel": "k",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.expr import Var
-from ...ir.facts.dimensions import Places, respelled
 from ...ir.facts.layout import tile_of
+from ...ir.facts.structure import Places, respelled
 from ...ir.loop import Store
 from ...ir.names import unused
 from ...ir.node import names_in, replace

@@ -25,7 +25,7 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
-from ...ir.text.print import print_program
+from ...ir.text.programs import print_program
 from ..bench.subject import subject_of
 from ..bench.suite_file import BenchCase, Suite
 from ..capture.capture import Capture

@@ -14,7 +14,7 @@ from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
-from ...ir.text.read import read_program
+from ...ir.text.programs import read_program
 from ..bench.assembling import assembler
 from ..ruleset import exactly, read_settings, toolchain
 from ..store.protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of

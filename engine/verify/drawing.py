@@ -20,7 +20,7 @@ from ...ir.monoids import of_part
 from ...ir.program import Kernel
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
 from ...ir.text.parse import parse
-from ...ir.text.read import read_unit
+from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import CLOSED
 from ..language import core as c
 from ..language import core as s

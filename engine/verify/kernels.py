@@ -17,8 +17,7 @@ from ...ir.interp import kernel as meaning
 from ...ir.interp.scalar import ScheduleError
 from ...ir.sizes import numbers
 from ...ir.substitute import with_sizes
-from ...ir.text.print import print_program
-from ...ir.text.read import read_program
+from ...ir.text.programs import print_program, read_program
 from ...ir.verify.kernel import problems
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.compiled import CompiledRule, Match

@@ -11,8 +11,7 @@ from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ...ir.text.print import print_program
-from ...ir.text.read import read_program
+from ...ir.text.programs import print_program, read_program
 from ..language import core as s
 from ..language.positions import walk
 from ..language.rule import Rule, RuleSet, pass_name

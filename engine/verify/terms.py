@@ -16,10 +16,8 @@ from ...ir.interp import loop
 from ...ir.interp import tensor as meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, postorder
-from ...ir.text.print import print_unit
-from ...ir.text.read import read_program
-from ...ir.text.tensor import print_graph
-from ...ir.text.tensor_read import read_graph
+from ...ir.text.programs import print_unit, read_program
+from ...ir.text.tensor import print_graph, read_graph
 from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, settings_of, sibling_kernels
 from ..kernels.fusion_pass import FusionRules, kind_of

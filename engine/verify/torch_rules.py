@@ -15,7 +15,7 @@ from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
 from ...ir.substitute import with_sizes
 from ...ir.tensor import TensorGraph, Term, axes, operands
-from ...ir.text.read import read_program
+from ...ir.text.programs import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph

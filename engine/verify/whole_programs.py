@@ -15,7 +15,7 @@ import numpy as np
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.layout import place_in_source
-from ...ir.facts.scopes import accumulator_scopes
+from ...ir.facts.structure import accumulator_scopes
 from ...ir.functions import FUNCTIONS
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source
-from ...ir.text.print import print_program
+from ...ir.text.programs import print_program
 from ..capture.capture import Capture
 from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
 from ..language.rule import RuleSet, read_rules

@@ -28,7 +28,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.node import Node, nodes, replace, values, walk
 from ...ir.program import Block, Kernel, Stmt
 from ...ir.tensor import Index, Remap, Term, operands
-from ...ir.text.print import print_program
+from ...ir.text.programs import print_program
 from ...ir.text.tensor import values_of_lines
 from ...ir.tile import Tile
 from ..capture.capture import Capture
@@ -593,7 +593,7 @@ def _lifted(lines: Sequence[Line], held: dict[str, int]) -> Sources:
 
 def _append(column: Column, kernel: Kernel, up: Sources, made: list[tuple[int, ...]]) -> int:
     """Append the lines of a kernel to a column. Returns the line number of its first statement."""
-    from ...ir.text.print import print_unit
+    from ...ir.text.programs import print_unit
 
     text = print_unit(kernel).splitlines()
     if column.units:

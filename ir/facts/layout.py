@@ -9,20 +9,22 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..atoms import ATOMS, WITHIN, WORD_BYTES, Atom, numbers
 from ..dtypes import DTYPES
-from ..expr import Binary, Var, add, free_names, from_linear, linear, multiple_of, multiply, total
-from ..loop import For
-from ..node import Expr, Node, contents, memoised
-from ..program import Kernel, Param
+from ..expr import Binary, Var, add, floordiv, free_names, from_linear, linear, modulo, multiple_of, multiply, total
+from ..interp.scalar import evaluate
+from ..loop import For, Load
+from ..node import Expr, Node, contents, memoised, nodes
+from ..program import Block, Kernel, Param, Stmt
 from ..ranges import Interval, by_steps, interval, simplify
 from ..substitute import substitute
-from ..tile import Slab, Stage, Tile
-from .structure import summary
+from ..tile import Mma, Slab, Stage, Tile
+from .structure import summary, used_names
 
 WORD = 4  # bytes of a bank, and the least that cp.async copies
 DTYPE_BYTES = {name: dtype.item_bytes for name, dtype in DTYPES.items()}
@@ -400,3 +402,215 @@ def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
     """Neighbouring rows that the same lanes copy: where cells are gathered all of theirs, so that what a row adds to an
     address is a number of its turn."""
     return rows // groups if stage.gathered and rows % groups == 0 else 1
+
+
+# ---- TMA boxes: rows as they lie in the buffer, or swizzled rows of 128 bytes
+
+
+def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
+    """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
+    if stage.gathered:
+        return False
+    inner, dims, chunk = stage.slab[-1], [axis.dim or 0 for axis in stage.slab], CHUNK // item
+    aligned = inner.dim == len(source) - 1 and inner.extent % chunk == 0 and source[-1] % chunk == 0
+    return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
+
+
+def is_swizzled_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
+    """Whether TMA can copy the slab, in boxes whose rows are each 128 bytes that it swizzles."""
+    if stage.gathered:
+        return False
+    inner = stage.slab[-1]
+    rows = inner.extent * item == ROW and inner.dim == len(source) - 1 and source[-1] * item % CHUNK == 0
+    return rows and len(source) <= 5 and all(axis.extent <= 256 for axis in stage.slab)
+
+
+# ---- operands of tensor cores: the loads, and the rows of a slab that ldmatrix reads
+
+
+ROWS, COLUMNS = "rows", "columns"  # of a slab: what the words of a fragment run along
+
+
+class FragmentOperand(NamedTuple):
+    """An operand of an Mma. own: the Tile's axes by the names of the atom; order: those of its words, slowest first."""
+
+    atom: Atom
+    own: dict[str, str]
+    order: tuple[str, ...]
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """The axis along the elements of a word, if it has several."""
+        return (self.own[WITHIN],) if WITHIN in self.own else ()
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """The registers of one fragment."""
+        return (*(self.own[name] for name in self.order), *self.within)
+
+
+def operands_of(stmt: Mma) -> tuple[FragmentOperand, FragmentOperand]:
+    """Both operands of an Mma."""
+    atom = ATOMS[stmt.atom]
+    own = {name: axis.name for (name, _), axis in zip(atom.axes, stmt.axes, strict=True)}
+    return FragmentOperand(atom, own, atom.a_order), FragmentOperand(atom, own, atom.b_order)
+
+
+def operand_of(name: str, later: Block) -> FragmentOperand | None:
+    """As what the statements behind a load multiply its value; None where something else reads it, too."""
+    products = [stmt for stmt in nodes(later, Mma) if Var(name) in (stmt.a, stmt.b)]
+    if not products or any(name in used_names(stmt) and not _only_multiplies(stmt, name) for stmt in later):
+        return None
+    wanted = [
+        operand
+        for stmt in products
+        for e, operand in zip((stmt.a, stmt.b), operands_of(stmt), strict=True)
+        if e == Var(name)
+    ]
+    return wanted[0] if all(operand == wanted[0] for operand in wanted) else None
+
+
+def _only_multiplies(stmt: Stmt, name: str) -> bool:
+    """Whether nothing in a statement but Mmas reads a value."""
+    if isinstance(stmt, Mma):
+        return True
+    own = [getattr(stmt, field.name) for field in type(stmt).fields if field.name != "body"]
+    inner = getattr(stmt, "body", ())
+    return (
+        bool(inner)
+        and name not in free_names(tuple(own))
+        and all(_only_multiplies(part, name) for part in inner if name in used_names(part))
+    )
+
+
+def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOperand) -> str | None:
+    """Whether words run along the rows of a slab (g is a row, t and w are neighbours) or across; None for neither."""
+    atom, own, item = operand.atom, operand.own, item_bytes(kernel, stage)
+    if item * atom.per_word != WORD_BYTES or stmt.when is not True or {"g", "t"} - own.keys():
+        return None
+    row_at, column_at = row_and_column(kernel, stage, cell_of(stage, stmt.idx))
+    (row, _), (column, constant) = linear(row_at), linear(column_at)
+    g, t = Var(own["g"]), Var(own["t"])
+    along: dict[Expr, int] = {t: atom.per_word, **{Var(w): 1 for w in operand.within}}
+    beside = [constant, stage.slab[-1].extent, stage.pad, *(n for e, n in column.items() if e not in (g, *along))]
+    if any(number % (CHUNK // item) for number in beside):
+        return None
+    in_row, in_column = ({e: terms[e] for e in (g, *along) if e in terms} for terms in (row, column))
+    if in_column == along and in_row == {g: 1}:
+        return ROWS
+    return COLUMNS if item == 2 and in_column == {g: 1} and in_row == along else None
+
+
+def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
+    """What lanes and registers are for the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
+    own, atom = operand.own, operand.atom
+    g, t = own["g"], own["t"]
+    row, matrix = add(multiply(modulo(Var(g), 2), 4), Var(t)), floordiv(Var(g), 2)
+    images: dict[str, Expr] = {g: row, t: 0, **dict.fromkeys(operand.within, 0)}
+    if form == COLUMNS:
+        images = {g: 0, t: floordiv(row, atom.per_word), **dict.fromkeys(operand.within, modulo(row, atom.per_word))}
+    stride, sizes = 1, dict(atom.axes)
+    for name in reversed(operand.order):
+        images[own[name]] = modulo(floordiv(matrix, stride), sizes[name])
+        stride *= sizes[name]
+    return images
+
+
+# ---- matrix views: loads that asynchronous MMAs do themselves, and the descriptors of their matrices
+#
+# Four numbers locate the elements of a matrix in shared memory. In slabs of 128-byte rows with the swizzle
+# of TMA, a line of the matrix (a row of a, a column of b) runs along such a row of the slab, or across the rows:
+#
+# along:  element (line, place) at  start + line // 8 * stride + line % 8 * 128 + place*item
+# across: the same at  start + line // 64 * leading + line % 64 * item + place // 8 * stride + place % 8 * 128
+#
+# The swizzle then takes its bits from the sum. Across, elements have 2 bytes. The emulator reads matrices by these
+# numbers; `across` has been compared with no manual and no hardware.
+
+
+REPEAT = 8 * ROW  # bytes after which a swizzle of 128 bytes comes again
+STEP = 32  # bytes of a row that an atom reads
+
+
+class MatrixView(NamedTuple):
+    """A matrix in a slot of a slab. across: lines run across the rows of the slab; stride, leading: bytes."""
+
+    across: bool
+    stride: int
+    leading: int
+
+
+@memoised
+def views_of(kernel: Kernel) -> frozenset[Load]:
+    """The loads of slabs whose values nothing but late atoms read."""
+    found: set[Load] = set()
+    _find(kernel.body, stages(kernel).keys(), found)
+    return frozenset(found)
+
+
+def _find(block: Block, slabs: Container[str], found: set[Load]) -> None:
+    for position, stmt in enumerate(block):
+        if isinstance(stmt, Load) and stmt.buf in slabs:
+            operand = operand_of(stmt.dst, block[position + 1 :])
+            if operand is not None and operand.atom.late:
+                found.add(stmt)
+        elif hasattr(stmt, "body"):
+            _find(stmt.body, slabs, found)
+
+
+def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:
+    """How a late atom finds the matrix that a load names; None where no descriptor says it. left: it is a."""
+    atom, item = ATOMS[product.atom], item_bytes(kernel, stage)
+    plain = stage.via == "TMA" and stage.swizzle == ROW and pitch(stage) * item == ROW and not stage.xor
+    if not plain or item * atom.per_word != WORD_BYTES or load.when is not True:
+        return None
+    row, column = row_and_column(kernel, stage, cell_of(stage, load.idx))
+    names = [axis.name for axis in product.axes]
+    own: list[tuple[Expr, int]] = []
+    beside: list[tuple[Expr, int]] = []
+    for e, unit in ((row, ROW), (column, item)):
+        terms, constant = linear(e)
+        beside.append((constant, unit))
+        for term, factor in terms.items():
+            (own if free_names(term) <= set(names) else beside).append((term, factor * unit))
+    if any(not free_names(term).isdisjoint(names) for term, _ in beside):
+        return None
+    found = _form(atom, names, own, left, item)
+    return found if found is not None and _starts(kernel, beside, found.across) else None
+
+
+def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool, item: int) -> MatrixView | None:
+    """The form that gives every element of the atom's matrix the place that the load gives it. item: bytes."""
+    line, place = numbers(atom, atom.row if left else atom.b_column), numbers(atom, atom.place)
+    grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
+    env: dict[str, Any] = dict(zip(names, grids, strict=True))
+    at = np.broadcast_to(sum((evaluate(term, env) * factor for term, factor in own), 0), line.shape)
+
+    def where(one: int, other: int) -> int:
+        """The bytes from the matrix's start to an element; 0 where the matrix does not have it."""
+        chosen = at[(line == one) & (place == other)]
+        return int(chosen[0]) if chosen.size else 0
+
+    along = MatrixView(False, where(8, 0), 0)
+    across = MatrixView(True, where(0, 8), where(64, 0))
+    if np.array_equal(at, line // 8 * along.stride + line % 8 * ROW + place * item):
+        return along
+    if not atom.across:
+        return None
+    columns = line // 64 * across.leading + line % 64 * item
+    return across if np.array_equal(at, columns + place // 8 * across.stride + place % 8 * ROW) else None
+
+
+def _starts(kernel: Kernel, beside: list[tuple[Expr, int]], across: bool) -> bool:
+    """Whether a matrix starts where the swizzle does, or, along a row, whole steps behind it."""
+    known, most = ranges_of(kernel), 0
+    for term, factor in beside:
+        if isinstance(term, int):
+            term, factor = 1, term * factor
+        if factor * (1 if term == 1 else multiple_of(term)) % REPEAT == 0:
+            continue
+        low, high = interval(term, known)
+        if across or factor % STEP or low < 0:
+            return False
+        most += factor * high
+    return most <= ROW - STEP

@@ -1,20 +1,25 @@
-"""What stands in a block: loops, accesses, accumulators, and what a value depends on.
+"""The structure of kernels: loops, accesses, accumulators and their scopes, names, dtypes, and what a value depends on.
 
 Summaries are remembered on statements, so that asking about a block whose parts did not change costs nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
 
 from ..atoms import ATOMS
-from ..expr import Var, free_names, only_sizes
-from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ..node import contents, marks_of, memoised
-from ..program import Block, Stmt
-from ..tile import (  # fmt: skip
+from ..expr import Binary, Call, Not, Var, add, floordiv, free_names, modulo, multiply, only_sizes
+from ..functions import opmath, promote, result_dtype
+from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
+from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ..monoids import monoid
+from ..node import CLASSES, Node, contents, marks_of, memoised, nodes
+from ..program import Block, Kernel, Param, Stmt
+from ..ranges import Ranges, simplify
+from ..tile import (
     AlongAxes,
     Collective,
     Combine,
@@ -341,3 +346,204 @@ def team_loops(block: Block) -> tuple[For, ...]:
 
 def _hides_loops(stmt: Stmt) -> bool:
     return not isinstance(stmt, For) and bool(statements((stmt,), For.marks))
+
+
+# ---- scopes of accumulators: the innermost block that contains all mentions of one; it is initialised there
+
+
+Path = tuple[int, ...]  # positions of statements from the kernel's body down to a block
+
+
+class AccumulatorStart(NamedTuple):
+    acc: str
+    fn: str
+
+
+@memoised
+def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[AccumulatorStart, ...]]:
+    """For each block, the accumulators that start on entry to it."""
+    mentions: dict[str, list[Path]] = {}
+    functions: dict[str, str] = {}
+    parts: dict[str, str] = {}
+    tuples: list[tuple[str, ...]] = []
+    _collect(kernel.body, (), mentions, functions, tuples, parts)
+    for accs in tuples:  # the parts of a tuple start together: one of them may not be read at all
+        together = [path for acc in accs for path in mentions[acc]]
+        mentions.update((acc, together) for acc in accs)
+    functions.update((acc, part) for acc, part in parts.items() if acc in functions)
+    scopes: dict[Path, tuple[AccumulatorStart, ...]] = {}
+    for acc, fn in functions.items():
+        path = _common(mentions[acc])
+        scopes[path] = (*scopes.get(path, ()), AccumulatorStart(acc, fn))
+    return scopes
+
+
+def _collect(
+    block: Block,
+    path: Path,
+    mentions: dict[str, list[Path]],
+    functions: dict[str, str],
+    tuples: list[tuple[str, ...]],
+    parts: dict[str, str],
+) -> None:
+    for position, stmt in enumerate(block):
+        names = set(free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body")))
+        if isinstance(stmt, Accumulate):
+            functions[stmt.acc] = stmt.fn
+        if isinstance(stmt, Merge):
+            functions.update(_parts(stmt))
+            names.update(stmt.accs)
+            tuples.append(stmt.accs)
+        if isinstance(stmt, TuplesAlongAxes):  # what is combined as a tuple starts as one, in whatever way it adds up
+            parts.update(_parts(stmt))
+            names.update(stmt.accs)
+        if isinstance(stmt, Mma):
+            functions[stmt.acc] = "add"
+        if isinstance(stmt, Accumulate | AlongAxes | Scale | Carry | Mma):
+            names.add(stmt.acc)
+        for name in names:
+            mentions.setdefault(name, []).append(path)
+        if hasattr(stmt, "body"):
+            _collect(stmt.body, (*path, position), mentions, functions, tuples, parts)
+
+
+def _parts(stmt: Merge | TuplesAlongAxes) -> dict[str, str]:
+    """The part of the monoid that each accumulator is."""
+    return {acc: f"{stmt.fn}.{part}" for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=False)}
+
+
+def _common(paths: list[Path]) -> Path:
+    """The longest common beginning."""
+    out: list[int] = []
+    for steps in zip(*paths, strict=False):
+        if len(set(steps)) > 1:
+            break
+        out.append(steps[0])
+    return tuple(out)
+
+
+# ---- names that statements and expressions of Kernel IR read: registers, bases, buffers
+
+
+# The fields that hold the name of what is read.
+NAMED: dict[type[Node], str] = {
+    Element: "name", Address: "base", Advance: "base", Base: "root", TensorMap: "src", CopyBox: "map",
+    Replicate: "reverse",
+}  # fmt: skip
+
+
+@memoised
+def names_read(node: Any) -> frozenset[str]:
+    """The names that a statement or an expression reads or changes, at any depth; not those it defines."""
+    kind = node.__class__
+    if kind is Var:
+        return frozenset((node.name,))
+    found: set[str] = set()
+    if kind in NAMED and getattr(node, NAMED[kind]):
+        found.add(getattr(node, NAMED[kind]))
+    _gather(kind.read_inner(node), found)
+    return frozenset(found)
+
+
+def _gather(items: tuple[Any, ...], found: set[str]) -> None:
+    for item in items:
+        if item.__class__ is tuple:
+            _gather(item, found)
+        elif item.__class__ in CLASSES:
+            found |= names_read(item)
+
+
+# ---- dtypes of values
+
+
+INDEX = "i64"
+
+
+@memoised
+def value_dtypes(kernel: Kernel) -> dict[str, str]:
+    """The dtype of every value, accumulator, axis and loop variable."""
+    return block_dtypes((*kernel.ins, *kernel.outs), kernel.body)
+
+
+def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
+    """The same of a block that reads some buffers; a name that it does not define counts as an index."""
+    buffers = {param.name: param.dtype for param in params}
+    for stage in nodes(block, Stage):
+        buffers[stage.dst] = buffers[stage.src]
+    buffers.update((slab.dst, slab.dtype) for slab in nodes(block, Slab))
+    known: dict[str, str] = {}
+    for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge, Mma):
+        if isinstance(stmt, Tile):
+            known.update((axis.name, INDEX) for axis in stmt.axes)
+        elif isinstance(stmt, For):
+            known[stmt.var] = INDEX
+        elif isinstance(stmt, Load):
+            known[stmt.dst] = buffers[stmt.buf]
+        elif isinstance(stmt, Let):
+            known[stmt.dst] = expr_dtype(stmt.val, known)
+        elif isinstance(stmt, Accumulate):
+            known[stmt.acc] = opmath(expr_dtype(stmt.val, known))
+        elif isinstance(stmt, Mma):
+            known[stmt.acc] = ATOMS[stmt.atom].sums
+        elif isinstance(stmt, Merge):
+            known.update((acc, merged_dtype(stmt, known)) for acc in stmt.accs)
+    return known
+
+
+def merged_dtype(stmt: Merge, known: dict[str, str]) -> str:
+    """The dtype of the parts of a tuple: f32, unless an operand is f64."""
+    return opmath(promote("f32", *(expr_dtype(val, known) for val in stmt.vals)))
+
+
+def expr_dtype(e: Any, known: dict[str, str]) -> str:
+    """The dtype of an expression. Index arithmetic is i64; a literal number bends to the operands beside it."""
+    kind = e.__class__
+    if kind is Var:
+        return known.get(e.name, INDEX)
+    if kind is float:
+        return "f32"
+    if kind is bool or kind is Not:
+        return "b8"
+    if kind is Call:
+        typed = [expr_dtype(a, known) for a in e.args if not isinstance(a, int | float)]
+        literal = [expr_dtype(a, known) for a in e.args if isinstance(a, int | float)]
+        if typed and all(a in ("b8", INDEX) for a in literal) and all(a not in ("b8",) for a in typed):
+            literal = [promote(*typed)] * len(literal)
+        mixed = iter(typed), iter(literal)
+        return result_dtype(e.fn, *(next(mixed[isinstance(a, int | float)]) for a in e.args))
+    if kind is Binary and e.op not in ("+", "-", "*", "//", "%", "^"):
+        return "b8"
+    return INDEX
+
+
+# ---- dimensions of a buffer in a kernel: the same elements in the same order, in another shape
+
+
+Places = tuple[Any, ...]
+
+
+def respelled(idx: Places, now: Places, then: Places, ranges: Ranges) -> Places | None:
+    """An index of a buffer with some dimensions, in others that hold the same elements in the same order. None where
+    they differ and are made of sizes."""
+    if now == then:
+        return idx
+    if any(extent.__class__ is not int for extent in (*now, *then)):
+        return None
+    out: list[Any] = []
+    left, right = list(zip(idx, now, strict=True)), list(then)
+    while left or right:  # the shortest runs of dimensions that hold as many elements
+        mine, other = [left.pop(0)] if left else [], [right.pop(0)] if right else []
+        while (have := math.prod(n for _, n in mine)) != (want := math.prod(other)):
+            if have < want:
+                mine.append(left.pop(0))
+            else:
+                other.append(right.pop(0))
+        place: Any = 0
+        for e, extent in mine:
+            place = add(multiply(place, extent), e)
+        digits = []
+        for extent in reversed(other):
+            digits.append(simplify(modulo(place, extent), ranges) if extent is not other[0] else place)
+            place = simplify(floordiv(place, extent), ranges)
+        out += reversed(digits)
+    return tuple(out)

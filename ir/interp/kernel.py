@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,9 +19,13 @@ import numpy as np
 from ..expr import is_int
 from ..facts.layout import DTYPE_BYTES
 from ..functions import FUNCTIONS
-from ..kernel import (  # fmt: skip
+from ..kernel import (
+    BLOCK_INDEX,
     SHARED,
+    THREAD,
+    Address,
     Advance,
+    Arrive,
     Assign,
     Barrier,
     Base,
@@ -30,13 +35,22 @@ from ..kernel import (  # fmt: skip
     Commit,
     CommitProducts,
     CopyAsync,
+    CopyBox,
     Define,
+    EnterTurn,
+    Expect,
+    FenceBarriers,
+    FenceProducts,
+    Fragment,
+    InitBarrier,
     LastThreads,
     Launch,
+    LeaveTurn,
     LoadFrom,
     LoadMatrix,
     Loop,
     Multiply,
+    PackWord,
     QueueProduct,
     Registers,
     Replicate,
@@ -44,21 +58,337 @@ from ..kernel import (  # fmt: skip
     StoreTo,
     TensorMap,
     WaitGroup,
+    WaitPhase,
     WaitProducts,
 )
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..text.print_statements import print_statement
-from .kernel_aside import Aside
-from .kernel_blocks import RunningBlocks
-from .kernel_copies import COPIES
-from .kernel_memory import bits_of, elements
-from .kernel_products import PRODUCTS
-from .kernel_values import both
+from . import kernel_memory
+from .kernel_memory import (
+    BARRIER_BYTES,
+    SWIZZLE_REPEAT,
+    WARP,
+    Barriers,
+    Copy,
+    Fragments,
+    Lanes,
+    Map,
+    Products,
+    SharedMemory,
+    bits_of,
+    both,
+    check_aligned,
+    elements,
+)
 from .scalar import KINDS, ScheduleError, as_kind, check_stores, empty, memory_of, seen_by
 
+# ---- threads that run concurrently
+
+
+class Abandoned(BaseException):
+    """The other side has failed, and this one is not wanted any more."""
+
+
+class Aside:
+    """One side as a program of its own, which holds still but for its turns. since: what it knows to be over."""
+
+    def __init__(self, work: Callable[[], None], since: int) -> None:
+        self.work, self.done, self.since = work, False, since
+        self._error: BaseException | None = None
+        self._unwanted = False
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def resume(self) -> None:
+        """Let it go on until it waits, or ends. Raises what it raises."""
+        self._go.release()
+        self._back.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def pause(self) -> None:
+        """It waits: the other side goes on."""
+        self._back.release()
+        self._wait()
+
+    def abandon(self) -> None:
+        """End it, wherever it is."""
+        self._unwanted = True
+        self._go.release()
+        self._thread.join()
+
+    def _wait(self) -> None:
+        self._go.acquire()
+        if self._unwanted:
+            raise Abandoned
+
+    def _run(self) -> None:
+        try:
+            self._wait()
+            with np.errstate(all="ignore"):
+                self.work()
+        except Abandoned:
+            return
+        except Exception as error:
+            self._error = error
+        self.done = True
+        self._back.release()
+
+
+# ---- a batch of blocks
+
+
+class RunningBlocks:
+    """The state of a batch. mask: the threads that take part, (blocks, threads); None for all.
+
+    The blocks of a cluster are one block of all their threads, whose shared memories lie one behind the other.
+    """
+
+    def __init__(
+        self, kernel: Kernel, launch: Launch, memory: Any, counts: Any, dice: random.Random, blocks: Any, unit: int
+    ):
+        self.kernel, self.launch, self.dice = kernel, launch, dice
+        self.memory = {name: array.reshape(-1) for name, array in memory.items()}
+        self.counts = {name: count.reshape(-1) for name, count in counts.items()}
+        self.shape = (len(blocks), launch.block * launch.cluster)
+        x, y, z = launch.grid
+        places = np.unravel_index(blocks, (z, y, x // launch.cluster))[::-1]
+        env = {name: place.reshape(-1, 1) for name, place in zip(BLOCK_INDEX, places, strict=True)}
+        rank, thread = np.divmod(np.arange(self.shape[1]).reshape(1, -1), launch.block)
+        if launch.cluster > 1:
+            env[BLOCK_INDEX[0]] = env[BLOCK_INDEX[0]] * launch.cluster + rank
+        self.registers = kernel_memory.RegisterValues({**env, THREAD: thread})
+        params = (*kernel.ins, *kernel.outs)
+        self.buffer_dtypes = {param.name: param.dtype for param in params}
+        self.bases: dict[str, tuple[str, Any]] = {param.name: (param.name, 0) for param in params}
+        span = -(-launch.shared // SWIZZLE_REPEAT) * SWIZZLE_REPEAT if launch.cluster > 1 else launch.shared
+        self.bases[SHARED] = (SHARED, rank * span if launch.cluster > 1 else 0)
+        self.shared = SharedMemory(len(blocks), span * launch.cluster, unit)
+        self.barriers = Barriers(self.shared, self.shape, dice, launch.cluster, span)
+        self.fragments = Fragments(self.registers, self.shared, self.shape)
+        self.products = Products(self.registers, self.shared, self.fragments, dice)
+        self.maps: dict[str, Map] = {}
+        self.group: list[Copy] = []  # copies since the last commit
+        self.queue: list[list[Copy]] = []  # groups that have not been waited for
+        self.aside: Aside | None = None  # threads that run beside these
+        self.beside: Aside | None = None  # what these are, if they run beside others
+        self.everyone: Any = np.divmod(np.arange(math.prod(self.shape)), self.shape[1])
+
+    def keep(self, which: np.ndarray) -> None:
+        """Only some of the threads are there from here on; they keep their numbers."""
+        blocks = self.shape[0]
+        self.everyone = tuple(part.reshape(self.shape)[:, which].reshape(-1) for part in self.everyone)
+        self.registers = self.registers.of(which)
+        self.bases = {name: (root, kernel_memory.chosen(at, which)) for name, (root, at) in self.bases.items()}
+        self.shape = (blocks, int(which.sum()))
+        self.fragments = Fragments(self.registers, self.shared, self.shape)
+        self.products = Products(self.registers, self.shared, self.fragments, self.dice)
+
+    def others_go_on(self) -> None:
+        """Those beside these go on until they wait, with what they themselves know to be over."""
+        if self.aside is None or self.aside.done:
+            return
+        since = self.shared.since
+        self.shared.since = self.aside.since
+        self.aside.resume()
+        self.aside.since, self.shared.since = self.shared.since, since
+
+    def elsewhere(self, done: bool = False) -> None:
+        """Those beside these go on, until they wait too. done: these have come to their end.
+
+        Raises ScheduleError where nobody can go on.
+        """
+        if self.beside is not None:
+            self.beside.pause()
+            return
+        before = self.barriers.changes
+        self.others_go_on()
+        stuck = self.aside is None or self.barriers.changes == before
+        unfinished = self.aside is not None and not self.aside.done
+        if unfinished if done else stuck:
+            raise ScheduleError("deadlock: a phase of an mbarrier lacks an arrival, or bytes that were announced")
+
+    def value(self, e: Any, mask: Any) -> Any:
+        """An expression for each thread."""
+        return self.registers.value(e, mask)
+
+    def root(self, name: str) -> tuple[str, Any]:
+        """(what a base points into, where: an element of a buffer, a byte of shared memory)."""
+        if name not in self.bases:
+            raise ScheduleError(f"`{name}` is no address")
+        return self.bases[name]
+
+    def together(self, mask: Any) -> None:
+        """Raises ScheduleError where a part of the threads comes."""
+        if mask is not None and not np.all(mask):
+            raise ScheduleError("divergent: a part of the threads comes here")
+
+    def lanes(self, address: Address, mask: Any) -> tuple[str, Lanes]:
+        """(what is accessed: a buffer or `smem`, by whom and where)."""
+        root, base = self.root(address.base)
+        flipped = base if is_int(address.xor) and address.xor == 0 else base ^ self.value(address.xor, mask)
+        where = np.broadcast_to(flipped + self.value(address.offset, mask), self.shape).reshape(-1)
+        block, thread = self.everyone
+        lanes = Lanes(np.arange(len(where)), block, thread, where)
+        return root, lanes if mask is None else lanes.chosen(np.broadcast_to(mask, self.shape).reshape(-1))
+
+
+# ---- asynchronous copies: cp.async in groups, boxes by TMA
+
+
+def _copy(blocks: RunningBlocks, stmt: CopyAsync, mask: Any) -> None:
+    doing = mask if stmt.when is True else both(mask, np.asarray(blocks.value(stmt.when, mask), bool))
+    (root, to), (source, lanes) = blocks.lanes(stmt.to, doing), blocks.lanes(stmt.source, doing)
+    if root != SHARED or source not in blocks.buffer_dtypes or source in blocks.counts:
+        raise ScheduleError("an asynchronous copy goes from an input to shared memory")
+    dtype, array = blocks.buffer_dtypes[source], blocks.memory[source]
+    inside = np.broadcast_to(blocks.value(stmt.inside, doing), blocks.shape).reshape(-1)[lanes.flat].astype(bool)
+    values = np.zeros((len(lanes.flat), stmt.bytes // DTYPE_BYTES[dtype]), KINDS[dtype])
+    values[inside] = array[elements(array, lanes.chosen(inside), dtype, values.shape[1], "copy")]
+    check_aligned(lanes.address[inside] * DTYPE_BYTES[dtype], stmt.bytes)
+    copy = Copy(to, dtype, bits_of(values, dtype))
+    blocks.shared.begin(copy, early=blocks.dice.random() < 0.5)
+    if len(to.flat):
+        blocks.group.append(copy)
+
+
+def _commit(blocks: RunningBlocks, stmt: Commit, mask: Any) -> None:
+    blocks.together(mask)
+    blocks.queue.append(blocks.group)
+    blocks.group = []
+
+
+def _wait(blocks: RunningBlocks, stmt: WaitGroup, mask: Any) -> None:
+    blocks.together(mask)
+    while len(blocks.queue) > stmt.keep:
+        for landing in blocks.queue.pop(0):
+            blocks.shared.land(landing)
+
+
+def _tensor_map(blocks: RunningBlocks, stmt: TensorMap, mask: Any) -> None:
+    (param,) = (param for param in blocks.kernel.ins if param.name == stmt.src)
+    shape = tuple(int(extent) for extent in param.shape)
+    blocks.maps[stmt.dst] = Map(blocks.memory[stmt.src], shape, param.dtype, stmt.box, stmt.swizzle)
+
+
+def _barrier_lanes(blocks: RunningBlocks, address: Address, mask: Any) -> Lanes:
+    root, lanes = blocks.lanes(address, mask)
+    if root != SHARED:
+        raise ScheduleError("an mbarrier stands in shared memory")
+    check_aligned(lanes.address, BARRIER_BYTES)
+    return lanes
+
+
+def _init_barrier(blocks: RunningBlocks, stmt: InitBarrier, mask: Any) -> None:
+    blocks.barriers.init(_barrier_lanes(blocks, stmt.at, mask), stmt.arrivals)
+
+
+def _fence(blocks: RunningBlocks, stmt: FenceBarriers, mask: Any) -> None:
+    taking = np.ones(blocks.shape, bool) if mask is None else np.broadcast_to(mask, blocks.shape)
+    blocks.barriers.fence(np.flatnonzero(taking.any(axis=1)))
+
+
+def _expect(blocks: RunningBlocks, stmt: Expect, mask: Any) -> None:
+    blocks.barriers.expect(_barrier_lanes(blocks, stmt.barrier, mask), stmt.bytes)
+
+
+def _arrive(blocks: RunningBlocks, stmt: Arrive, mask: Any) -> None:
+    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
+    if len(lanes.flat) % WARP:
+        raise ScheduleError("a part of a warp arrives")
+    blocks.shared.epoch += 1
+    first = lanes.chosen(lanes.thread % WARP == 0)
+    for there in blocks.barriers.offsets(first) if stmt.cluster > 1 else (0,):
+        blocks.barriers.arrive(first.moved(there))
+    blocks.others_go_on()  # as early as they may
+
+
+def _copy_box(blocks: RunningBlocks, stmt: CopyBox, mask: Any) -> None:
+    root, to = blocks.lanes(stmt.to, mask)
+    if root != SHARED or stmt.map not in blocks.maps:
+        raise ScheduleError("a box goes from a tensor map to shared memory")
+    at = [np.broadcast_to(blocks.value(e, mask), blocks.shape).reshape(-1)[to.flat] for e in stmt.at]
+    barrier = _barrier_lanes(blocks, stmt.barrier, mask)
+    for there in blocks.barriers.offsets(to) if stmt.cluster > 1 else (0,):
+        blocks.barriers.copy(to.moved(there), barrier.moved(there), blocks.maps[stmt.map], at)
+
+
+def _wait_phase(blocks: RunningBlocks, stmt: WaitPhase, mask: Any) -> None:
+    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
+    parity = np.broadcast_to(blocks.value(stmt.parity, mask), blocks.shape).reshape(-1)[lanes.flat]
+    while not blocks.barriers.wait(lanes, parity):
+        blocks.elsewhere()
+    blocks.shared.since = max(blocks.shared.since, blocks.barriers.told(lanes))
+
+
+def _turn(blocks: RunningBlocks, stmt: EnterTurn | LeaveTurn, mask: Any) -> None:
+    """Nothing but that the mbarrier is there, and that whole warps come: all threads run in step here."""
+    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
+    blocks.barriers.known(lanes)
+    if len(lanes.flat) % WARP:
+        raise ScheduleError("a part of a warp takes its turn")
+
+
+COPIES: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
+    CopyAsync: _copy,
+    Commit: _commit,
+    WaitGroup: _wait,
+    TensorMap: _tensor_map,
+    InitBarrier: _init_barrier,
+    FenceBarriers: _fence,
+    Expect: _expect,
+    Arrive: _arrive,
+    CopyBox: _copy_box,
+    WaitPhase: _wait_phase,
+    EnterTurn: _turn,
+    LeaveTurn: _turn,
+}
+
+
+# ---- tensor cores: fragments, products of a warp, queued products
+
+
+def _fragment(blocks: RunningBlocks, stmt: Fragment, mask: Any) -> None:
+    blocks.fragments.declare(stmt)
+
+
+def _load_matrix(blocks: RunningBlocks, stmt: LoadMatrix, mask: Any) -> None:
+    blocks.together(mask)
+    root, lanes = blocks.lanes(stmt.address, None)
+    if root != SHARED:
+        raise ScheduleError("matrices are loaded from shared memory")
+    blocks.fragments.load(stmt, lanes)
+
+
+def _pack(blocks: RunningBlocks, stmt: PackWord, mask: Any) -> None:
+    blocks.fragments.pack(stmt, [blocks.value(value, mask) for value in stmt.values], mask)
+
+
+def _multiply(blocks: RunningBlocks, stmt: Multiply, mask: Any) -> None:
+    blocks.together(mask)
+    blocks.fragments.multiply(stmt)
+
+
+def _product(blocks: RunningBlocks, stmt: Stmt, mask: Any) -> None:
+    blocks.together(mask)
+    blocks.products.statement(stmt, lambda matrix: blocks.lanes(matrix.at, None))
+
+
+PRODUCTS: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
+    Fragment: _fragment,
+    LoadMatrix: _load_matrix,
+    PackWord: _pack,
+    Multiply: _multiply,
+    FenceProducts: _product,
+    QueueProduct: _product,
+    CommitProducts: _product,
+    WaitProducts: _product,
+}
+
+
 BATCH = 1 << 16  # threads that run at once
-WARP = 32  # lanes
 CELLS = 1 << 21  # cells of shared memory at once
 TOGETHER = (
     Barrier,

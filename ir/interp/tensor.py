@@ -33,8 +33,8 @@ from ..tensor import (
     factors,
     postorder,
 )
+from .loop import fold_tuples
 from .scalar import KINDS, as_index, as_kind
-from .tuples import fold_tuples
 
 Array = np.ndarray[Any, Any]
 

@@ -11,26 +11,30 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..atoms import ATOMS
-from ..facts.layout import tile_of
-from ..facts.scopes import Path, accumulator_scopes
-from ..facts.structure import summary
-from ..facts.types import value_dtypes
-from ..facts.views import views_of
+from ..atoms import ATOMS, multiplied
+from ..expr import Axis, free_names
+from ..facts.layout import tile_of, views_of
+from ..facts.structure import Path, accumulator_scopes, summary, value_dtypes, variation
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
+from ..node import nodes
 from ..program import Block, Kernel
 from ..tile import (
+    Acquire,
+    Await,
     Combine,
     CombineTuple,
+    Enter,
     Mma,
     Put,
     Relay,
+    Release,
     Ring,
     RingStep,
     Scan,
@@ -44,16 +48,368 @@ from ..tile import (
     Wait,
 )
 from . import loop
-from .block_memory import both, nothing
-from .block_products import BlockProducts
-from .block_threads import Program, at_statement
-from .groups import ThreadGroup
-from .late import SlabRead, reads_of
-from .launches import in_step
-from .relays import check_turns
-from .rings import rings_of
-from .scalar import ScheduleError, check_stores, empty, evaluate, fold, memory_of, seen_by, start_value
-from .tuples import combined, lifted
+from .loop import combined, folded_tuples, lifted
+from .scalar import ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
+from .tile_memory import (
+    BlockMemory,
+    BlockThreads,
+    Program,
+    RelayTurns,
+    ThreadGroup,
+    at_statement,
+    both,
+    nothing,
+    rings_of,
+)
+
+# ---- reductions and scans along axes of threads and registers
+
+
+def running(stmt: Scan | ScanTuple, values: list[Any], dimensions: tuple[int, ...]) -> list[Any]:
+    """The arrays of the accumulators, each place folded with all before it along the dimensions, the first of which is
+    the slowest."""
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    last = tuple(range(len(shape) - len(dimensions), len(shape)))
+    moved = [np.moveaxis(np.broadcast_to(value, shape), dimensions, last) for value in values]
+    flat = [value.reshape(*value.shape[: last[0]], -1) for value in moved]
+    found = [_accumulated(stmt.fn, flat[0])] if isinstance(stmt, Scan) else _tuples_accumulated(stmt.fn, flat)
+    return [np.moveaxis(one.reshape(moved[0].shape), last, dimensions) for one in found]
+
+
+def _accumulated(fn: str, values: np.ndarray) -> np.ndarray:
+    found: np.ndarray = fold(fn).accumulate(values, axis=-1, dtype=values.dtype if values.dtype.kind in "iu" else None)
+    return found
+
+
+def _tuples_accumulated(name: str, parts: list[np.ndarray]) -> list[np.ndarray]:
+    so_far = tuple(part[..., 0] for part in parts)
+    found = [so_far]
+    for place in range(1, parts[0].shape[-1]):
+        so_far = combined(monoid(name), so_far, tuple(part[..., place] for part in parts))
+        found.append(so_far)
+    return [np.stack(part, axis=-1) for part in zip(*found, strict=True)]
+
+
+def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> list[Any]:
+    """The arrays of the accumulators of a statement, folded along one dimension, which stays."""
+    if isinstance(stmt, Combine):
+        return [np.expand_dims(folded(stmt.fn, values[0], axis), axis)]
+    return folded_tuples(monoid(stmt.fn), tuple(values), axis)
+
+
+# ---- reductions and scans across threads
+
+
+class BlockFolds(BlockThreads):
+    """Combines and Scans, first of each thread's registers, then of all threads."""
+
+    def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+        """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
+
+        values: of each group, one array for each accumulator of the statement.
+        """
+        count, wholes = math.prod(axis.extent for axis in self.threads), []
+        for number, acc in enumerate(stmt.accs):
+            whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
+            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
+        names = [axis.name for axis in self.threads]
+        for axis in stmt.over:
+            if axis.name in names:
+                folded = folded_along(stmt, wholes, 1 + names.index(axis.name))
+                extents = [axis.extent for axis in self.threads]
+                wholes = [np.broadcast_to(f, (self.blocks, *extents, *f.shape[1 + len(names) :])) for f in folded]
+        wholes = [whole.reshape(self.blocks, count, *whole.shape[1 + len(names) :]) for whole in wholes]
+        for g in values:
+            live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
+
+    def scan(self, stmt: Scan | ScanTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+        """Every thread, and every register of it, gets the fold of what all up to it have. values: of each group."""
+        names, wholes = ["", *(axis.name for axis in (*self.threads, *self.registers))], []
+        for number, acc in enumerate(stmt.accs):
+            whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
+            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
+        found = running(stmt, wholes, tuple(names.index(axis.name) for axis in stmt.over))
+        count = math.prod(axis.extent for axis in self.threads)
+        found = [one.reshape(self.blocks, count, *one.shape[1 + len(self.threads) :]) for one in found]
+        for g in values:
+            live[g].answer = tuple(one[:, live[g].threads] for one in found)
+
+    def fold_registers(self, stmt: Combine | CombineTuple, group: ThreadGroup) -> tuple[Any, ...]:
+        """The fold along the replicated axes that a Combine names: in each thread's own registers."""
+        values = [group.env[acc] for acc in stmt.accs]
+        untouched = isinstance(stmt, Combine) and np.ndim(values[0]) == 0
+        if untouched and values[0] == start_value(stmt.fn, self.dtypes[stmt.accs[0]]):
+            return tuple(values)  # no thread of the group has folded anything
+        for place, axis in enumerate(self.registers):
+            if any(axis.name == over.name for over in stmt.over):
+                values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
+                values = folded_along(stmt, values, 2 + place)
+        return tuple(values)
+
+    def held_along(self, stmt: Scan | ScanTuple, group: ThreadGroup) -> tuple[Any, ...]:
+        """The accumulators, each with a value for each register along the axes of a scan."""
+        values, names = [group.env[acc] for acc in stmt.accs], {axis.name for axis in stmt.over}
+        for place, axis in enumerate(self.registers):
+            if axis.name in names:
+                values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
+        return tuple(values)
+
+    def spread(self, acc: str, value: Any, place: int) -> Any:
+        """An accumulator as an array along a replicated axis."""
+        axis = self.registers[place]
+        if np.ndim(value) == 2 + len(self.registers) and value.shape[2 + place] == axis.extent:
+            return value
+        if axis.name not in self.folded_with(acc):
+            raise ScheduleError(f"`{acc}` does not vary with the combined axis `{axis.name}`")
+        # no thread of the group passed the guard of what varies: its start value, once per register
+        value = np.reshape(value, np.shape(value) or (1,) * (2 + len(self.registers)))
+        return np.repeat(value, axis.extent, axis=2 + place)
+
+    def folded_with(self, acc: str) -> frozenset[str]:
+        """The names that what is folded into an accumulator varies with."""
+        body = self.tile.body
+        values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
+        return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
+
+
+# ---- Mma
+
+
+def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
+    """What an Mma adds, of the values of all threads: arrays of (blocks, threads, *registers).
+
+    registers: the replicated axes; along one that an operand does not vary with its dimension is 1. Raises
+    ScheduleError where the axes are not the atom's, as those of a program that was made smaller.
+    """
+    atom, names = ATOMS[stmt.atom], [axis.name for axis in registers]
+    if len(stmt.axes) != len(atom.axes):
+        raise ScheduleError(f"`{stmt.atom}` has {len(atom.axes)} axes, an Mma names {len(stmt.axes)}")
+    lanes = [extent for _, extent in atom.lanes]
+    own = [2 + n for n in range(len(lanes))]
+    own += [2 + len(lanes) + names.index(axis.name) for axis in stmt.axes[len(lanes) :]]
+    last = range(-len(own), 0)
+
+    def fragments(value: Any) -> Any:
+        """The warps of each block apart, and the atom's axes at the end."""
+        blocks, threads, *inner = value.shape
+        return np.moveaxis(value.reshape(blocks, threads // math.prod(lanes), *lanes, *inner), own, last)
+
+    product = np.moveaxis(multiplied(atom, fragments(a), fragments(b)), last, own)
+    over = tuple(2 + len(lanes) + names.index(axis.name) for axis in stmt.over)
+    total = product.sum(axis=over, keepdims=True)
+    blocks, warps = total.shape[:2]
+    return total.reshape(blocks, warps * math.prod(lanes), *total.shape[2 + len(lanes) :])
+
+
+# ---- ordered barriers between groups of threads
+#
+# The order of the groups does not change a result, so none is drawn. A program is wrong where it would deadlock.
+
+
+BARRIERS = ("sync", "combine", "scan")  # what threads of all groups wait for
+
+
+def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
+    """A group enters or leaves a turn. Raises ScheduleError where that is not the next thing it may do."""
+    entered, left = group.relays.get(stmt.over, RelayTurns())
+    enters = isinstance(stmt, Enter)
+    if turn != (entered if enters else left) or (entered == left) != enters:
+        verb = "entered" if enters else "left"
+        raise ScheduleError(f"turn {turn} is {verb} where {entered} turns have been entered and {left} left")
+    group.relays[stmt.over] = RelayTurns(entered + 1, left) if enters else RelayTurns(entered, left + 1)
+
+
+def check_turns(event: Any, groups: Iterable[ThreadGroup]) -> None:
+    """Raises ScheduleError where some threads are within a turn and all wait for each other, or the kernel ends.
+
+    event: what they came to, and its statement; none at the end.
+    """
+    within = [over for group in groups for over, (entered, left) in group.relays.items() if entered != left]
+    if within and event is None:
+        raise ScheduleError(f"the kernel ends within a turn of `{', '.join(axis.name for axis in within[0])}`")
+    if within and event[0] in BARRIERS:
+        what = "a barrier of all threads within a turn: those who wait to enter it never come here"
+        raise at_statement(event[1], ScheduleError(what))
+
+
+# ---- asynchronous products (WGMMA): computed at any time between the Mma and its Settle
+#
+# Until then the accumulators are poison. An operand in shared memory is read twice, at the Mma and at the Settle, with
+# all checks of a load, and must hold the bytes of the same copies: an overwrite in between is an error in every run.
+
+
+POISON = np.full((), np.nan)
+
+
+@dataclass
+class SlabRead:
+    """What a product will read of a slab, for the threads of a group."""
+
+    stmt: Load
+    idx: list[Any]
+    group: ThreadGroup
+
+    def read(self, memory: BlockMemory) -> tuple[Any, Any]:
+        """The values now, and by which copies they came. Raises ScheduleError where this is no time to read them."""
+        slab, block, word, thread = memory.words(self.stmt, self.idx, self.group, None)
+        slab.read(block, word, thread, memory.epoch, self.group.waited)
+        tickets = slab.ticket[block, word]
+        if (tickets < 0).any():
+            raise ScheduleError(f"{self.stmt.buf}: nothing shows late products what threads wrote there")
+        return slab.values[block, word], tickets
+
+
+@dataclass
+class HeldOperand:
+    """A left operand in registers, for the threads of a group: a value stays what it is until the product is made."""
+
+    values: Any
+
+    def read(self, memory: BlockMemory) -> tuple[Any, Any]:
+        """The values; no copy has brought them."""
+        return self.values, ()
+
+
+Operands = dict[int, tuple[SlabRead | HeldOperand, SlabRead]]  # of each group of threads
+
+
+@dataclass
+class LateProduct:
+    """A product that is not settled. tickets: of each view, the copies that it found when the product began."""
+
+    stmt: Mma
+    views: Operands
+    early: bool
+    product: Any = None
+    tickets: Any = None
+
+    def read(self, memory: BlockMemory) -> tuple[dict[int, Any], dict[int, Any]]:
+        """The values of both operands, of each group. Raises ScheduleError where other copies came since it began."""
+        found = {g: tuple(view.read(memory) for view in both) for g, both in self.views.items()}
+        values, tickets = ({g: [part[n] for part in both] for g, both in found.items()} for n in range(2))
+        if self.tickets is None:
+            self.tickets = tickets
+        elif any(not np.array_equal(a, b) for g in tickets for a, b in zip(tickets[g], self.tickets[g], strict=True)):
+            raise ScheduleError(f"what a product on `{self.stmt.acc}` reads is overwritten before its Settle")
+        return {g: both[0] for g, both in values.items()}, {g: both[1] for g, both in values.items()}
+
+
+def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
+    """What a late product will read. Raises ScheduleError for a right operand that is held in registers."""
+    left, right = (group.env[operand.name] for operand in (stmt.a, stmt.b))
+    if not isinstance(right, SlabRead):
+        raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")
+    return left if isinstance(left, SlabRead) else HeldOperand(left), right
+
+
+def begin(acc: str, group: ThreadGroup) -> None:
+    """The accumulator of a thread holds nothing until its products are settled."""
+    group.sums.setdefault(acc, group.env[acc])
+    group.env[acc] = POISON
+
+
+def settled(acc: str, group: ThreadGroup) -> None:
+    """It holds its sum again. Raises ScheduleError where something has changed it meanwhile."""
+    if group.env[acc] is not POISON:
+        raise ScheduleError(f"`{acc}` is changed before the Settle of its products")
+    group.env[acc] = group.sums.pop(acc)
+
+
+# ---- products and rings
+#
+# They stand together because a product that is still running keeps its slot from being released.
+
+
+class BlockProducts(BlockFolds):
+    """late: the products that are not settled, in the order they began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[LateProduct] = []
+
+    def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+        """Every warp multiplies its fragments. values: of each group, both operands.
+
+        A warp's lanes come from several groups: nothing lets them rely on running together.
+        """
+        dtype = self.dtypes[stmt.acc]
+        a, b = (self.gathered({g: value[n] for g, value in values.items()}, live, dtype) for n in range(2))
+        product = added(stmt, a, b, self.registers)
+        for g in values:
+            live[g].answer = product[:, live[g].threads]
+
+    def begin_product(self, stmt: Mma, views: Operands, live: dict[int, ThreadGroup]) -> None:
+        """A late product sets out: it reads now or when it is settled, and both must be possible."""
+        late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
+        try:
+            late.product = self.product_of(late, live)
+        except ScheduleError as error:
+            raise at_statement(stmt, error) from None
+        self.late.append(late)
+        for g in views:
+            begin(stmt.acc, live[g])
+
+    def settle(self, stmt: Settle, live: dict[int, ThreadGroup]) -> None:
+        """The products that a Settle covers are done."""
+        try:
+            while len(self.late) > stmt.keep:
+                late = self.late.pop(0)
+                acc, now = late.stmt.acc, self.product_of(late, live)
+                for group in (group for group in live.values() if not group.team):
+                    group.sums[acc] = group.sums[acc] + (late.product if late.early else now)[:, group.threads]
+                    if all(other.stmt.acc != acc for other in self.late):
+                        settled(acc, group)
+        except ScheduleError as error:
+            raise at_statement(stmt, error) from None
+
+    def product_of(self, late: LateProduct, live: dict[int, ThreadGroup]) -> Any:
+        dtype = self.dtypes[late.stmt.acc]
+        a, b = (self.gathered(values, live, dtype) for values in late.read(self))
+        return added(late.stmt, a, b, self.registers)
+
+    def relay(self, stmt: Relay, group: ThreadGroup) -> None:
+        """A group enters or leaves a turn."""
+        if self.uniform(stmt.when, group):
+            take_turn(stmt, int(self.uniform(stmt.turn, group)), group)
+
+    def turn(self, stmt: RingStep, group: ThreadGroup) -> bool:
+        """Whether a ring lets a group go on."""
+        ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
+        if isinstance(stmt, Acquire):
+            return ring.acquire(number, self.readers, self.slabs, len(self.tma))
+        if isinstance(stmt, Await):
+            return ring.awaits(number, group, self.tma)
+        if isinstance(stmt, Release) and self.uniform(stmt.when, group):
+            views = [view for late in self.late for both in late.views.values() for view in both]
+            read = [(view.stmt, view.idx[0]) for view in views if isinstance(view, SlabRead)]
+            ring.release(number, group, read)
+        return True
+
+
+# ---- batches: blocks that reach the same barriers
+
+
+def in_step(tile: Tile, places: Mapping[str, Any], blocks: int) -> Iterator[np.ndarray]:
+    """Masks of the blocks that turn as often in every loop around a barrier; together they are all blocks, each once.
+
+    places: of each BLOCK axis, where each block is. A loop whose bounds mention other loops, too, is asked by places.
+    """
+    keys = [np.zeros(blocks, int)]
+    for stmt in nodes(tile.body, For):
+        assert isinstance(stmt, For)
+        bounds = stmt.start, stmt.stop, stmt.step
+        mentioned = free_names(bounds)
+        if mentioned.isdisjoint(places) or not summary((stmt,)).barriers:
+            continue
+        if mentioned <= places.keys():
+            start, stop, step = (evaluate(e, dict(places)) for e in bounds)
+            keys.append(np.broadcast_to(np.maximum(-((start - np.asarray(stop)) // step), 0), (blocks,)))
+        else:
+            keys += [places[name] for name in sorted(mentioned & places.keys())]
+    _, batch = np.unique(np.stack(keys), axis=1, return_inverse=True)
+    for number in range(int(batch.max()) + 1):
+        yield batch.reshape(-1) == number
+
 
 BATCH = 1 << 18  # lanes that run at once
 

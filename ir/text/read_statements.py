@@ -13,12 +13,12 @@ from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Element
 from ..loop import LOOP_ROLES
 from ..monoid_texts import NAMES as MONOIDS
+from ..names import sort_word, with_article
 from ..node import Field, Node
 from ..program import Param, Stmt
-from ..sort_words import sort_word, with_article
 from ..tile import AXIS_ROLES, VIAS
 from . import syntax as s
-from .arithmetic import calculated, extent
+from .parse import calculated, extent
 
 ROLES = (*AXIS_ROLES, *LOOP_ROLES)
 CLOSED: dict[str, tuple[str, ...]] = {

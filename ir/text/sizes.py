@@ -15,7 +15,7 @@ from ..expr import OPERATORS, Size, negate
 from ..node import Node
 from ..sizes import sizes_in
 from . import syntax as s
-from .arithmetic import LARGEST_EXTENT, calculated
+from .parse import LARGEST_EXTENT, calculated
 from .print_statements import print_expr
 
 Binding = Mapping[str, int]

@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..expr import Axis, Var, rebuild
-from ..functions import CAST, FUNCTIONS, SELECT
+from ..compose import category, remap
+from ..diagnostic import DplcError, did_you_mean
+from ..expr import Axis, Var, invert, negate, rebuild
+from ..facts.index import operate
+from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, promote
+from ..monoid_texts import PARTS
+from ..monoids import of_part
 from ..node import Expr, Node
 from ..tensor import (
     Case,
@@ -21,6 +26,8 @@ from ..tensor import (
     Index,
     Input,
     Mat,
+    Named,
+    Output,
     Reduce,
     Remap,
     TensorGraph,
@@ -29,9 +36,302 @@ from ..tensor import (
     dtype,
     postorder,
 )
+from . import syntax as s
+from .parse import calculated, extent
 from .print_statements import print_expr, print_number
-from .sizes import print_sizes
-from .tensor_read import default_axes, literal_dtype, read_graph
+from .sizes import print_sizes, whole
+
+# ---- reading: terms are built as they are written; only index arithmetic is simplified
+
+
+_NUMBERS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
+_FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
+
+
+def read_graph(unit: s.Unit) -> TensorGraph:
+    """A graph. Raises DplcError with a caret."""
+    return _Reader(unit).graph()
+
+
+class _Reader:
+    def __init__(self, unit: s.Unit):
+        self.unit = unit
+        self.axes: dict[str, Axis] = {}
+        self.values: dict[str, Term] = {}
+        self.orders: dict[str, tuple[Axis, ...]] = {}
+
+    def graph(self) -> TensorGraph:
+        self._declare_axes()
+        ins = tuple(map(self._input, self.unit.ins))
+        outs = {item.name: item for item in map(self._param, self.unit.outs)}
+        named = []
+        for line in self.unit.body:
+            if isinstance(line, s.PassStatement):
+                continue
+            name, term = self._line(line, outs)
+            if name not in outs:
+                named.append(Named(name, term))
+        results = tuple(self._output(item) for item in outs.values())
+        return TensorGraph(self.unit.name, ins, results, tuple(named))
+
+    # ---- axes
+    def _declare_axes(self) -> None:
+        """Every `name:extent` of the text."""
+        for item in _walk(self.unit):
+            if isinstance(item, s.AxisItem):
+                found = whole(item.extent)
+                if found is None or item.role is not None or item.dim is not None:
+                    raise DplcError("an axis of a graph is `name:extent`", item.span)
+                axis = Axis(item.name, extent(item.extent, found, 1))
+                if self.axes.setdefault(item.name, axis) is not axis:
+                    raise DplcError(f"axis `{item.name}` has two extents", item.span)
+
+    def _axis(self, item: s.Syntax) -> Axis:
+        name = item.name if isinstance(item, s.AxisItem) else item.text if isinstance(item, s.NameOf) else None
+        if name is None:
+            raise DplcError("an axis is expected", item.span)
+        if name not in self.axes:
+            raise DplcError(
+                f"axis `{name}` has no extent: write `{name}:8` where it first stands",
+                item.span,
+                (),
+                did_you_mean(name, self.axes),
+            )
+        return self.axes[name]
+
+    # ---- header
+    def _param(self, item: s.Syntax) -> s.ParamItem:
+        if not isinstance(item, s.ParamItem):
+            raise DplcError("`..` stands in patterns only", item.span)
+        if item.type.dtype not in DTYPES:
+            raise DplcError(
+                f"unknown dtype `{item.type.dtype}`", item.type.span, (), did_you_mean(item.type.dtype, DTYPES)
+            )
+        return item
+
+    def _input(self, item: s.Syntax) -> Input:
+        param = self._param(item)
+        dims = param.type.dims
+        if all(isinstance(d, s.AxisItem) for d in dims):
+            own = tuple(self._axis(d) for d in dims)
+        else:
+            own = self._first_read(param) or default_axes(param.name, tuple(map(_extent, dims)))
+        term = Input(param.name, own, param.type.dtype)
+        self._define(param.name, term, own, param)
+        return term
+
+    def _first_read(self, param: s.ParamItem) -> tuple[Axis, ...] | None:
+        """The axes of the first read of an input at distinct axes as long as its dimensions."""
+        extents = [_extent(d) for d in param.type.dims]
+        for node in _walk(self.unit.body):
+            if not isinstance(node, s.Subscript) or not isinstance(node.base, s.NameOf) or node.base.text != param.name:
+                continue
+            read = [self.axes.get(i.text) if isinstance(i, s.NameOf) else None for i in node.items]
+            if [a.extent if a else None for a in read] == extents and len(set(read)) == len(read):
+                return tuple(a for a in read if a is not None)
+        return None
+
+    def _output(self, item: s.ParamItem) -> Output:
+        if item.name not in self.values:
+            raise DplcError(
+                f"the graph gives `{item.name}`, which nothing defines",
+                item.span,
+                (),
+                did_you_mean(item.name, self.values),
+            )
+        term, order = self.values[item.name], self.orders[item.name]
+        declared, found = tuple(_extent(d) for d in item.type.dims), tuple(a.extent for a in order)
+        if declared != found or dtype(term) != item.type.dtype:
+            was = f"{dtype(term)}[{', '.join(map(str, found))}]"
+            raise DplcError(
+                f"`{item.name}` is {was}, not {item.type.dtype}[{', '.join(map(str, declared))}]", item.span
+            )
+        return Output(item.name, order, term)
+
+    def _define(self, name: str, term: Term, order: tuple[Axis, ...], place: s.Syntax) -> None:
+        if name in self.values or name in self.axes:
+            raise DplcError(f"`{name}` is {'defined twice' if name in self.values else 'an axis'}", place.span)
+        self.values[name], self.orders[name] = term, order
+
+    # ---- lines
+    def _line(self, line: s.Syntax, outs: dict[str, Any]) -> tuple[str, Term]:
+        target = line.target if isinstance(line, s.Assign) else None
+        base = target.base if isinstance(target, s.Subscript) else target
+        if not isinstance(line, s.Assign) or not isinstance(base, s.NameOf):
+            raise DplcError("a line of a graph reads `name[axes] = value`", line.span)
+        term = self._term(line.value)
+        items = target.items if isinstance(target, s.Subscript) else None
+        order = tuple(map(self._axis, items)) if items is not None else axes(term)
+        extra = [a.name for a in axes(term) if a not in order]
+        if extra:
+            raise DplcError(f"`{base.text}` also varies along {', '.join(extra)}", base.span)
+        if base.text not in outs and (lacking := [a.name for a in order if a not in axes(term)]):
+            raise DplcError(f"`{base.text}` does not vary along {', '.join(lacking)}", base.span)
+        self._define(base.text, term, order, base)
+        return base.text, term
+
+    def _term(self, node: s.Syntax) -> Term:
+        value = self._operand(node)
+        return value if isinstance(value, Term) else _literal(value, ())
+
+    def _operand(self, node: s.Syntax) -> Any:
+        """A term, or a bare number."""
+        if isinstance(node, s.Number):
+            return node.value
+        if isinstance(node, s.NameOf):
+            return _NUMBERS[node.text] if node.text in _NUMBERS else self._value(node)
+        if isinstance(node, s.Prefix) and node.op == "-" and isinstance(node.a, s.NameOf) and node.a.text == "inf":
+            return -_NUMBERS["inf"]
+        if isinstance(node, s.Group) and len(node.items) == 1:
+            return self._operand(node.items[0])
+        if isinstance(node, s.Subscript) and isinstance(node.base, s.NameOf):
+            return self._access(node, node.base)
+        if isinstance(node, s.Apply):
+            return self._call(node)
+        raise DplcError("this is no value of a graph", node.span)
+
+    def _value(self, node: s.NameOf) -> Term:
+        term = self._known(node)
+        if isinstance(term, (Input, Mat)) and axes(term):
+            raise DplcError(f"`{node.text}` is stored: read it with brackets", node.span)
+        return term
+
+    def _known(self, node: s.NameOf) -> Term:
+        if node.text not in self.values:
+            raise DplcError(f"`{node.text}` is not defined above", node.span, (), did_you_mean(node.text, self.values))
+        return self.values[node.text]
+
+    def _access(self, node: s.Subscript, base: s.NameOf) -> Term:
+        term = self._known(base)
+        order = self.orders[base.text]
+        if len(node.items) != len(order):
+            raise DplcError(f"`{base.text}` has {len(order)} axes, not {len(node.items)}", node.span)
+        return remap(term, {a: self._index(item) for a, item in zip(order, node.items, strict=True)})
+
+    def _call(self, node: s.Apply) -> Term:
+        if node.fn == "Reduce":
+            return self._reduce(node)
+        if node.fn == "Fold":
+            return self._fold(node)
+        if node.fn == "Index" and len(node.items) == 1:
+            return Index(self._index(node.items[0]))
+        if node.fn == "Case" and len(node.items) == 3:
+            a, b = _typed((self._operand(node.items[1]), self._operand(node.items[2])))
+            return Case(self._index(node.items[0]), a, b)
+        if node.fn == "mat" and len(node.items) == 1:
+            return Mat(self._term(node.items[0]))
+        if node.fn not in FUNCTIONS:
+            raise DplcError(
+                f"unknown function `{node.fn}`", node.span, (), did_you_mean(node.fn, (*FUNCTIONS, *_FORMS))
+            )
+        function = FUNCTIONS[node.fn]
+        if len(node.items) != function.arity:
+            raise DplcError(f"`{node.fn}` takes {function.arity} operands, not {len(node.items)}", node.span)
+        args = tuple(map(self._operand, node.items))
+        if function.kind == CAST and not isinstance(args[0], Term):
+            to = HELD.get(node.fn, node.fn)
+            return Const(_as(args[0], to), to)
+        first = _typed(args[:1]) if function.kind == SELECT else ()
+        return Elementwise(node.fn, first + _typed(args[len(first) :]))
+
+    def _reduce(self, node: s.Apply) -> Term:
+        if len(node.items) < 3 or not isinstance(node.items[0], s.NameOf):
+            raise DplcError("a reduction reads `Reduce(function, axes.., value)`", node.span)
+        fn = node.items[0].text
+        if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
+            options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
+            raise DplcError(
+                f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options)
+            )
+        return Reduce(fn, tuple(map(self._axis, node.items[1:-1])), self._term(node.items[-1]))
+
+    def _fold(self, node: s.Apply) -> Term:
+        part = part_name(node.items[0]) if node.items else None
+        if part is None:
+            raise DplcError("a fold reads `Fold(monoid.part, axes.., (operands..))`", node.span)
+        if part not in PARTS:
+            raise DplcError(f"there is no `{part}` to fold", node.items[0].span, (), did_you_mean(part, PARTS))
+        monoid, _ = of_part(part)
+        given = node.items[-1]
+        if len(node.items) < 3 or not isinstance(given, s.Group) or len(given.items) != len(monoid.operands):
+            raise DplcError(f"`{part}` takes axes and {len(monoid.operands)} operands in brackets", node.span)
+        return Fold(part, tuple(map(self._axis, node.items[1:-1])), _typed(tuple(map(self._operand, given.items))))
+
+    # ---- index expressions
+    def _index(self, node: s.Syntax) -> Expr:
+        if isinstance(node, s.Number):
+            return node.value
+        if isinstance(node, s.SizeOf):
+            return node.size
+        if isinstance(node, s.NameOf) and node.text in ("true", "false"):
+            return _NUMBERS[node.text]
+        if isinstance(node, s.NameOf) and node.text in self.axes:
+            return self.axes[node.text]
+        if isinstance(node, s.Group) and len(node.items) == 1:
+            return self._index(node.items[0])
+        if isinstance(node, s.Operation):
+            return calculated(node, operate, node.op, self._index(node.a), self._index(node.b))
+        if isinstance(node, s.Prefix):
+            return calculated(node, negate if node.op == "-" else invert, self._index(node.a))
+        if isinstance(node, s.NameOf) and node.text not in self.values:
+            names = (*self.axes, *self.values)
+            raise DplcError(f"there is no axis or value `{node.text}`", node.span, (), did_you_mean(node.text, names))
+        return self._operand(node)
+
+
+def part_name(node: s.Syntax) -> str | None:
+    """`online.s`, as it is written in a text."""
+    plain = isinstance(node, s.Member) and isinstance(node.base, s.NameOf)
+    return f"{node.base.text}.{node.field}" if plain else None  # type: ignore[attr-defined]
+
+
+def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
+    """The axes of an input that is never read plainly. dims: its extents, or axes that have them."""
+    extents = (d.extent if isinstance(d, Axis) else d for d in dims)
+    return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
+
+
+def _extent(node: s.Syntax) -> Expr:
+    found = whole(node.extent if isinstance(node, s.AxisItem) else node)
+    if found is None:
+        raise DplcError("an extent is a number", node.span)
+    return extent(node, found)
+
+
+def _as(value: Any, name: str) -> Any:
+    return float(value) if category(name) == 2 else bool(value) if name == "b8" else int(value)
+
+
+def literal_dtype(value: Any, met: Iterable[str]) -> str:
+    """The dtype of a bare number in a call whose other operands have these dtypes."""
+    natural = {bool: "b8", int: "i64", float: "f32"}[value.__class__]
+    dtypes = tuple(met)
+    common = promote(*dtypes) if dtypes else natural
+    return common if category(natural) <= category(common) else natural
+
+
+def _literal(value: Any, met: Iterable[str]) -> Const:
+    name = literal_dtype(value, met)
+    return Const(_as(value, name), name)
+
+
+def _typed(args: tuple[Any, ...]) -> tuple[Term, ...]:
+    """Operands, bare numbers in the dtype of those that they meet."""
+    met = tuple(dtype(x) for x in args if isinstance(x, Term) and x.__class__ is not Const)
+    return tuple(x if isinstance(x, Term) else _literal(x, met) for x in args)
+
+
+def _walk(node: Any) -> Any:
+    """The syntax nodes below a node, in text order."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from _walk(item)
+    elif isinstance(node, s.Syntax):
+        yield node
+        for name in node.__dataclass_fields__:
+            if name != "span":
+                yield from _walk(getattr(node, name))
+
 
 LINES = (Elementwise, Reduce, Fold, Case, Mat)
 

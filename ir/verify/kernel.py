@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
+from ..atoms import ATOMS, WORD_BYTES
 from ..dtypes import INTEGERS
-from ..expr import Var, is_int, only_sizes
-from ..facts.divisors import divisor
-from ..facts.kernel_names import NAMED
+from ..expr import Sum, Var, is_int, only_sizes
+from ..facts.index import counters, divisor
 from ..facts.layout import DTYPE_BYTES
+from ..facts.structure import NAMED, names_read
 from ..functions import opmath
 from ..kernel import (
-    BLOCK_INDEX,  # fmt: skip
+    BLOCK_INDEX,
+    SHARED,
+    THREAD,
+    Address,
     Advance,
     Arrive,
     Assign,
@@ -24,6 +29,7 @@ from ..kernel import (
     Butterfly,
     CheckPlace,
     Commit,
+    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
@@ -31,12 +37,19 @@ from ..kernel import (
     EnterTurn,
     Expect,
     FenceBarriers,
+    FenceProducts,
+    Fragment,
     InitBarrier,
     LastThreads,
     Launch,
     LeaveTurn,
     LoadFrom,
+    LoadMatrix,
     Loop,
+    Matrix,
+    Multiply,
+    PackWord,
+    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
@@ -44,12 +57,221 @@ from ..kernel import (
     TensorMap,
     WaitGroup,
     WaitPhase,
+    WaitProducts,
 )
 from ..node import Expr
 from ..program import Block, Kernel, Stmt
 from ..sizes import lowest
-from .kernel_scope import KnownName, NamesInScope, names_of
-from .products import PRODUCT_CHECKS
+from ..text.print_statements import print_statement
+
+# ---- names in scope
+
+
+@dataclass
+class KnownName:
+    """What a name stands for.
+
+    kind: value, registers, fragment, base, map or index. factor: a divisor of the address that a base holds.
+    """
+
+    kind: str
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    mutable: bool = False
+    constant: bool = False  # known once everything is unrolled
+    divergent: bool = False  # may differ between threads of a block
+    writable: bool = False
+    factor: int = 0
+
+
+@dataclass
+class NamesInScope:
+    """The names in scope at a statement, and what was found wrong so far (`found`, a sentence each)."""
+
+    kernel: Kernel
+    names: dict[str, KnownName] = field(default_factory=dict)
+    found: list[str] = field(default_factory=list)
+    divergent: bool = False  # the current block may be entered by a part of the threads
+    strides: dict[str, int] = field(default_factory=dict)  # a divisor of every value of a counter
+
+    def __post_init__(self) -> None:
+        self.names |= {name: KnownName("index") for name in BLOCK_INDEX}
+        self.names[THREAD] = KnownName("index", divergent=True)
+        self.names[SHARED] = KnownName("base", None, writable=True)
+        self.strides = counters(self.kernel.body)
+        for params, writable in ((self.kernel.ins, False), (self.kernel.outs, True)):
+            self.names |= {p.name: KnownName("base", p.dtype, writable=writable) for p in params}
+
+    def say(self, stmt: Stmt, what: str) -> None:
+        self.found.append(f"{what}: `{print_statement(stmt).splitlines()[0].strip()}`")
+
+    def bind(self, stmt: Any, name: str, meaning: KnownName) -> None:
+        if name in self.names:
+            self.say(stmt, f"`{name}` is defined twice")
+        self.names[name] = meaning
+
+    def varies(self, e: Any) -> bool:
+        """Whether an expression may differ between threads of a block."""
+        return not is_int(e) and any(self.names[name].divergent for name in names_of(e) if name in self.names)
+
+    def together(self, stmt: Stmt) -> None:
+        if self.divergent:
+            self.say(stmt, "not every thread of the block comes here")
+
+    def elements(self, stmt: Stmt, e: Any) -> None:
+        """Registers are read one at a time, at places that are constant after unrolling."""
+        if isinstance(e, Element):
+            if len(e.index) != len(self.names[e.name].shape):
+                self.say(stmt, f"`{e.name}` has {len(self.names[e.name].shape)} dimensions")
+            self.places(stmt, e)
+            return
+        for part in _parts(e):
+            self.elements(stmt, part)
+
+    def places(self, stmt: Stmt, e: Element) -> None:
+        for place, extent in zip(e.index, self.names[e.name].shape, strict=False):
+            if is_int(place) and not 0 <= place < extent:
+                self.say(stmt, f"`{e.name}` has {extent} registers here")
+            if not all(self.names[name].constant for name in names_of(place)):
+                self.say(stmt, f"`{e.name}` is indexed at run time")
+
+    def target(self, stmt: Stmt, place: Expr) -> str | None:
+        """The dtype of a place that is written."""
+        if not isinstance(place, Var | Element):
+            self.say(stmt, "this is no place")
+            return None
+        known = self.names[place.name]
+        if known.kind not in ("value", "registers") or not known.mutable:
+            self.say(stmt, f"`{place.name}` is not mutable")
+        if known.kind == "value":
+            known.divergent = True
+        return known.dtype
+
+    def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> KnownName:
+        """An address of `size` bytes (or of elements of a dtype): the right memory, aligned."""
+        base = self.names[address.base]
+        if base.kind != "base":
+            self.say(stmt, f"`{address.base}` is no address")
+        unit = 1 if base.dtype is None else DTYPE_BYTES[base.dtype]
+        if base.dtype is not None and dtype is not None and base.dtype != dtype:
+            self.say(stmt, f"`{address.base}` points to {base.dtype}")
+        reach = gcd(gcd(base.factor, divisor(address.offset, self.strides)), divisor(address.xor, self.strides)) * unit
+        if size and reach % size:  # `width` has said what is wrong with a size of 0
+            self.say(stmt, f"the address is a multiple of {reach} bytes only")
+        return base
+
+
+def names_of(value: Any) -> frozenset[str]:
+    if value.__class__ is tuple:
+        return frozenset().union(*map(names_of, value))
+    return names_read(value) if hasattr(value, "_memo") else frozenset()
+
+
+def _parts(e: Any) -> list[Any]:
+    if e.__class__ is tuple:
+        return list(e)
+    if e.__class__ is Sum:
+        return [atom for atom, _ in e.terms]
+    if hasattr(e, "_memo") and not isinstance(e, Var):
+        return [getattr(e, f.name) for f in type(e).fields]
+    return []
+
+
+# ---- fragments and products of tensor cores
+
+
+CORE_BYTES, REACH = 16, 1 << 18  # what a descriptor counts in, and how far it sees
+MATRIX_ROW_BYTES, MATRIX_START = 16, 32  # start: of what a descriptor says
+
+
+def _fragment(scope: NamesInScope, stmt: Fragment) -> None:
+    scope.bind(stmt, stmt.dst, KnownName("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
+
+
+def _words(scope: NamesInScope, stmt: Stmt, place: Expr, count: int) -> KnownName | None:
+    """So many words of a fragment, from a place on."""
+    known = scope.names[place.name] if isinstance(place, Element) else None
+    if known is None or known.kind != "fragment" or len(place.index) != 1:
+        scope.say(stmt, "this is no place of a fragment")
+        return None
+    scope.places(stmt, place)
+    if is_int(place.index[0]) and place.index[0] + count > known.shape[0]:
+        scope.say(stmt, f"`{place.name}` has {known.shape[0]} words")
+    return known
+
+
+def _load_matrix(scope: NamesInScope, stmt: LoadMatrix) -> None:
+    scope.together(stmt)
+    if scope.address(stmt, stmt.address, None, MATRIX_ROW_BYTES).dtype is not None:
+        scope.say(stmt, "matrices are loaded from shared memory")
+    known = _words(scope, stmt, stmt.into, stmt.count)
+    if stmt.count not in (1, 2, 4) or (stmt.trans and known and DTYPE_BYTES[known.dtype or ""] != 2):
+        scope.say(stmt, "1, 2 or 4 matrices; only elements of 2 bytes are transposed")
+
+
+def _pack(scope: NamesInScope, stmt: PackWord) -> None:
+    known = _words(scope, stmt, stmt.into, 1)
+    scope.elements(stmt, stmt.values)
+    if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
+        scope.say(stmt, f"a word does not hold {len(stmt.values)} values of {known.dtype}")
+
+
+def _multiply(scope: NamesInScope, stmt: Multiply) -> None:
+    scope.together(stmt)
+    atom = ATOMS[stmt.atom]
+    places = ((stmt.a, atom.a_order), (stmt.b, atom.b_order))
+    left, right = (_words(scope, stmt, place, atom.words(order)) for place, order in places)
+    if left and right and not atom.multiplies(left.dtype or "", right.dtype or ""):
+        scope.say(stmt, f"`{stmt.atom}` does not multiply {left.dtype} by {right.dtype}")
+    _sums(scope, stmt)
+
+
+def _queue_product(scope: NamesInScope, stmt: QueueProduct) -> None:
+    scope.together(stmt)
+    for problem in _product_problems(stmt):
+        scope.say(stmt, problem)
+    for matrix in (stmt.a, stmt.b):
+        if isinstance(matrix, Matrix) and scope.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
+            scope.say(stmt, "a matrix stands in shared memory")
+    atom = ATOMS[stmt.atom]
+    if not isinstance(stmt.a, Matrix):
+        held = _words(scope, stmt, stmt.a, atom.words(atom.a_order))
+        if held and held.dtype != stmt.dtype:
+            scope.say(stmt, f"`{stmt.atom}` does not multiply {held.dtype} by {stmt.dtype}")
+    _sums(scope, stmt)
+
+
+def _sums(scope: NamesInScope, stmt: Multiply | QueueProduct) -> None:
+    if scope.target(stmt, stmt.acc) not in (None, ATOMS[stmt.atom].sums):
+        scope.say(stmt, f"`{stmt.atom}` sums {ATOMS[stmt.atom].sums}")
+    scope.elements(stmt, stmt.acc)
+
+
+def _product_problems(stmt: QueueProduct) -> Iterator[str]:
+    """What is wrong with a product, a sentence each."""
+    atom = ATOMS[stmt.atom]
+    if not atom.late or stmt.dtype not in atom.dtypes:
+        yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
+    if not isinstance(stmt.b, Matrix):
+        yield "the right operand is no matrix"
+    for matrix in (part for part in (stmt.a, stmt.b) if isinstance(part, Matrix)):
+        if matrix.at.xor != 0:
+            yield "a matrix has its swizzle in its rows, no xor of its start"
+        elif any(n % CORE_BYTES or not 0 <= n < REACH for n in (matrix.stride, matrix.leading)):
+            yield f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}"
+
+
+PRODUCT_CHECKS: dict[type[Stmt], Callable[[Any, Any], None]] = {
+    Fragment: _fragment,
+    LoadMatrix: _load_matrix,
+    PackWord: _pack,
+    Multiply: _multiply,
+    FenceProducts: NamesInScope.together,
+    QueueProduct: _queue_product,
+    CommitProducts: NamesInScope.together,
+    WaitProducts: NamesInScope.together,
+}
+
 
 INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5

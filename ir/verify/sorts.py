@@ -13,9 +13,9 @@ from typing import Any
 from ..expr import COMPARISONS, Axis, Binary, Call, Not, Size, Sum, Var
 from ..functions import DTYPES, FUNCTIONS
 from ..kernel import Address, Element
+from ..names import sort_word
 from ..node import CLASSES, Field
 from ..program import Param, Stmt, TensorType
-from ..sort_words import sort_word
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LARGEST = 2**63  # what an index may reach

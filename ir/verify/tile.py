@@ -3,38 +3,209 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from ..expr import Axis, free_names, is_int, only_sizes
-from ..facts.divisors import divisor
-from ..facts.layout import all_slab_bytes, stages, thread_count, tile_of
-from ..facts.structure import dependencies, replicated_names, summary
+from ..atoms import ATOMS
+from ..expr import Axis, Var, free_names, is_int, modulo, only_sizes
+from ..facts.barriers import filled
+from ..facts.index import divisor
+from ..facts.layout import all_slab_bytes, stages, thread_count, tile_of, views_of
+from ..facts.structure import dependencies, replicated_names, summary, uses, value_dtypes
 from ..functions import FUNCTIONS
-from ..loop import For, If, Load, Store
+from ..loop import Carry, For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
 from ..sizes import lowest
+from ..text.print_statements import print_expr
 from ..tile import (
     AXIS_ROLES,
+    Acquire,
     AlongAxes,
     Collective,
+    Enter,
+    Leave,
     Mma,
     Put,
+    Relay,
+    Release,
+    Ring,
+    RingStep,
     Scan,
     ScanTuple,
+    Settle,
     Slab,
     Stage,
     Team,
     Tile,
     TuplesAlongAxes,
 )
-from .fragments import fragment_problems
 from .loop import TILE_STATEMENTS, Check, Scope
-from .relays import relay_problems
-from .teams import team_problems
+
+# ---- Mma: its axes are those of its atom, and the atom multiplies the dtypes of its operands
+#
+# The layout of a fragment is not checked here. A wrong layout is another program with another result.
+
+
+REPLICATED = ("REG", "VEC")
+
+
+def late_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
+    """What is wrong with the operands of a late atom: it reads slabs that TMA has filled; of a, registers, too."""
+    views, slabs = {load.dst: load for load in views_of(kernel)}, stages(kernel)
+    loaded = {load.dst for load in summary(kernel.body).loads if load.buf in slabs}
+    for e in (stmt.a, stmt.b):
+        load = views.get(e.name) if isinstance(e, Var) else None
+        slab = slabs.get(load.buf) if load else None
+        if e is stmt.a and isinstance(e, Var) and e.name not in loaded:
+            if not _settled(stmt, kernel.body):
+                yield f"`{e.name}` stays in its registers until a Settle in the same block, and there is none"
+            continue
+        if load is None or getattr(slab, "via", "") != "TMA" or load.when is not True:
+            yield f"`{stmt.atom}` multiplies what TMA has copied to a slab, and nothing else reads that value"
+            return
+
+
+def _settled(stmt: Mma, block: Block) -> bool:
+    """Whether all products are done behind one before its block ends: its registers are others' then."""
+    for position, part in enumerate(block):
+        if part is stmt:
+            return any(isinstance(later, Settle) and later.keep == 0 for later in block[position:])
+        if hasattr(part, "body") and stmt in summary((part,)).mmas:
+            return _settled(stmt, part.body)
+    return True
+
+
+def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
+    """What is wrong with an Mma, a sentence each."""
+    atom, known = ATOMS[stmt.atom], {axis.name: axis for axis in tile.axes}
+    axes = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.axes]
+    if [axis and axis.extent for axis in axes] != [extent for _, extent in atom.axes]:
+        yield f"`{atom.name}` has the axes {', '.join(f'{name}:{extent}' for name, extent in atom.axes)}"
+        return
+    lanes = [axis for axis in tile.axes if axis.role == "THREAD"][-len(atom.lanes) :]
+    if axes[: len(lanes)] != lanes:
+        yield "the lanes are not the innermost threads"
+    over = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.over]
+    if any(axis is None or axis.role not in REPLICATED for axis in (*axes[len(atom.lanes) :], *over)):
+        yield "what is no lane is no register"
+    if len({axis.name for axis in (*stmt.axes, *stmt.over)}) < len(stmt.axes) + len(stmt.over):
+        yield "an axis stands twice"
+    dtypes: dict[str, Any] = value_dtypes(kernel)
+    left, right = (dtypes.get(e.name) if isinstance(e, Var) else None for e in (stmt.a, stmt.b))
+    if left is None or right is None or not atom.multiplies(left, right):
+        yield f"`{atom.name}` multiplies two values of {' or '.join(atom.dtypes)}"
+    for other in summary(tile.body).sums:
+        if other.acc == stmt.acc and other.fn != "add":
+            yield f"`{stmt.acc}` is no sum"
+    if atom.late:
+        yield from late_problems(stmt, kernel)
+
+
+# ---- ordered barriers: Relay, Enter, Leave
+
+
+WARP = 32  # threads
+
+
+def relay_problems(tile: Tile, varying: frozenset[str]) -> Iterator[tuple[Stmt, str]]:
+    """What is wrong with the Enters and Leaves of a Tile. varying: names that differ by thread."""
+    inside = {stmt for team in nodes(tile.body, Team) for stmt in nodes(team.body, Relay)}  # type: ignore[attr-defined]
+    found = cast(tuple[Relay, ...], tuple(nodes(tile.body, Relay)))
+    for stmt in found:
+        if stmt in inside:
+            yield stmt, "the threads of a Team are no group of the axes"
+        if not free_names((stmt.turn, stmt.when)).isdisjoint(varying):
+            yield stmt, "the turn varies by thread"
+        yield from ((stmt, problem) for problem in _of_axes(stmt, tile))
+        other = Leave if isinstance(stmt, Enter) else Enter
+        if not any(isinstance(one, other) and one.over == stmt.over for one in found):
+            yield stmt, f"a turn has an Enter and a Leave, and there is no {other.__name__}"
+
+
+def _of_axes(stmt: Relay, tile: Tile) -> Iterator[str]:
+    threads = [axis for axis in tile.axes if axis.role == "THREAD"]
+    names = [axis.name for axis in threads]
+    over = [axis.name if isinstance(axis, Var) else "" for axis in stmt.over]
+    if not over or not {*over} <= {*names} or [name for name in names if name in over] != over:
+        yield "groups are told apart by THREAD axes, in their order"
+        return
+    behind = threads[names.index(over[-1]) + 1 :]
+    if math.prod(axis.extent for axis in behind) % WARP:
+        yield f"a group is whole warps of {WARP} threads, which the axes behind `{over[-1]}` are not"
+
+
+# ---- producer warps (Team) and their rings
+
+
+GROUP = 128  # threads: registers are given to groups of four warps
+REGISTER_UNIT, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
+
+Problem = tuple[Stmt, str]
+
+
+def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
+    """What is wrong with the Team of a Tile, a statement and a sentence each. varying: names that differ by thread."""
+    teams: tuple[Team, ...] = tuple(nodes(tile.body, Team))  # type: ignore[arg-type]
+    rings = {ring.dst: ring for ring in nodes(tile.body, Ring)}  # type: ignore[attr-defined]
+    inside = {stmt for team in teams for stmt in nodes(team.body, Stage, RingStep)}
+    for stmt in nodes(tile.body, RingStep):
+        if stmt.ring not in rings:  # type: ignore[attr-defined]
+            yield stmt, f"`{stmt.ring}` is no ring"  # type: ignore[attr-defined]
+        if isinstance(stmt, Acquire) != (stmt in inside):
+            yield stmt, "a Team acquires, and the threads of the axes await and release"
+        asked = (stmt.turn, stmt.when) if isinstance(stmt, Release) else (stmt.turn,)  # type: ignore[attr-defined]
+        if not free_names(asked).isdisjoint(varying):
+            yield stmt, "the turn varies by thread"
+    declared = [ring.dst for ring in nodes(tile.body, Ring)]  # type: ignore[attr-defined]
+    for ring in rings.values():
+        if ring.depth < 1 or ring not in tile.body or declared.count(ring.dst) > 1:
+            yield ring, "a ring has a slot or more, and stands in the Tile, once"
+    if len(teams) > 1:
+        yield teams[1], "a Tile has one Team at most"
+    for team in teams[:1]:
+        yield from _of_team(team, tile, rings, varying)
+
+
+def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[str]) -> Iterator[Problem]:
+    if team not in tile.body:
+        yield team, "a Team stands in the Tile, in no loop and under no guard"
+    elif any(not isinstance(stmt, Ring | Slab | Carry) for stmt in tile.body[: tile.body.index(team)]):
+        yield team, "a Team stands before all that threads do: its own would do it, too"
+    if team.threads < WARP or team.threads % WARP:
+        yield team, f"a Team is whole warps of {WARP} threads"
+    own = team.registers
+    if own and (team.threads % GROUP or own % REGISTER_UNIT or not LEAST_REGISTERS <= own <= MOST_REGISTERS):
+        yield (
+            team,
+            f"{GROUP} threads are given registers at once: {LEAST_REGISTERS} to {MOST_REGISTERS}, by {REGISTER_UNIT}",
+        )
+    yield from _only_copies(team.body)
+    copies = set()
+    for acquire, behind in filled(team.body):
+        depth = rings[acquire.ring].depth if acquire.ring in rings else 0
+        copies |= {id(stage) for stage in behind}
+        for stage in behind:
+            turning = modulo(acquire.turn, depth) if depth > 1 else 0
+            if stage.depth != depth or (stage.slot if depth > 1 else 0) != turning or stage.when is not True:
+                yield stage, f"it fills another slot than turn {print_expr(acquire.turn)} of `{acquire.ring}`"
+    for stage in nodes(tile.body, Stage):
+        if stage.via == "TMA" and id(stage) not in copies:  # type: ignore[attr-defined]
+            yield stage, "beside a Team nothing is copied by TMA but behind its Acquire"
+    if not uses(team.body).isdisjoint(varying):
+        yield team, "a Team names an axis of the threads"
+
+
+def _only_copies(block: Block) -> Iterator[Problem]:
+    for stmt in block:
+        if isinstance(stmt, For):
+            yield from _only_copies(stmt.body)
+        elif not isinstance(stmt, Acquire) and not (isinstance(stmt, Stage) and stmt.via == "TMA"):
+            yield stmt, "a Team copies by TMA, and nothing else"
+
 
 MOST_BLOCKS = 8  # of a cluster, on every device that has them
 LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")

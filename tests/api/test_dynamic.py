@@ -18,7 +18,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.expr import Size
-from dplc.ir.text.print import print_program
+from dplc.ir.text.programs import print_program
 from dplc.ir.verify import kernel as kernel_rules
 from dplc.ir.verify import loop as loop_rules
 from dplc.ir.verify import tensor as tensor_rules

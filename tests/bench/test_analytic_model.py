@@ -23,7 +23,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Call, Var
 from dplc.ir.kernel import Launch
 from dplc.ir.node import replace as changed
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 H200 = target("h200")
 BASE = InstructionCounts(

@@ -12,7 +12,7 @@ from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Pri
 from dplc.engine.cost.limits import COSTS, parts
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Const, Elementwise, Input
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 STORES = """## level: kernel
 kernel f(x: {t}[{n}]) -> y: {t}[{n}]:

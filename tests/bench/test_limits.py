@@ -26,7 +26,7 @@ from dplc.engine.models.capturing import capture_results
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 H200 = target("h200")

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dplc.engine.bench.schedules import turns
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 TEXT = """
 kernel f(A: f32[64, 64]) -> y: f32[4, 16]:

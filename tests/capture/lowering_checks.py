@@ -15,8 +15,7 @@ from dplc.ir.interp.tensor import run
 from dplc.ir.interp.torch import run as run_torch
 from dplc.ir.tensor import TensorGraph
 from dplc.ir.text.parse import parse
-from dplc.ir.text.tensor import print_graph
-from dplc.ir.text.tensor_read import read_graph
+from dplc.ir.text.tensor import print_graph, read_graph
 from dplc.ir.verify.tensor import verify
 
 RULES: RuleSet = load()

@@ -16,8 +16,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.constants import fold
 from dplc.ir.diagnostic import DplcError, Span
 from dplc.ir.interp.torch import run
-from dplc.ir.text.print import print_unit
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_unit, read_program
 
 LINEAR = nn.Linear(4, 3)
 

@@ -10,8 +10,8 @@ import torch
 import dplc
 from dplc.engine.capture.guards import guards_of, narrowed_by
 from dplc.ir.expr import Size, floordiv, modulo, multiply
-from dplc.ir.narrower import Narrower, around_hint, part_that_decides
 from dplc.ir.node import replace
+from dplc.ir.ranges import Narrower, around_hint, part_that_decides
 
 SIZE = Size("s", 1, 97, 1, 11)
 

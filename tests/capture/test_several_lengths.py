@@ -15,8 +15,8 @@ import dplc
 from dplc.engine.capture.guards import guards_of, restated
 from dplc.engine.capture.sizes import Symbols
 from dplc.ir.expr import Size, add, multiply
-from dplc.ir.narrower import Narrower, ranges_around_hints
 from dplc.ir.node import replace
+from dplc.ir.ranges import Narrower, ranges_around_hints
 
 Ranges = tuple[int, int, int, int]  # low and high of s, of t
 ASKED: dict[str, tuple[Callable[[Any], Any], str, Ranges]] = {

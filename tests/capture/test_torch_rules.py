@@ -9,7 +9,7 @@ from dplc.engine.rewrite.torch_rules.examples import run_example
 from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
 from dplc.ir.diagnostic import DplcError, Source, Span
 from dplc.ir.text.parse import parse
-from dplc.ir.text.print import print_unit
+from dplc.ir.text.programs import print_unit
 from dplc.ir.text.torch import read_torch_graph
 
 RULES = load()

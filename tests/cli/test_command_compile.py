@@ -10,8 +10,7 @@ import pytest
 from command_line import MATMUL, SOFTMAX, Command
 
 import dplc
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 
 TIMINGS = ["capture", "torch", "tensor", "fusion", "tile", "kernel", "cuda"]
 

@@ -10,7 +10,7 @@ from command_line import MATMUL, Command
 
 from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import load
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.kernel import Buffer, Program
 from dplc.ir.expr import Expr, Var, add, floordiv, modulo, multiply, subtract
 from dplc.ir.interp.scalar import evaluate
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 NAMES = ("b", "s", "t")
 LEAVES = st.sampled_from([Var(name) for name in NAMES])

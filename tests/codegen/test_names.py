@@ -8,7 +8,7 @@ from dplc.codegen.cuda import print_cuda
 from dplc.codegen.materialise import materialise
 from dplc.codegen.names import OURS, is_reserved, reserved, safe_names
 from dplc.codegen.target import target
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 HOSTILE = (*OURS, *(f"{start}_x" for start in OURS), "dplc_x_v", "v_dplc_x_v", "__x", "x__y", "_x__", "____", "x___y_", "_", "x_",
            "float", "float_v", "int", "main", "ldg128", "smem_buf", "blockIdx", "threadIdx", "NULL")  # fmt: skip

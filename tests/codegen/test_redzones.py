@@ -18,7 +18,7 @@ from dplc.ir.expr import add
 from dplc.ir.kernel import LoadFrom
 from dplc.ir.node import nodes, replace
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 X, Y = KernelParam("x", "f32", (64,)), KernelParam("y", "f32", (64,), "out")
 INPUTS = {"x": np.arange(64, dtype=np.float32)}

@@ -17,8 +17,7 @@ from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.node import nodes
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Tile
 from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems

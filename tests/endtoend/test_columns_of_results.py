@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_turned import compiled, is_right
 
 from dplc.engine.cost.instruction_counts import instruction_counts
-from dplc.ir.text.print import print_program
+from dplc.ir.text.programs import print_program
 
 X = "x = torch.randn({b}, {n}, {m}{t}); "
 COLUMNS = {

@@ -23,7 +23,7 @@ from dplc.engine.cost.predict import predict
 from dplc.engine.facts.fragments import late_atoms
 from dplc.engine.rewrite.statements.site import Site
 from dplc.ir.interp import tile
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 # whole tiles; ragged in all three; primes on the side that is no row of TMA; two groups of warps, and one
 CASES = (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_turned import compiled, is_right
 
-from dplc.ir.text.print import print_program
+from dplc.ir.text.programs import print_program
 
 TEXTS = (
     "x = torch.randn(130, 517); (x.mean(), x.std())",

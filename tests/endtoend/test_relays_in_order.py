@@ -10,7 +10,7 @@ from dplc.codegen.cuda import generate
 from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.target import target
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 # A group stores to cells that all of them use, and reads them: right if no two are within a turn.
 TEXT = """## level: tile

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from test_turned import compiled, is_right
 
-from dplc.ir.text.print import print_program
+from dplc.ir.text.programs import print_program
 
 TEXTS = (
     "torch.cummax(torch.randn(3001), 0)",

@@ -21,8 +21,7 @@ from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.node import nodes
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Slab
 from dplc.ir.verify.tile import problems
 

@@ -20,7 +20,7 @@ from dplc.engine.kernels.kernels import Candidate
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.ir.interp import loop, tensor
 from dplc.ir.tensor import Output, TensorGraph
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.text.tensor import print_graph
 from dplc.ir.verify.tensor import check
 

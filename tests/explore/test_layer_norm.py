@@ -12,7 +12,7 @@ from exploring import H100, tools
 from dplc.engine.facts.tensor import is_one_over
 from dplc.engine.rewrite.terms.terms import TermRules, rewrite_graph
 from dplc.ir.interp import tensor as meaning
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 VARIANCE = """## level: tensor
 graph g(x: f32[i:4, k:512]) -> y: f32[4]:

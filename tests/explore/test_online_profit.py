@@ -20,7 +20,7 @@ from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import by_default
 from dplc.engine.schedule.tail import kernel_ir, seconds_of
 from dplc.ir.tensor import TensorGraph
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 GRAPH = """graph main(q: f32[{h}, {t}, {d}], k: f32[{h}, {t}, {d}], v: f32[{h}, {t}, {d}]) -> out: f32[{h}, {t}, {d}]:
     product[i:{h}, j:{t}, l:{d}, m:{t}] = multiply(q[i, j, l], k[i, m, l])

@@ -19,7 +19,7 @@ from dplc.engine.language.rule import read_rules
 from dplc.ir.diagnostic import Source
 from dplc.ir.interp import tensor
 from dplc.ir.tensor import Input, Output, TensorGraph, axes, postorder
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 load_facts()
 

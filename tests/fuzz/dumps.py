@@ -17,8 +17,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.cli.continuing import arrays_of, compile_dump, read_dump, reference_of
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program, sizes_of
+from dplc.ir.text.programs import print_program, read_program, sizes_of
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 HAND_WRITTEN = sorted((Path(__file__).parents[2] / "examples" / "dumps").glob("*.ir"))

@@ -49,7 +49,7 @@ from dplc.engine.store.store import SqliteStore, open_store
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.diagnostic import Source as Text
 from dplc.ir.text.parse import parse
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.verify.kernel import problems
 from dplc.ir.verify.sorts import sort_problems
 

@@ -19,7 +19,7 @@ from dplc.codegen.graphs import MOST_GRAPHS, Graph
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaSession, DeviceError
 from dplc.codegen.target import target
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 LAUNCH, REPLAY = b"cuLaunchKernel", b"cuGraphLaunch"
 NOT_SUPPORTED, GLOBAL = 801, 0

@@ -16,7 +16,7 @@ from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaExecutor, DeviceError
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 SIZE = 4096
 AXPY = """\

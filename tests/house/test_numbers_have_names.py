@@ -15,9 +15,9 @@ from dplc.engine.cost import memory_model
 from dplc.engine.language.policy import built_in_policy
 from dplc.engine.language.positions import walk
 from dplc.engine.language.rule import built_in_files, load
-from dplc.ir.facts import layout, requests, staging
+from dplc.ir.facts import layout, warp_accesses
 from dplc.ir.text import syntax as s
-from dplc.ir.text.words import words_in
+from dplc.ir.text.syntax import words_in
 from dplc.ir.verify import kernel as verify_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,11 +92,11 @@ def test_no_fact_holds_a_number(path: Path) -> None:
 
 # What the model and the analyses hold of the machine, and the number of the policy that says the same to rules.
 OF_THE_MACHINE = {
-    "warp_lanes": (memory_model.LANES, requests.WARP, layout.BANKS),
+    "warp_lanes": (memory_model.LANES, warp_accesses.WARP, layout.BANKS),
     "most_threads": (MAX_THREADS_PER_BLOCK, verify_kernel.MOST_THREADS),
     "bytes_of_float": (layout.DTYPE_BYTES["f32"], memory_model.WORD, layout.WORD),
     "bytes_of_store": (layout.CHUNK, max(layout.VECTOR_BYTES)),
-    "swizzle_bytes": (layout.ROW, max(staging.SPANS)),
+    "swizzle_bytes": (layout.ROW, max(warp_accesses.SPANS)),
     "register_group": (verify_kernel.GROUP,),
 }
 

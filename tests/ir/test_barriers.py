@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from dplc.ir.facts.barriers import ordered_by_barriers
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 ORDERED = {
     "once": """

@@ -8,7 +8,7 @@ from dplc.ir import expr as e
 from dplc.ir.ranges import decide, interval, simplify
 from dplc.ir.substitute import substitute, substitute_affine
 from dplc.ir.text.print_statements import print_expr
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 NAMES = ("x", "y", "z")
 OPERATORS = ("+", "-", "*", "//", "%", "+", "*")

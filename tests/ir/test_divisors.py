@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from dplc.ir.expr import Var, add, floordiv, modulo, multiply, xor
-from dplc.ir.facts.divisors import divisor
+from dplc.ir.facts.index import divisor
 from dplc.ir.interp.scalar import evaluate
 
 LANE, WARP = Var("lane"), Var("warp")

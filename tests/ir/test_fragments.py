@@ -9,8 +9,7 @@ from altered_texts import altered
 from dplc.ir.atoms import ATOMS, Atom, multiplied
 from dplc.ir.interp import tile
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.tile import problems
 
 PRODUCT = """

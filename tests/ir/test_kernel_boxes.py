@@ -19,7 +19,7 @@ from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel, tile
 from dplc.ir.interp.scalar import ScheduleError
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 SEEDS = (0, 1, 2)
 

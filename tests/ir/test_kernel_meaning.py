@@ -23,7 +23,7 @@ from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel, tile
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.node import replace
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 # ---- what it finds, one program each: threads reverse rows of 8 through shared memory
 

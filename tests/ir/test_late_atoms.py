@@ -8,14 +8,12 @@ from altered_texts import altered
 from late_texts import matrices, product
 
 from dplc.ir.atoms import ATOMS, Atom, multiplied
-from dplc.ir.facts.layout import stages
-from dplc.ir.facts.views import matrix_view, views_of
+from dplc.ir.facts.layout import matrix_view, stages, views_of
 from dplc.ir.interp import tile
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Mma
 from dplc.ir.verify.tile import problems
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dplc.ir.expr import Var, add, binary, floordiv, modulo, multiply
-from dplc.ir.facts import boxes, layout, requests, staging
+from dplc.ir.facts import layout, warp_accesses
 from dplc.ir.node import replace
 from dplc.ir.substitute import substitute
 from dplc.ir.text.print_statements import print_expr
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 TEXT = """
 kernel f(x: f32[64, 48], w: f32[30]) -> y: f32[64, 48]:
@@ -51,7 +51,7 @@ def test_rejoining_needs_the_same_stride() -> None:
 
 def test_an_index_at_the_lanes_of_a_warp() -> None:
     """Of 8 x 8 threads the first warp holds four rows; loops stand at 0."""
-    lanes = requests.lane_values((("i", 8), ("j", 8)))
+    lanes = warp_accesses.lane_values((("i", 8), ("j", 8)))
     i, j = np.divmod(np.arange(32), 8)
     one, other, k = (Var(name) for name in "ijk")
     for e, want in (
@@ -60,7 +60,7 @@ def test_an_index_at_the_lanes_of_a_warp() -> None:
         (binary("^", one, other), i ^ j),
         (add(multiply(other, one), k), i * j),
     ):
-        np.testing.assert_array_equal(requests.at_lanes(e, lanes), want)
+        np.testing.assert_array_equal(warp_accesses.at_lanes(e, lanes), want)
 
 
 def test_vectors() -> None:
@@ -134,7 +134,7 @@ def test_boxes_have_five_dimensions_at_most_and_rows_of_whole_16_bytes() -> None
     for source, fits in (((64, 48), True), ((3, 3, 3, 64, 48), True), ((3, 3, 3, 3, 64, 48), False), ((64, 47), False)):
         rank = len(source)
         slab = tuple(replace(axis, dim=rank - 2 + n) for n, axis in enumerate(stage.slab))
-        assert boxes.is_box(replace(stage, slab=slab), source) is fits, source
+        assert layout.is_box(replace(stage, slab=slab), source) is fits, source
 
 
 def test_word_copies_where_chunks_do_not_fit() -> None:
@@ -156,11 +156,11 @@ kernel f(W: f32[32, 16]) -> y: f32[32, 4]:
 """
     k: Any = read_program(text)[1][0]
     stage, body = layout.stages(k)["s"], k.body[0].body
-    asked = requests.requests(k, stage, body)
-    best = staging.best_xor(k, stage, body)
-    assert staging.xor_cycles(stage, asked, best) < staging.xor_cycles(stage, asked, ())
-    assert staging.xor_cycles(stage, asked, best) == min(
-        staging.xor_cycles(stage, asked, bits) for bits in staging.xor_maps(stage)
+    asked = warp_accesses.requests(k, stage, body)
+    best = warp_accesses.best_xor(k, stage, body)
+    assert warp_accesses.xor_cycles(stage, asked, best) < warp_accesses.xor_cycles(stage, asked, ())
+    assert warp_accesses.xor_cycles(stage, asked, best) == min(
+        warp_accesses.xor_cycles(stage, asked, bits) for bits in warp_accesses.xor_maps(stage)
     )
 
 
@@ -183,31 +183,36 @@ def test_what_is_read_often_weighs_more_than_what_is_copied_once() -> None:
     """Two lanes copy a row while eight read rows four apart: no map serves both, and 64 reads stand against 8 copies."""
     k: Any = read_program(READ_OFTEN)[1][0]
     stage, body = layout.stages(k)["s"], k.body[0].body
-    read, copied = requests.requests(k, stage, body)
+    read, copied = warp_accesses.requests(k, stage, body)
     assert (read.times, copied.times) == (64, 8)
-    best = replace(stage, xor=staging.best_xor(k, stage, body))
-    assert staging.cycles(best, (read._replace(times=1),)) == 4
+    best = replace(stage, xor=warp_accesses.best_xor(k, stage, body))
+    assert warp_accesses.cycles(best, (read._replace(times=1),)) == 4
 
 
 def test_padding_that_breaks_vectors_is_more_accesses() -> None:
     k: Any = read_program(READ_OFTEN)[1][0]
     stage, body = layout.stages(k)["s"], k.body[0].body
-    assert staging.padded_accesses(k, stage, body, 4) == staging.padded_accesses(k, stage, body, 0) == 72
-    assert staging.padded_accesses(k, stage, body, 1) == 4 * 64 + 32
-    assert staging.padded_cycles(k, stage, body, 4) < staging.padded_cycles(k, stage, body, 0)
-    cost = {p: (staging.padded_accesses(k, stage, body, p), staging.padded_cycles(k, stage, body, p)) for p in PADS}
+    assert warp_accesses.padded_accesses(k, stage, body, 4) == warp_accesses.padded_accesses(k, stage, body, 0) == 72
+    assert warp_accesses.padded_accesses(k, stage, body, 1) == 4 * 64 + 32
+    assert warp_accesses.padded_cycles(k, stage, body, 4) < warp_accesses.padded_cycles(k, stage, body, 0)
+    cost = {
+        p: (warp_accesses.padded_accesses(k, stage, body, p), warp_accesses.padded_cycles(k, stage, body, p))
+        for p in PADS
+    }
     assert min(cost, key=lambda pad: cost[pad]) in (4, 8)
-    asked = requests.requests(k, replace(stage, pad=1), body)
+    asked = warp_accesses.requests(k, replace(stage, pad=1), body)
     assert [request.width for request in asked] == [1] * 5, "four words, and a copy by words"
 
 
 def test_a_swizzle_keeps_rows_apart_as_a_xor_does() -> None:
     k: Any = read_program(READ_OFTEN.replace("n*4 + r", "r*8 + n"))[1][0]
     stage, body = layout.stages(k)["s"], k.body[0].body
-    asked = requests.requests(k, replace(stage, via="TMA"), body)
-    assert staging.swizzled_cycles(stage, asked, 128) < staging.cycles(stage, asked)
-    assert staging.box_loss(k, stage, body, ()) == 0
+    asked = warp_accesses.requests(k, replace(stage, via="TMA"), body)
+    assert warp_accesses.swizzled_cycles(stage, asked, 128) < warp_accesses.cycles(stage, asked)
+    assert warp_accesses.box_loss(k, stage, body, ()) == 0
     narrow: Any = read_program(READ_OFTEN.replace("x:64@1", "x:4@1").replace("k*4 + v", "v"))[1][0]
-    assert staging.box_loss(narrow, layout.stages(narrow)["s"], narrow.body[0].body, ()) == 0  # no span fits into a row
+    assert (
+        warp_accesses.box_loss(narrow, layout.stages(narrow)["s"], narrow.body[0].body, ()) == 0
+    )  # no span fits into a row
     four_apart: Any = read_program(READ_OFTEN)[1][0]
-    assert staging.box_loss(four_apart, stage, four_apart.body[0].body, ()) > 0
+    assert warp_accesses.box_loss(four_apart, stage, four_apart.body[0].body, ()) > 0

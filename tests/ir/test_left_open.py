@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dplc.ir.interp.left_open import SETTLED
+from dplc.ir.interp.torch import SETTLED
 
 nan = float("nan")
 ROWS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
+from dplc.ir.text.programs import print_program
 from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems
 

@@ -18,8 +18,7 @@ from dplc.ir.interp.scalar import ScheduleError
 from dplc.ir.kernel import LastThreads
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from dplc.ir import expr as e
 from dplc.ir import loop, tile
 from dplc.ir.program import Kernel, Param
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 
 names = st.sampled_from(["a", "b", "k", "k_o", "x_smem", "acc1", "By", "reducer", "loads", "x2"])
 small = st.integers(0, 40)

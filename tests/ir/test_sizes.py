@@ -23,9 +23,8 @@ from dplc.ir.ranges import interval
 from dplc.ir.substitute import with_sizes
 from dplc.ir.tensor import Elementwise, Input
 from dplc.ir.text.parse import parse
-from dplc.ir.text.print import print_program
 from dplc.ir.text.print_statements import print_expr
-from dplc.ir.text.read import LEVELS, read_program, sizes_of
+from dplc.ir.text.programs import LEVELS, print_program, read_program, sizes_of
 from dplc.ir.verify import tensor as tensor_rules
 
 ROWS = "F.rms_norm(torch.randn(37, 96), (96,), torch.randn(96))"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.sort_words import SORTS
-from dplc.ir.text.read import read_program
+from dplc.ir.names import SORTS
+from dplc.ir.text.programs import read_program
 from dplc.ir.text.read_statements import CLOSED
 
 PRODUCT = """

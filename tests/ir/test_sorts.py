@@ -8,7 +8,7 @@ from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Call, Var
 from dplc.ir.kernel import Address, Define, Launch, StoreTo
 from dplc.ir.program import Kernel, Param
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.verify.sorts import sort_problems
 
 EVIL = '0.0f; system("touch canary")'

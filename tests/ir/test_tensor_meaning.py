@@ -13,7 +13,7 @@ from dplc.ir.expr import Axis, binary
 from dplc.ir.interp.tensor import run
 from dplc.ir.tensor import Case, Const, Elementwise, Index, Input, Output, Reduce, Remap, TensorGraph, axes, dtype
 from dplc.ir.text.parse import parse
-from dplc.ir.text.tensor_read import read_graph
+from dplc.ir.text.tensor import read_graph
 from dplc.ir.verify.tensor import check, verify
 
 H, J, K = Axis("i", 4), Axis("j", 3), Axis("k", 7)

@@ -8,9 +8,8 @@ from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Const, Elementwise, Input, Mat, Output, Reduce, Remap, TensorGraph
 from dplc.ir.text.parse import parse
-from dplc.ir.text.read import read_program
-from dplc.ir.text.tensor import print_graph
-from dplc.ir.text.tensor_read import read_graph
+from dplc.ir.text.programs import read_program
+from dplc.ir.text.tensor import print_graph, read_graph
 
 H, J, K = Axis("i", 4), Axis("j", 8), Axis("k", 3)
 

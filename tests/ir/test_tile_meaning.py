@@ -9,7 +9,7 @@ import pytest
 
 from dplc.ir.interp import loop, tile
 from dplc.ir.interp.scalar import ScheduleError
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 HEAD = "kernel f(x: f32[64]) -> y: f32[64]:\n"
 RING = """

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from dplc.ir.interp import loop, tile
 from dplc.ir.interp import tensor as meaning
+from dplc.ir.interp.loop import combined, fold_tuples, lifted
 from dplc.ir.interp.scalar import ScheduleError, evaluate
-from dplc.ir.interp.tuples import combined, fold_tuples, lifted
 from dplc.ir.monoid_texts import NAMES, ORDERED, OVER_PARTS
 from dplc.ir.monoids import monoid
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify import loop as verify_loop
 from dplc.ir.verify import tensor as verify_tensor
 from dplc.ir.verify import tile as verify_tile

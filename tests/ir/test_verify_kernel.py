@@ -8,7 +8,7 @@ import pytest
 from altered_texts import altered
 
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.verify.kernel import problems
 from dplc.ir.verify.sorts import sort_problems
 

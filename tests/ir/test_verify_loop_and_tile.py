@@ -19,7 +19,7 @@ from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.node import CLASSES, Buffer, Expr, nodes, replace
 from dplc.ir.program import Kernel, Stmt
 from dplc.ir.text.print_statements import print_statement
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.tile import STATEMENTS, Collective, Tile
 from dplc.ir.verify import kernel as kernels
 from dplc.ir.verify import loop, tile

@@ -9,8 +9,8 @@ from products_in_rings import is_the_product, only_kernel, whole_numbers
 
 from dplc.ir.facts.layout import tile_of
 from dplc.ir.interp import tile as tile_meaning
-from dplc.ir.interp.launches import in_step
 from dplc.ir.interp.scalar import ScheduleError
+from dplc.ir.interp.tile import in_step
 from dplc.ir.program import Kernel
 
 # five tiles of two blocks: three of one, two of the other; four turns of a ring of three, so no tile begins where another did

@@ -100,7 +100,7 @@ def test_texts_do_not_depend_on_the_hash_seed() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import blocks; from built_in import compiled\n"
         "from dplc.engine.kernels.kernels import compile_graph; from dplc.engine.kernels.sharing import key\n"
-        "from dplc.ir.text.print import print_unit\n"
+        "from dplc.ir.text.programs import print_unit\n"
         "for name in sys.argv[2:]:\n"
         "    for kernel in compile_graph(getattr(blocks, name)(), compiled(None)).kernels:\n"
         "        print(print_unit(kernel), key(kernel))\n"

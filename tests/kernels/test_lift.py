@@ -20,8 +20,7 @@ from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
 from dplc.ir.tensor import Elementwise, Fold, Input, Output, TensorGraph, Term
 from dplc.ir.text.parse import parse
-from dplc.ir.text.print import print_unit
-from dplc.ir.text.read import read_unit
+from dplc.ir.text.programs import print_unit, read_unit
 
 I, J = Axis("i", 4), Axis("j", 6)  # noqa: E741
 X = Input("x", (I, J))

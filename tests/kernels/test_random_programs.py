@@ -14,8 +14,7 @@ from random_programs import GATHERING, STEPS, data_for, program
 
 from dplc.engine.kernels.kernels import compile_graph
 from dplc.ir.interp import loop, tensor
-from dplc.ir.text.print import print_unit
-from dplc.ir.text.read import read_unit
+from dplc.ir.text.programs import print_unit, read_unit
 from dplc.ir.text.tensor import print_graph
 
 TILES = (None, 1, 2, 4, 0)

@@ -6,7 +6,7 @@ from dplc.codegen.target import target
 from dplc.engine.kernels.fusion_pass import Fusion
 from dplc.engine.ruleset import toolchain
 from dplc.ir.tensor import TensorGraph
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 TWO_SUMS_AND_A_ROW = """
 graph g(x: f32[i:1, k:512], z: f32[i:1, j:20000]) -> y: f32[1, 20000]:

@@ -10,8 +10,7 @@ import pytest
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import load
 from dplc.ir.diagnostic import DplcError, Source
-from dplc.ir.text.parse import parse
-from dplc.ir.text.syntax_errors import _slip_of_line
+from dplc.ir.text.parse import _slip_of_line, parse
 
 HEAD = "rule r on tile\nmatch\n    Tile(axes..):\n        body..\n"
 SLIPS = {

@@ -23,7 +23,7 @@ from dplc.engine.schedule.tail import kernel_ir
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
-from dplc.ir.narrower import Narrower
+from dplc.ir.ranges import Narrower
 from dplc.ir.schemas import DTYPES
 from dplc.ir.sizes import value_of
 from dplc.ir.substitute import with_sizes

@@ -22,7 +22,7 @@ from dplc.engine.run.judge import judge
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.interp import tile as tile_meaning
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.verify.kernel import problems
 
 EXTENTS = (1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 64)

@@ -14,7 +14,7 @@ from dplc.ir.expr import Axis, Var
 from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.loop import If
 from dplc.ir.node import nodes
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.tile import Tile
 
 CHUNKS = """## level: tile

@@ -15,7 +15,7 @@ from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.ruleset import toolchain
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_unit
+from dplc.ir.text.programs import print_unit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "endtoend"))
 from expressions import EXPRESSIONS
@@ -69,7 +69,7 @@ def test_a_condition_of_an_axis_that_the_pattern_binds(tmp_path: Path) -> None:
 
 
 def toolchain_program(condition: str) -> tuple[Kernel, ...]:
-    from dplc.ir.text.read import read_program
+    from dplc.ir.text.programs import read_program
 
     text = f"kernel f(A: f32[4]) -> y: f32[4]:\n    Tile(lane:4=THREAD):\n        if {condition}:\n            y[lane] = 1.0\n"
     return read_program(text, "test")[1]  # type: ignore[return-value]

@@ -20,8 +20,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import Source
 from dplc.ir.tensor import TensorGraph
 from dplc.ir.text.parse import parse
-from dplc.ir.text.tensor import print_graph
-from dplc.ir.text.tensor_read import read_graph
+from dplc.ir.text.tensor import print_graph, read_graph
 from dplc.ir.text.torch import print_torch_graph
 from dplc.ir.torch import TorchGraph
 

@@ -9,7 +9,7 @@ import pytest
 
 from dplc.engine.facts.accesses import loads_along, neighbours, running, runs_along, strided, vectors, widest
 from dplc.ir.expr import Var, add, multiply
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 ROWS = """## level: tile
 kernel f(x: {dtype}[4, 64], w: {dtype}[64, 4]) -> y: {dtype}[4, 64]:

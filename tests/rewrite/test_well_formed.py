@@ -10,7 +10,7 @@ import torch
 import dplc
 from dplc.engine.rewrite.statements.compiled import CompiledRule
 from dplc.engine.rewrite.statements.well_formed import wellformed
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] = {
     "a small product": (lambda a, b: torch.relu(a @ b), ((3, 8), (8, 5))),

@@ -11,9 +11,8 @@ from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.ir.diagnostic import Source
 from dplc.ir.text.parse import parse
-from dplc.ir.text.print import print_program
 from dplc.ir.text.print_statements import print_block
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 
 load_facts()
 TARGET = target("sm_80")

@@ -17,7 +17,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.job import Job, JobOutcome, name_of
 from dplc.engine.tune.jobs import carry_out, distinct, of_grid, of_suite, points, summary
 from dplc.ir.diagnostic import UsageError
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 HERE = str(Path(__file__).parent)
 BASE = Job("", (), "h200")

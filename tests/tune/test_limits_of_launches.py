@@ -8,7 +8,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.schedule.limits import no_launch, refusal
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 TEXT = """## level: tile
 kernel f(A: f32[64, 64], B: f32[64, 32, {1}]) -> C: f32[64, 32, {1}]:

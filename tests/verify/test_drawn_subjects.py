@@ -19,7 +19,7 @@ from dplc.ir.functions import FUNCTIONS
 from dplc.ir.loop import For, Store
 from dplc.ir.node import nodes
 from dplc.ir.tensor import Elementwise, postorder
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.tile import Tile
 
 LOOPS = """

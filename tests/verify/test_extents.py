@@ -6,7 +6,7 @@ import pytest
 
 from dplc.engine.verify.meaning import work
 from dplc.engine.verify.whole_programs import TooLarge, needs
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 BODIES = {
     "a loop that starts later": ("for i in 2..7:\n    a = load x[i]\n    y[i] = a", {"x": [7], "y": [7]}),

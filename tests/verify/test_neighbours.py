@@ -6,7 +6,7 @@ from typing import Any
 
 from dplc.engine.verify.search import PlainDice
 from dplc.engine.verify.torch_subjects import other_dtype
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 TEXT = """## level: torch
 graph f(x: f32[3], y: f32[3], z: f32[3]) -> o: f32[3]:

@@ -16,7 +16,7 @@ from dplc.engine.verify.run import Checkers
 from dplc.ir.node import replace
 from dplc.ir.sizes import at_the_hints, has_sizes, numbers
 from dplc.ir.substitute import with_hints, with_sizes
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 ALGEBRA = """
 rule every_place on tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dplc.engine.verify.neighbours import smaller_programs
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 KERNELS = "## level: loop\n" + "".join(
     f"""kernel {name}({name}_x: f32[4]) -> {name}_y: f32[4]:

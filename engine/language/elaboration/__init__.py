@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ....ir.diagnostic import DplcError
 from ....ir.text import equations as eq
 from ....ir.text import syntax as s
-from ....ir.text.words import words_in
+from ....ir.text.syntax import words_in
 from ..positions import walk
 from .binders import refuse_words
 from .folds import without_folds

@@ -15,9 +15,8 @@ from ....codegen.target import target as target_named
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Var
 from ....ir.program import Kernel
-from ....ir.text.print import print_program
 from ....ir.text.print_statements import print_block
-from ....ir.text.read import read_unit
+from ....ir.text.programs import print_program, read_unit
 from ....ir.text.read_statements import read_block
 from ...language import core as s
 from ...language.questions import MISTAKES, mistaken

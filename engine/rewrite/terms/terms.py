@@ -16,8 +16,8 @@ from typing import Any
 from ....codegen.target import Target
 from ....codegen.target import target as default_target
 from ....ir import compose
+from ....ir.compose import Folded, heard_folds
 from ....ir.diagnostic import DplcError
-from ....ir.folds import Folded, heard_folds
 from ....ir.tensor import (
     Elementwise,
     Named,

@@ -9,8 +9,8 @@ from typing import Any
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError
 from ....ir.tensor import TensorGraph
-from ....ir.text.print import print_unit
-from ....ir.text.tensor_read import read_graph
+from ....ir.text.programs import print_unit
+from ....ir.text.tensor import read_graph
 from ....ir.text.torch import read_torch_graph
 from ....ir.torch import TorchGraph
 from ...language import core as s

@@ -12,17 +12,16 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ....ir.compose import const
+from ....ir.compose import Folded, const, heard_folds
 from ....ir.diagnostic import DplcError, InternalError, Span
 from ....ir.expr import Axis, Var
-from ....ir.folds import Folded, heard_folds
 from ....ir.functions import DTYPES
 from ....ir.names import unused
 from ....ir.program import TensorType
 from ....ir.schemas import PARTS, aten_name, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, operands
-from ....ir.text.tensor_read import default_axes
+from ....ir.text.tensor import default_axes
 from ....ir.torch import TorchGraph, TorchOp
 from ...language.check import load_facts
 from ...language.evaluate import CONSTANTS, RESERVED

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....ir.folds import Folded
+from ....ir.compose import Folded
 from ....ir.tensor import TensorGraph, Term
 from ....ir.torch import TorchOp
 from ...language.rule import Rule

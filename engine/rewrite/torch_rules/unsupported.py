@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from ....ir.diagnostic import DplcError, Span
-from ....ir.narrower import where_decided
+from ....ir.ranges import where_decided
 from ....ir.schemas import aten_name, names
 from ....ir.torch import TorchOp
 from ...language.rule import Rule

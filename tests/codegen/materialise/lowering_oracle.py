@@ -17,8 +17,7 @@ from dplc.codegen.target import target
 from dplc.engine.run.judge import GATE, GATES, judge
 from dplc.ir.interp import tile
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.kernel import problems
 
 

@@ -21,8 +21,7 @@ from dplc.codegen.target import target
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile
 from dplc.ir.interp.scalar import ScheduleError
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems
 

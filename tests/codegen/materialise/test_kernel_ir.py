@@ -8,7 +8,7 @@ from lowering_oracle import read
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.kernel import STATEMENTS
-from dplc.ir.text.print import print_program
+from dplc.ir.text.programs import print_program
 from dplc.ir.verify.kernel import problems
 
 GOOD = """## level: kernel

@@ -8,7 +8,7 @@ import pytest
 
 from dplc.codegen.materialise.last_boxes import only_full_ones
 from dplc.codegen.materialise.lowering import Boxes
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 RING = """## level: tile
 kernel f(x: f32[64, 32]) -> y: f32[32]:

@@ -22,8 +22,7 @@ from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as kernel_meaning
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.kernel import problems
 
 FORMS = ("nn", "nt", "tn", "tt")

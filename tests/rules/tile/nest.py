@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 Arrays = dict[str, Any]
 

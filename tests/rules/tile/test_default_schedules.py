@@ -16,8 +16,7 @@ from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.ir.interp import loop
-from dplc.ir.text.print import print_program, print_unit
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, print_unit, read_program
 from dplc.ir.verify import loop as verify_loop
 from dplc.ir.verify import tile as verify_tile
 

@@ -17,8 +17,7 @@ from scheduling import MACHINE, Program, difference, engine
 
 from dplc.engine.rewrite.statements.choices import FiringChoice, choices
 from dplc.ir.node import nodes
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Tile
 
 # Passes in a workable order, which is not always the default one.

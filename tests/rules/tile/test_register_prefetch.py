@@ -18,8 +18,7 @@ from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Put, Stage
 from dplc.ir.verify import tile as verify
 

@@ -10,7 +10,7 @@ from scheduling import difference, schedule
 
 from dplc.ir.interp import tile
 from dplc.ir.node import nodes
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 from dplc.ir.tile import Scan, ScanTuple
 
 ROW = "i:3=THREAD, n:64=THREAD", "[i, {}]", (3, 64)

@@ -14,7 +14,7 @@ from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.ir.interp import loop
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 SUM = """
 kernel f(x: f32[2, 1200]) -> y: f32[2]:

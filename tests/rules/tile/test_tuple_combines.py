@@ -11,8 +11,7 @@ from scheduling import MACHINE, difference
 
 from dplc.codegen.cuda import generate
 from dplc.ir.program import Kernel
-from dplc.ir.text.print import print_program
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify import tile as verify
 
 SOFTMAX = """

@@ -14,7 +14,7 @@ from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.ir.interp import loop
 from dplc.ir.program import Kernel
-from dplc.ir.text.read import read_program
+from dplc.ir.text.programs import read_program
 
 PRODUCT = """
         for {d} in 0..2 reduce:

@@ -1,4 +1,6 @@
-"""Whole programs from text: kernels and graphs of every level."""
+"""Print and read whole programs: kernels and graphs of every level."""
+
+# ---- printing
 
 from __future__ import annotations
 
@@ -9,12 +11,39 @@ from ..diagnostic import DplcError, Source, did_you_mean
 from ..expr import Size
 from ..node import Node
 from ..program import Kernel
+from ..tensor import TensorGraph
+from ..torch import TorchGraph
 from . import syntax as s
 from .parse import parse
+from .print_statements import print_block, print_value
 from .read_statements import read_block, read_params
-from .sizes import Binding, declared, settled
-from .tensor_read import read_graph
-from .torch import read_torch_graph
+from .sizes import Binding, declared, print_sizes, settled
+from .tensor import print_graph, read_graph
+from .torch import print_torch_graph, read_torch_graph
+
+
+def print_unit(unit: Node) -> str:
+    """A kernel or a graph, without a newline at the end."""
+    if isinstance(unit, Kernel):
+        ins = ", ".join((*print_sizes(unit), *map(print_value, unit.ins)))
+        head = f"kernel {unit.name}({ins}) -> {', '.join(map(print_value, unit.outs))}:"
+        return f"{head}\n{print_block(unit.body, 1)}"
+    if isinstance(unit, TensorGraph):
+        return print_graph(unit)
+    if isinstance(unit, TorchGraph):
+        return print_torch_graph(unit)
+    raise TypeError(f"not a unit: {unit!r}")
+
+
+def print_program(units: tuple[Node, ...] | Node, level: str | None = None) -> str:
+    """A whole dump, with its `## level:` header if a level is given, ending in a newline."""
+    listed = units if isinstance(units, tuple) else (units,)
+    header = f"## level: {level}\n" if level else ""
+    return header + "\n\n".join(map(print_unit, listed)) + "\n"
+
+
+# ---- reading
+
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 

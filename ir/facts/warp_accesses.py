@@ -1,0 +1,617 @@
+"""Accesses of warps to shared memory, the wavefronts of a layout, and the footprints of loads in global memory."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, from_linear, linear, subtract
+from ..loop import Load, Store
+from ..names import unused
+from ..node import Expr, memoised, names_in, replace
+from ..program import Block, Kernel
+from ..ranges import Interval, interval
+from ..sizes import highest
+from ..substitute import substitute
+from ..tile import Combine, CombineTuple, Mma, Scan, ScanTuple, Slab, Stage
+from .layout import (
+    CHUNK,
+    DTYPE_BYTES,
+    WORD,
+    CopyShape,
+    SlabLayout,
+    answers,
+    bound_ranges,
+    cell_of,
+    copy_shape,
+    item_bytes,
+    lanes_at_once,
+    lanes_of,
+    layout_of,
+    matrix_form,
+    matrix_rows,
+    operands_of,
+    params,
+    pitch,
+    place_of,
+    ranges_of,
+    row_and_column,
+    slab_rows,
+    stages,
+    tile_of,
+    wavefronts,
+)
+from .structure import dependencies, summary
+
+WARP = 32
+
+
+@functools.lru_cache(256)
+def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """The thread axes, by name and extent, of the first warp as arrays over its lanes."""
+    count = math.prod(extent for _, extent in threads)
+    rest, values = np.arange(min(WARP, count)), {}
+    for name, extent in reversed(threads):
+        values[name] = rest % extent
+        rest = rest // extent
+    return values
+
+
+def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
+    """An index expression at every lane; loops and register axes at 0."""
+    kind = e.__class__
+    if kind is Var:
+        return lanes.get(e.name, 0)
+    if kind is Sum:
+        return e.constant + sum(at_lanes(atom, lanes) * n for atom, n in e.terms)
+    if kind is Binary and e.op in _ARITHMETIC:
+        return _ARITHMETIC[e.op](at_lanes(e.a, lanes), at_lanes(e.b, lanes))
+    return 0 if kind in (Binary, Call, Not) else e
+
+
+_ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor}
+
+
+class WarpRequest(NamedTuple):
+    """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary.
+
+    item: bytes of an element; times: how often it is made.
+    """
+
+    width: int
+    rows: Any
+    columns: Any
+    touched: int
+    item: int = WORD
+    times: int = 1
+
+
+class Access(NamedTuple):
+    """An access of a slab, whatever the padding of its rows: run of neighbours that a thread accesses, rows and columns
+    at the lanes, row bits that registers vary, how many elements a thread accesses in all."""
+
+    run: int
+    rows: Any
+    columns: Any
+    touched: int
+    values: int
+
+
+class Requests(tuple[WarpRequest, ...]):
+    """The warp accesses of a slab. known: what they cost in a layout, as far as somebody asked."""
+
+    known: dict[Any, Any]
+
+    def __new__(cls, found: Iterable[WarpRequest]) -> Requests:
+        made = super().__new__(cls, found)
+        made.known = {}
+        return made
+
+
+def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
+    """Every warp access of this slab in a block, and the copies of a warp.
+
+    They are as wide as the rows of the slab allow: what is not a vector any more is several accesses.
+    """
+    known = answers(kernel)
+    key = (requests, stage, item_bytes(kernel, stage), body)
+    if key not in known:
+        known[key] = _requests(kernel, stage, body)
+    return known[key]  # type: ignore[no-any-return]
+
+
+def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
+    """The same of any block with the same accesses, and of any stage that is laid out so wide."""
+    item, known, below = item_bytes(kernel, stage), answers(kernel), summary(body)
+    accesses: tuple[Any, ...] = (*below.loads, *below.stores)
+    own = [access for access in accesses if access.buf == stage.dst]
+    places = tuple(dict.fromkeys([_matrix_or_own(kernel, stage, access, below.mmas) for access in own]))
+    loops = frozenset([loop.var for loop in below.loops])
+    accessed = (_accesses_of, stage.slab, stage.depth, item, places, loops)
+    copied = None
+    if not isinstance(stage, Slab) and stage.via != "TMA":
+        copied = copy_shape(kernel, stage), lanes_of(kernel, stage), item
+    key = (*accessed, pitch(stage), copied)
+    if key not in known:
+        if accessed not in known:
+            known[accessed] = _accesses_of(kernel, stage, places, loops, item)
+        found = _as_wide_as_rows(known[accessed], pitch(stage), item)
+        every = (*found, *_copies(*copied)) if copied else found
+        known[key] = _alike(tuple([(r.width, _told(r.rows), _told(r.columns), *r[3:]) for r in every]))
+    return known[key]  # type: ignore[no-any-return]
+
+
+def _told(places: Any) -> Any:
+    """Places at lanes as something that dictionaries take."""
+    return places.astype(np.int64).tobytes() if places.__class__ is np.ndarray else places
+
+
+@functools.lru_cache(1024)
+def _alike(told: tuple[Any, ...]) -> Requests:
+    """The requests that are told so, one object for all slabs that are read alike: what they cost is found once."""
+    return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in told)
+
+
+def _read(told: Any) -> Any:
+    return np.frombuffer(told, np.int64) if told.__class__ is bytes else told
+
+
+def _matrix_or_own(kernel: Kernel, stage: Any, access: Load | Store, products: tuple[Mma, ...]) -> tuple[Any, bool]:
+    """Where an access is, and whether it is a row of a matrix that a warp loads for an Mma."""
+    if not isinstance(access, Load) or not isinstance(stage, Stage):
+        return access.idx, False
+    for product in products:
+        for e, operand in zip((product.a, product.b), operands_of(product), strict=True):
+            form = matrix_form(kernel, stage, access, operand) if e == Var(access.dst) else None
+            if form is not None:
+                return substitute(access.idx, matrix_rows(operand, form)), True
+    return access.idx, False
+
+
+def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[WarpRequest]:
+    found: list[WarpRequest] = []
+    for run, rows, first, touched, values in accesses:
+        width, times = run if row % run == 0 else 1, max(1, values // run)
+        words = max(1, width * item // WORD)
+        found += [WarpRequest(words, rows, first + shift, touched, item, times) for shift in range(0, run, width)]
+    return found
+
+
+def _accesses_of(
+    kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
+) -> tuple[Access, ...]:
+    """The accesses of a slab at some indices, and whether each is a row of a matrix. loops: those that a thread walks
+    between them."""
+    tile = tile_of(kernel)
+    axes = tile.axes if tile else ()
+    lanes = lane_values(tuple((axis.name, axis.extent) for axis in axes if axis.role == "THREAD"))
+    ranges = ranges_of(kernel)
+    fixed = frozenset(axis.name for axis in axes if axis.role in ("THREAD", "BLOCK"))
+    found: list[Access] = []
+    wide = (CHUNK // item, CHUNK // 2 // item) if item < WORD else (CHUNK // item,)
+    inside = {axis.name for axis in axes} - fixed | loops
+    for idx, matrix in indices:
+        row, column = row_and_column(kernel, stage, cell_of(stage, idx))
+        run = wide[0] if matrix else next((n for n in wide if _runs_of(n, column, fixed, ranges)), 1)
+        values = math.prod(_extent(ranges, name) for name in free_names((row, column)) & inside)
+        values *= run if matrix else 1  # of a matrix a thread has one element of each address
+        places = at_lanes(row, lanes), at_lanes(column, lanes)
+        found.append(Access(run, *places, _touched(row, fixed, ranges), values))
+    return tuple(found)
+
+
+def _extent(ranges: Mapping[str, Interval], name: str) -> int:
+    low, high = ranges.get(name, (0, 0))
+    return high - low + 1
+
+
+@functools.lru_cache(1024)
+def _copies(shape: CopyShape, count: int, item: int) -> tuple[WarpRequest, ...]:
+    """The copies of a warp, `count` lanes a row, where they move whole words."""
+    width, chunks, rows, threads = shape
+    if width * item < WORD:
+        return ()
+    thread, times = np.arange(min(WARP, threads)), -(-rows * chunks // threads)
+    return (WarpRequest(width * item // WORD, thread // count % rows, thread % count * width, 0, item, times),)
+
+
+def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
+    """Whether a thread reads `width` aligned neighbours."""
+    terms, _ = linear(column)
+    for atom, n in terms.items():
+        if atom.__class__ is Var and n == 1 and atom.name not in fixed and interval(atom, ranges)[1] >= width - 1:
+            return all(k % width == 0 for other, k in terms.items() if other is not atom)
+    return False
+
+
+def _touched(row: Any, fixed: frozenset[str], ranges: Any) -> int:
+    bits = 0
+    for atom, n in linear(row)[0].items():
+        if not free_names(atom) <= fixed:
+            for step in range(min(interval(atom, ranges)[1], 64) + 1):
+                bits |= n * step
+    return bits
+
+
+# ---- layouts of shared memory: which costs the fewest wavefronts
+
+
+SPANS = (32, 64, 128)  # bytes of a row that TMA swizzles
+NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
+
+
+def spread_lanes(kernel: Kernel, stage: Stage) -> int:
+    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even.
+
+    Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
+    """
+    width, chunks, rows, threads = copy_shape(kernel, stage)
+    if stage.gathered:
+        return 0
+    if width * item_bytes(kernel, stage) == WORD:
+        even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
+        return WARP if even and min(chunks, threads) > WARP else 0
+    if width * item_bytes(kernel, stage) == CHUNK and math.gcd(chunks, threads) == 1 < chunks <= min(WARP, threads):
+        return chunks  # neighbours share sectors, though a few threads copy nothing
+    if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
+        return 0
+    lanes = max(threads // rows, 2)
+    return lanes if lanes < chunks and chunks % lanes == 0 else 0
+
+
+@memoised
+def exchange_bytes(kernel: Kernel) -> int:
+    """Shared memory through which threads of several warps combine: one partial value per warp, or per thread."""
+    tile = tile_of(kernel)
+    if not tile:
+        return 0
+    found = summary(tile.body)
+    return sum(_exchange(stmt, tile.axes, kernel.body) for stmt in (*found.combines, *found.scans))
+
+
+def _exchange(stmt: Combine | CombineTuple | Scan | ScanTuple, axes: tuple[Axis, ...], body: Block) -> int:
+    over, values = free_names(stmt.over), 0
+    for acc in stmt.accs:
+        held = dependencies(tuple(_added(acc, body)), body) - over
+        values += math.prod(axis.extent for axis in axes if axis.role in ("REG", "VEC") and axis.name in held)
+    threads = [axis for axis in axes if axis.role == "THREAD"]
+    count = stride = math.prod(axis.extent for axis in threads)
+    total = 0
+    for axis in threads:
+        stride //= axis.extent
+        if axis.name in over and stride * axis.extent > WARP:
+            total += WORD * values * count // max(1, min(axis.extent, WARP // stride))
+    return total
+
+
+def _added(acc: str, body: Block) -> Iterator[Any]:
+    """What is folded into an accumulator."""
+    found = summary(body)
+    yield from (stmt.val for stmt in found.sums if stmt.acc == acc)
+    yield from (stmt.vals for stmt in found.merges if acc in stmt.accs)
+
+
+# ---- what a layout costs
+
+
+def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
+    """Wavefronts of some requests of a slab, in the layout that it has."""
+    return cycles_in(layout_of(stage), asked)
+
+
+def cycles_in(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
+    """The same in another layout."""
+    if asked.__class__ is not Requests:
+        return _cycles(layout, asked)
+    if layout not in asked.known:
+        asked.known[layout] = _cycles(layout, asked)
+    return asked.known[layout]  # type: ignore[no-any-return]
+
+
+def _cycles(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
+    total = 0
+    for width, row, column, _, item, times in asked:
+        places = place_of(layout, row, column, item)  # one of all lanes, where they differ in nothing
+        places = places if places.__class__ is np.ndarray else np.atleast_1d(places)
+        total += times * wavefronts(places * item // WORD, width)
+    return total
+
+
+def bank_cycles(kernel: Kernel, body: Block) -> int:
+    """Wavefronts of one warp for what a block reads of all slabs, and for their copies."""
+    return sum(cycles(stage, requests(kernel, stage, body)) for stage in stages(kernel).values())
+
+
+def padded_cycles(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
+    """Wavefronts of one warp for a slab, if its rows had `pad` unused elements: accesses may be less wide then."""
+    padded = replace(stage, pad=pad)
+    return cycles(padded, requests(kernel, padded, body))
+
+
+def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
+    """Instructions of one warp for such a slab."""
+    return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
+
+
+def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> int:
+    """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
+    inner = stage.slab[-1]
+    width = min(span // asked[0].item, inner.extent) if asked else inner.extent
+    cut = replace(stage, slab=(*stage.slab[:-1], replace(inner, extent=width)), swizzle=span)
+    moved = (r._replace(rows=r.rows + r.columns // width * slab_rows(stage), columns=r.columns % width) for r in asked)
+    return cycles(cut, tuple(moved))
+
+
+def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
+    """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best that threads write.
+
+    pads: unused elements that rows may have there.
+    """
+    boxed = replace(stage, via="TMA")
+    asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
+    written = [cycles(boxed, asked), *(swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0)]
+    padded = [padded_cycles(kernel, stage, body, pad) for pad in pads]
+    return min(written) - min((xor_cycles(boxed, asked, best_xor(kernel, boxed, body)), *padded))
+
+
+# ---- xor layouts
+
+
+def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ...]) -> int:
+    """Wavefronts of some requests under a xor map."""
+    return cycles_in(SlabLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
+
+
+def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
+    """The xor maps worth trying: for each bit of the chunk one bit of the row, or none; the plain layout first."""
+    chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
+    if stage.slab[-1].extent * item % CHUNK or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
+        return ((),)
+    return _maps(min(3, chunks.bit_length() - 1), min(6, (rows - 1).bit_length()))
+
+
+@functools.cache
+def _maps(chunk_bits: int, row_bits: int) -> tuple[tuple[int, ...], ...]:
+    maps = itertools.product((NO_BIT, *range(row_bits)), repeat=chunk_bits)
+    return ((), *(bits for bits in maps if _distinct(bits)))
+
+
+def _distinct(bits: tuple[int, ...]) -> bool:
+    used = [bit for bit in bits if bit != NO_BIT]
+    return bool(used) and len(set(used)) == len(used)
+
+
+@functools.lru_cache(256)
+def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tuple[int, ...], ...]:
+    """Those first that flip by few row bits that registers touch, then by few bits: each doubles the addresses."""
+
+    def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
+        used = [bit for bit in bits if bit != NO_BIT]
+        return sum(touched >> bit & 1 for bit in used), len(used), bits
+
+    return tuple(sorted(maps, key=side_costs))
+
+
+def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
+    """Fewest wavefronts; of these the least side costs."""
+    asked = requests(kernel, stage, body)
+    best: tuple[int, ...] = ()
+    fewest, least = xor_cycles(stage, asked, ()), _least(asked)
+    if fewest == least:
+        return best
+    touched = functools.reduce(operator.or_, [request.touched for request in asked], 0)
+    layout = layout_of(stage)
+    for bits in _by_side_costs(xor_maps(stage, item_bytes(kernel, stage))[1:], touched):
+        taken = cycles_in(layout._replace(xor=bits), asked)
+        if taken < fewest:
+            best, fewest = bits, taken
+            if fewest == least:
+                break
+    return best
+
+
+def _least(asked: tuple[WarpRequest, ...]) -> int:
+    """Wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
+    if asked.__class__ is not Requests:
+        return sum(map(_least_of, asked))
+    if _least not in asked.known:
+        asked.known[_least] = sum(map(_least_of, asked))
+    return asked.known[_least]  # type: ignore[no-any-return]
+
+
+def _least_of(request: WarpRequest) -> int:
+    cells = np.atleast_1d(request.rows * (1 << 20) + request.columns * request.item // WORD).tolist()
+    group, total = lanes_at_once(cells, request.width) if len(cells) == WARP else WARP, 0
+    for first in range(0, len(cells), group):
+        total += -(-len(set(cells[first : first + group])) * request.width // WARP)
+    return total * request.times
+
+
+# ---- footprints: the boxes that the loads of a buffer stay in, and whether threads of a block share them
+
+
+STAGED_DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i8")
+
+
+class Footprint(NamedTuple):
+    """The box `buf[origin + slab]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
+
+    reuse: some element is read more than once by the block. cells: where elements are gathered, what stands in an
+    index of the copy; the origin mentions the labels of the slab then.
+    """
+
+    buf: Var
+    smem: Var
+    origin: tuple[Any, ...]
+    slab: tuple[Axis, ...]
+    base: tuple[Any, ...]
+    dims: tuple[int, ...]
+    reuse: bool
+    bytes: int
+    cells: tuple[Expr, ...] = ()
+
+
+class RangedBlock(NamedTuple):
+    """A block with the ranges of all names in it. uniform: the names that have one value for all threads."""
+
+    kernel: Kernel
+    body: Block
+    threads: frozenset[str]
+    local: frozenset[str]
+    uniform: frozenset[str]
+    ranges: dict[str, Interval]
+
+
+def region(
+    kernel: Kernel, body: Block, axes: Iterable[Axis], outside: dict[str, Interval], extra: dict[str, int]
+) -> RangedBlock:
+    """outside: the names in scope around the body with their ranges; extra: more loops inside, by name and extent."""
+    loops = summary(body).loops
+    ranges = dict(outside)
+    for axis in axes:
+        ranges[axis.name] = (0, highest(axis.extent) - 1)
+    for name, extent in extra.items():
+        ranges[name] = (0, highest(extent) - 1)
+    for loop in loops:
+        ranges.update(bound_ranges(loop, ranges))
+    threads = frozenset(axis.name for axis in axes if axis.role == "THREAD")
+    inner = {axis.name for axis in axes if axis.role in ("THREAD", "REG", "VEC")} | set(extra)
+    local = frozenset(inner | {loop.var for loop in loops})
+    return RangedBlock(kernel, body, threads, local, frozenset(ranges) - local, ranges)
+
+
+def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
+    """The boxes that loads of inputs stay in: one of each buffer, or several that lie apart (packed queries and keys).
+
+    A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
+    """
+    wanted: dict[str, list[Load]] = {}
+    slabs, known = stages(here.kernel), params(here.kernel)
+    inputs = {param.name for param in here.kernel.ins}
+    for load in summary(here.body).loads:
+        if load.buf in inputs and load.buf not in slabs and known[load.buf].dtype in STAGED_DTYPES:
+            wanted.setdefault(load.buf, []).append(load)
+    taken: set[str] = set()
+    found = []
+    for buf, loads in wanted.items():
+        boxes = _boxes(loads, here)
+        found += [] if boxes else _gathered(buf, loads, here, taken)
+        for box, within in boxes:
+            if any(extent > 1 for extent, _ in box.sides):
+                found.append(_footprint(buf, within, box, here, taken))
+    return tuple(found)
+
+
+def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
+    """Whether a load with this index is one of those that a footprint is of."""
+    if foot.cells:
+        labels = {cell.name: Var(axis.name) for cell, axis in zip(foot.cells, foot.slab, strict=True)}
+        places: tuple[Any, ...] = substitute(idx, labels)
+        return places == foot.origin
+    box = box_of(idx, here)
+    return box is not None and box.origin == foot.origin
+
+
+class IndexBox(NamedTuple):
+    """origin of each dimension; sides: (extent, name of a loop or axis along it)."""
+
+    origin: tuple[Any, ...]
+    sides: tuple[tuple[int, str], ...]
+
+
+def _boxes(loads: list[Load], here: RangedBlock) -> list[tuple[IndexBox, list[Load]]]:
+    """The boxes of all loads of a buffer, each with its loads; none if one load has no box, or two boxes meet."""
+    groups: dict[tuple[Any, ...], list[tuple[IndexBox, Load]]] = {}
+    for load in loads:
+        box = box_of(load.idx, here)
+        if box is None:
+            return []
+        groups.setdefault(box.origin, []).append((box, load))
+    found = [(_hull([box for box, _ in group]), [load for _, load in group]) for group in groups.values()]
+    apart = all(_apart(a, b) for (a, _), (b, _) in itertools.combinations(found, 2))
+    return found if apart else []
+
+
+def _hull(boxes: list[IndexBox]) -> IndexBox:
+    columns = zip(*(box.sides for box in boxes), strict=True)
+    return IndexBox(boxes[0].origin, tuple((max(extent for extent, _ in sides), sides[0][1]) for sides in columns))
+
+
+def _apart(a: IndexBox, b: IndexBox) -> bool:
+    """Whether two boxes have no element in common, or move differently: two copies then share little."""
+    for one, other, (side, _), (other_side, _) in zip(a.origin, b.origin, a.sides, b.sides, strict=True):
+        terms, constant = linear(subtract(other, one))
+        if terms or constant >= side or -constant >= other_side:
+            return True
+    return False
+
+
+def box_of(idx: tuple[Any, ...], here: RangedBlock) -> IndexBox | None:
+    """The box of a load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
+    origin, sides = [], []
+    for dim, e in enumerate(idx):
+        terms, constant = linear(e)
+        kept, extent, along = {}, 1, f"d{dim}"
+        for atom, factor in terms.items():
+            names = free_names(atom)
+            if names <= here.uniform:
+                kept[atom] = factor
+            elif atom.__class__ is Var and atom.name in here.local and factor > 0:
+                low, high = here.ranges[atom.name]
+                constant, extent = constant + factor * low, extent + factor * (high - low)
+                along = atom.name if along == f"d{dim}" else along
+            else:
+                return None
+        origin.append(from_linear(kept, constant))
+        sides.append((extent, along))
+    return IndexBox(tuple(origin), tuple(sides))
+
+
+def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, taken: set[str]) -> Footprint:
+    dims = tuple(dim for dim, (extent, _) in enumerate(box.sides) if extent > 1)
+    labels = [box.sides[dim][1] for dim in dims]
+    if len(set(labels)) < len(labels):
+        labels = [f"d{dim}" for dim in dims]
+    slab = tuple(Axis(label, box.sides[dim][0], None, dim) for label, dim in zip(labels, dims, strict=True))
+    varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
+    shared = {name for name in here.threads - varying if here.ranges[name][1] > 0}
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
+    smem = unused(f"{buf}_smem", names_in(here.kernel) | taken)
+    taken.add(smem)
+    base = tuple(box.origin[dim] for dim in dims)
+    return Footprint(Var(buf), Var(smem), box.origin, slab, base, dims, bool(shared) or len(loads) > 1, size)
+
+
+def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
+    """What loads of one place read where that is no box: each combination of the axes and loops of the place is a cell.
+
+    Axes of the block come last: its threads copy along them.
+    """
+    idx = loads[0].idx
+    names = sorted(free_names(idx) & here.local, key=lambda name: (name in here.threads, list(here.ranges).index(name)))
+    inside = free_names(idx) <= here.local | here.uniform and all(here.ranges[name][0] == 0 for name in names)
+    if not names or not inside or any(load.idx != idx for load in loads):
+        return []
+    known = names_in(here.kernel) | taken
+    labels = {name: unused(f"{name}_at", known) for name in names}
+    smem = unused(f"{buf}_smem", known)
+    taken.update((smem, *labels.values()))
+    slab = tuple(Axis(labels[name], here.ranges[name][1] + 1) for name in names)
+    origin = substitute(idx, {name: Var(label) for name, label in labels.items()})
+    shared = {name for name in here.threads - dependencies(idx, here.body) if here.ranges[name][1] > 0}
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
+    cells = tuple(Var(name) for name in names)
+    return [Footprint(Var(buf), Var(smem), origin, slab, (), (), bool(shared), size, cells)]
+
+
+def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
+    """An index of the buffer as an index of its copy."""
+    if foot.cells:
+        return foot.cells
+    return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))

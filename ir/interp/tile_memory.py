@@ -1,0 +1,588 @@
+"""The memory of a batch of blocks of Tile IR: loads, stores, cooperative copies and rings, each with its checks."""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..expr import Axis, Var, free_names
+from ..facts.barriers import filled
+from ..facts.layout import cell_of, item_bytes, owners, physical, reused, slab_cells
+from ..facts.structure import Path, summary
+from ..loop import Load, Store
+from ..node import Expr, nodes
+from ..program import Block, Kernel
+from ..text.print_statements import print_statement
+from ..tile import Put, Ring, Slab, Stage, Team, Tile
+from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
+
+# ---- groups of threads between two barriers
+
+
+class RingTurns(NamedTuple):
+    """How many turns of a ring a group has awaited, and released."""
+
+    awaited: int = 0
+    released: int = 0
+
+
+class RelayTurns(NamedTuple):
+    """How many turns of its own a group of a relay has entered, and left."""
+
+    entered: int = 0
+    left: int = 0
+
+
+@dataclass
+class ThreadGroup:
+    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
+    they fetched into registers for a slab and did not yet put there; team: they are a Team's, not of the axes."""
+
+    threads: np.ndarray
+    env: dict[str, Any]
+    program: Any = None
+    queue: list[Callable[[], bool]] = field(default_factory=list)
+    held: dict[str, Callable[[], object]] = field(default_factory=dict)
+    issued: int = 0  # TMA copies in program order
+    waited: int = 0
+    answer: Any = None
+    sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
+    turns: dict[str, RingTurns] = field(default_factory=dict)  # of each ring
+    relays: dict[tuple[Expr, ...], RelayTurns] = field(default_factory=dict)  # by the axes that tell groups apart
+    team: bool = False
+
+
+# ---- shared memory: every cell remembers who wrote and who read it since the last barrier, so races are always found
+
+
+NOBODY, SEVERAL = -1, -2
+
+
+class Cells(NamedTuple):
+    """The words that some threads copy, and the thread of each."""
+
+    words: np.ndarray
+    threads: np.ndarray
+
+
+def layout(stage: Stage) -> tuple[Any, ...]:
+    """What all Stages of one slab must agree on."""
+    return (stage.slab, stage.depth, stage.pad, stage.swizzle, stage.xor)
+
+
+class SlabMemory:
+    """All slots of one slab, for a batch of blocks."""
+
+    def __init__(self, blocks: int, stage: Stage, kind: Any):
+        shape = (blocks, stage.depth * slab_cells(stage))
+        self.stage = stage
+        self.values = np.zeros(shape, kind)
+        self.poison = np.nan if kind is np.float64 else 0
+        self.write_epoch, self.writer = np.full(shape, -1), np.full(shape, NOBODY)
+        self.read_epoch, self.reader = np.full(shape, -1), np.full(shape, NOBODY)
+        self.in_flight = np.zeros(shape, bool)
+        self.ticket = np.full(shape, -1)  # the TMA copy that wrote a word: visible to who waited for it
+
+    def check_free(self, cells: Cells, epoch: int) -> None:
+        """May these threads overwrite these words now?"""
+        at, who = np.s_[:, cells.words], cells.threads
+        name = self.stage.dst
+        if self.in_flight[at].any():
+            raise ScheduleError(f"{name}: copy into a slot whose copy is still in flight")
+        if ((self.read_epoch[at] == epoch) & (self.reader[at] != who)).any():
+            raise ScheduleError(f"race: {name} is overwritten while others may still read it: no barrier in between")
+        if ((self.write_epoch[at] == epoch) & (self.writer[at] != who)).any():
+            raise ScheduleError(f"race: {name} is written by two threads between two barriers")
+
+    def check_boxes(self, cells: Cells) -> None:
+        """May TMA overwrite these words? A barrier orders it after reads; after writes of threads only a fence would,
+        which no statement is (PTX ISA, "Async proxy")."""
+        at = np.s_[:, cells.words]
+        if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
+            raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
+
+    def give_way(self, other: Stage | Slab, epoch: int) -> None:
+        """Another slab takes over this memory: nobody may be at it, and it holds nothing any more."""
+        taken = f"{other.dst} takes the memory of {self.stage.dst}"
+        if self.in_flight.any():
+            raise ScheduleError(f"{taken} while a copy into it is in flight: no Wait")
+        if (self.read_epoch == epoch).any() or (self.write_epoch == epoch).any():
+            raise ScheduleError(f"race: {taken}, which others may use: no barrier in between")
+        if other.via == "TMA" and (self.write_epoch >= 0).any():
+            raise ScheduleError(f"{taken}: nothing orders a copy by TMA after what threads wrote there")
+        self.write_epoch[:] = -1
+
+    def launch(self, cells: Cells, values: Any, early: bool) -> None:
+        """An asynchronous copy begins; until it has landed the words hold the new values or poison."""
+        self.in_flight[:, cells.words] = True
+        self.values[:, cells.words] = values if early else self.poison
+
+    def land(self, cells: Cells, values: Any) -> None:
+        self.values[:, cells.words] = values
+        self.in_flight[:, cells.words] = False
+
+    def written(self, cells: Cells, epoch: int, ticket: int = -1) -> None:
+        self.write_epoch[:, cells.words] = epoch
+        self.writer[:, cells.words] = cells.threads
+        self.ticket[:, cells.words] = ticket
+
+    def read(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int, waited: int) -> None:
+        """Threads read words: arrays of one shape. waited: the TMA copies that these threads have waited for."""
+        name = self.stage.dst
+        if self.in_flight[block, word].any():
+            raise ScheduleError(f"{name} is read while its copy is in flight: no Wait")
+        if (self.write_epoch[block, word] < 0).any():
+            raise ScheduleError(f"uninitialised shared memory: {name}")
+        ticket = self.ticket[block, word]
+        recent = (ticket < 0) & (self.write_epoch[block, word] == epoch)
+        if (recent & (self.writer[block, word] != thread)).any():
+            raise ScheduleError(f"race: {name} is read before a barrier after its copy")
+        if (ticket >= waited).any():
+            raise ScheduleError(f"{name} is read without waiting for its TMA copy")
+        self._note_readers(block, word, thread, epoch)
+
+    def store(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, value: np.ndarray, epoch: int) -> None:
+        """Threads write words, once each between two barriers: arrays of one shape."""
+        name = self.stage.dst
+        if self.in_flight[block, word].any():
+            raise ScheduleError(f"{name} is written while a copy into it is in flight: no Wait")
+        cells = np.stack((block, word))
+        if np.unique(cells, axis=1).shape[1] < cells.shape[1]:
+            raise ScheduleError(f"race: two threads write one word of {name}")
+        touched = (self.read_epoch, self.reader), (self.write_epoch, self.writer)
+        if any(((when[block, word] == epoch) & (who[block, word] != thread)).any() for when, who in touched):
+            raise ScheduleError(f"race: {name} is overwritten while others may use it: no barrier in between")
+        self.values[block, word] = value
+        self.write_epoch[block, word], self.writer[block, word], self.ticket[block, word] = epoch, thread, -1
+
+    def _note_readers(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int) -> None:
+        new = self.read_epoch[block, word] != epoch
+        self.reader[block[new], word[new]] = thread[new]
+        self.read_epoch[block, word] = epoch
+        other = self.reader[block, word] != thread
+        self.reader[block[other], word[other]] = SEVERAL
+
+
+# ---- rings (multistage buffers)
+#
+# The state of a slot decides. Filling a slot that is not free, reading one that is not awaited and releasing one that a
+# product still reads are errors in every run.
+
+
+@dataclass
+class RingState:
+    """A ring of some blocks. fills: the copies of a turn, by slab; last: of each acquired turn, the first ticket of TMA
+    that is not its own."""
+
+    stmt: Ring
+    fills: dict[str, Stage]
+    last: list[int] = field(default_factory=list)
+
+    @property
+    def acquired(self) -> int:
+        return len(self.last)
+
+    def acquire(self, turn: int, readers: list[ThreadGroup], slabs: dict[str, SlabMemory], tickets: int) -> bool:
+        """Whether the slot is free for a turn, which is taken then."""
+        name, depth = self.stmt.dst, self.stmt.depth
+        if turn != self.acquired:
+            raise ScheduleError(f"turn {turn} of the ring {name} is acquired as number {self.acquired}")
+        if any(self.of(group).released <= turn - depth for group in readers):
+            return False
+        for dst, stage in self.fills.items():
+            if dst in slabs:  # all who read the slot have given it back
+                size = slab_cells(stage)
+                slabs[dst].read_epoch[:, turn % depth * size : (turn % depth + 1) * size] = -1
+        self.last.append(tickets + len(self.fills))
+        return True
+
+    def awaits(self, turn: int, group: ThreadGroup, landing: list[Any]) -> bool:
+        """Whether a turn has been filled; its copies have landed then, for a group."""
+        have = self.of(group)
+        if turn != have.awaited:
+            raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is awaited as number {have.awaited}")
+        if turn >= self.acquired or self.last[turn] > len(landing):
+            return False
+        for ticket in range(self.last[turn] - len(self.fills), self.last[turn]):
+            land, landing[ticket] = landing[ticket], None
+            if land is not None:
+                land()
+        group.waited = max(group.waited, self.last[turn])
+        group.turns[self.stmt.dst] = RingTurns(turn + 1, have.released)
+        return True
+
+    def release(self, turn: int, group: ThreadGroup, read: Iterable[tuple[Load, Any]]) -> None:
+        """A group is done with a turn. read: loads that products under way will make, and the slots they name."""
+        have, slot = self.of(group), turn % self.stmt.depth
+        if turn != have.released or turn >= have.awaited:
+            raise ScheduleError(
+                f"turn {turn} of the ring {self.stmt.dst} is released after {have.released} of {have.awaited} awaited"
+            )
+        if any(load.buf in self.fills and np.any(np.asarray(at) == slot) for load, at in read):
+            raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is released before the Settle of its product")
+        group.turns[self.stmt.dst] = RingTurns(have.awaited, turn + 1)
+
+    def of(self, group: ThreadGroup) -> RingTurns:
+        return group.turns.get(self.stmt.dst, RingTurns())
+
+    def finish(self, readers: list[ThreadGroup]) -> None:
+        """Raises ScheduleError where a turn was filled for nobody, or not given back."""
+        for group in readers:
+            have = self.of(group)
+            if have != (self.acquired, self.acquired):
+                raise ScheduleError(
+                    f"the ring {self.stmt.dst} ends after {self.acquired} turns, "
+                    f"{have.awaited} awaited and {have.released} released"
+                )
+
+
+def rings_of(body: Block) -> dict[str, RingState]:
+    """The rings of a Tile. A turn's copies are those of the block that its Acquire stands in."""
+    found = {ring.dst: RingState(ring, {}) for ring in nodes(body, Ring)}  # type: ignore[attr-defined, arg-type]
+    for team in nodes(body, Team):
+        for acquire, copies in filled(team.body):  # type: ignore[attr-defined]
+            found[acquire.ring].fills.update((stage.dst, stage) for stage in copies)
+    return found
+
+
+def check_held(stmt: Load | Store, slot: Any, group: ThreadGroup, rings: Iterable[RingState]) -> None:
+    """Raises ScheduleError where a group touches a slot of a ring that it has not awaited, or has given back."""
+    for ring in rings:
+        if stmt.buf in ring.fills:
+            have, depth = ring.of(group), ring.stmt.depth
+            mine = {turn % depth for turn in range(have.released, have.awaited)}
+            if not set(np.unique(np.asarray(slot)).tolist()) <= mine:
+                raise ScheduleError(f"{stmt.buf} is touched in a slot of the ring {ring.stmt.dst} that is not awaited")
+
+
+class BlockMemory:
+    """Global buffers and slabs as the threads of some blocks see them. `epoch` counts the barriers passed."""
+
+    kernel: Kernel
+    memory: dict[str, np.ndarray]
+    counts: dict[str, np.ndarray]
+    dice: random.Random
+    blocks: int
+    ones: tuple[int, ...]  # one dimension for each replicated axis
+
+    def __init__(self) -> None:
+        self.slabs: dict[str, SlabMemory] = {}
+        self.tma: list[Callable[[], None] | None] = []
+        self.epoch = 0
+        self.rings: dict[str, RingState] = {}
+
+    def stage(self, stmt: Stage, group: ThreadGroup) -> None:
+        if stmt.when is not True and not self.uniform(stmt.when, group):
+            if stmt.via == "FETCH":
+                self.hold(stmt, nothing, group)
+            elif stmt.via != "SYNC":
+                group.queue.append(nothing)  # an empty copy still counts for Wait
+            return
+        slot = int(self.uniform(stmt.slot, group))
+        if not 0 <= slot < stmt.depth:
+            raise ScheduleError(f"{stmt.dst}: slot {slot} of {stmt.depth}")
+        slab = self.slabs.get(stmt.dst)
+        if slab is None:
+            slab = self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, self.memory[stmt.src].dtype.type)
+        if layout(slab.stage) != layout(stmt):
+            raise ScheduleError(f"{stmt.dst}: two layouts for one slab")
+        self.take_over(stmt)
+        if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, all wait
+            self.enqueue_tma(group)
+            return
+        cells, threads = _copied(self.kernel, stmt, group.threads)
+        words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * slab_cells(stmt)
+        if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
+            raise ScheduleError(f"{stmt.dst}: the layout is not injective")
+        copied, values = Cells(words, threads), self.source(stmt, self.origin(stmt, cells, group), cells)
+        if stmt.via == "FETCH":
+            self.hold(stmt, lambda: self.land(slab, copied, values), group)
+        else:
+            self.copy(stmt, slab, copied, values, group)
+
+    def hold(self, stmt: Stage, put: Callable[[], object], group: ThreadGroup) -> None:
+        """Registers hold a box until its Put."""
+        if stmt.dst in group.held:
+            raise ScheduleError(f"{stmt.dst} is fetched again before its Put")
+        group.held[stmt.dst] = put
+
+    def put(self, stmt: Put, group: ThreadGroup) -> None:
+        if stmt.dst not in group.held:
+            raise ScheduleError(f"{stmt.dst}: a Put of what was not fetched")
+        group.held.pop(stmt.dst)()
+
+    def land(self, slab: SlabMemory, cells: Cells, values: Any) -> None:
+        """The threads store values themselves, now."""
+        slab.check_free(cells, self.epoch)
+        slab.land(cells, values)
+        slab.written(cells, self.epoch)
+
+    def declare(self, stmt: Any) -> None:
+        """Shared memory for computed values: the first thread to come makes it."""
+        if stmt.dst not in self.slabs:
+            self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
+
+    def take_over(self, slab: Stage | Slab) -> None:
+        """What is copied takes the memory of slabs that reuse it, and they take that of what is copied."""
+        for other in self.slabs.values():
+            copied = isinstance(slab, Stage) != isinstance(other.stage, Stage)
+            if copied and (reused(slab) or reused(other.stage)):
+                other.give_way(slab, self.epoch)
+
+    def copy(self, stmt: Stage, slab: SlabMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
+        if stmt.via == "SYNC":
+            self.land(slab, cells, values)
+            return
+        slab.check_free(cells, self.epoch)
+        if stmt.via == "TMA":
+            slab.check_boxes(cells)
+        slab.launch(cells, values, early=self.dice.random() < 0.5)
+        if stmt.via == "TMA":
+            slab.written(cells, self.epoch, ticket=len(self.tma))
+            self.tma.append(lambda: slab.land(cells, values))
+            self.enqueue_tma(group)
+            return
+
+        def land() -> bool:
+            slab.land(cells, values)
+            slab.written(cells, self.epoch)
+            return True
+
+        group.queue.append(land)
+
+    def enqueue_tma(self, group: ThreadGroup) -> None:
+        ticket = group.issued
+        group.issued += 1
+
+        def landed() -> bool:
+            if ticket >= len(self.tma):
+                return False
+            land, self.tma[ticket] = self.tma[ticket], None
+            if land is not None:
+                land()
+            group.waited = ticket + 1
+            return True
+
+        group.queue.append(landed)
+
+    def origin(self, stmt: Stage, cells: np.ndarray, group: ThreadGroup) -> list[Any]:
+        """Where a copy begins, for every block; where its cells are gathered, for every cell."""
+        labels = {
+            axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim is None
+        }
+        if not labels:
+            return [self.uniform_of_block(e, group) for e in stmt.origin]
+        names = free_names(stmt.origin) - labels.keys()
+        around = {name: self.uniform_of_block(Var(name), group) for name in names}
+        return [evaluate(e, {**around, **labels}) for e in stmt.origin]
+
+    def source(self, stmt: Stage, origin: list[Any], cells: np.ndarray) -> Any:
+        """The cells' values for every block; zero outside of the source."""
+        array, idx = self.memory[stmt.src], []
+        for dim, base in enumerate(origin):
+            steps = [axis.stride * cell for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim == dim]
+            idx.append(np.broadcast_to(base + sum(steps), (self.blocks, cells.shape[1])))
+        return np.where(in_bounds(idx, array.shape), array[clipped(idx, array.shape)], 0)
+
+    def uniform(self, e: Any, group: ThreadGroup) -> Any:
+        """A value that is one for all threads and blocks of the batch."""
+        value = np.unique(evaluate(e, group.env))
+        if len(value) != 1:
+            raise ScheduleError("the slot or predicate of a copy is not uniform")
+        return value[0]
+
+    def uniform_of_block(self, e: Any, group: ThreadGroup) -> Any:
+        value = np.asarray(evaluate(e, group.env))
+        if value.size not in (1, self.blocks) or (value.ndim and value.shape[0] != value.size):
+            raise ScheduleError("the origin of a copy is not uniform in the block")
+        return value.reshape(-1, 1)
+
+    def load(self, stmt: Load, group: ThreadGroup, mask: Any) -> Any:
+        when = None if stmt.when is True else np.asarray(evaluate(stmt.when, group.env))
+        read = mask if when is None else both(mask, when)
+        idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
+        shared = stmt.buf not in self.memory
+        value = self.load_shared(stmt, idx, group, read) if shared else self.load_global(stmt, idx, read)
+        if when is not None:
+            value = np.where(when, value, stmt.other)
+        return value if mask is None or value.dtype != np.float64 else np.where(mask, value, np.nan)
+
+    def load_global(self, stmt: Load, idx: list[Any], read: Any) -> Any:
+        array = self.memory[stmt.buf]
+        if len(idx) != array.ndim:
+            raise ScheduleError(f"{stmt.buf} has {array.ndim} dimensions")
+        inside = in_bounds(idx, array.shape)
+        if not np.all(inside if read is None else inside | ~np.asarray(read)):
+            raise ScheduleError(f"load out of bounds of {stmt.buf}")
+        return array[clipped(idx, array.shape)]
+
+    def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
+        slab, block, word, thread = self.words(stmt, idx, group, read)
+        chosen = np.broadcast_to(True if read is None else read, word.shape)
+        slab.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
+        return slab.values[block, word]
+
+    def words(
+        self, stmt: Load | Store, idx: list[Any], group: ThreadGroup, mask: Any
+    ) -> tuple[SlabMemory, Any, Any, Any]:
+        """The slab of an access, and for each lane its block, word and thread. Raises where it leaves the slab."""
+        slab = self.slabs.get(stmt.buf)
+        if slab is None:
+            raise ScheduleError(f"access to {stmt.buf}, which was never written")
+        stage = slab.stage
+        cell, slot = list(cell_of(stage, tuple(idx))), idx[0] if stage.depth > 1 else 0
+        extents = tuple(axis.extent for axis in stage.slab)
+        if len(cell) != len(extents):
+            raise ScheduleError(f"{stmt.buf} has {len(extents)} dimensions")
+        inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
+        if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
+            raise ScheduleError(f"access outside of the slab {stmt.buf}")
+        check_held(stmt, slot, group, self.rings.values())
+        base = np.clip(slot, 0, stage.depth - 1) * slab_cells(stage)
+        word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
+        shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))
+        everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
+        word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
+        return slab, block, word, thread
+
+    def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
+        idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
+        slab, block, word, thread = self.words(stmt, idx, group, mask)
+        if reused(slab.stage):
+            self.take_over(slab.stage)
+        value = np.asarray(evaluate(stmt.val, group.env))
+        shape = np.broadcast_shapes(word.shape, value.shape)
+        chosen = np.broadcast_to(True if mask is None else mask, shape)
+        block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
+        slab.store(block, word, thread, value, self.epoch)
+
+    def store(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
+        if stmt.buf not in self.memory:
+            self.store_shared(stmt, group, mask)
+            return
+        array = self.memory[stmt.buf]
+        parts = [np.asarray(evaluate(e, group.env)) for e in (*stmt.idx, stmt.val)]
+        every = (self.blocks, len(group.threads), *self.ones)
+        shape = np.broadcast_shapes(every, np.shape(mask), *(part.shape for part in parts))
+        chosen = np.broadcast_to(True if mask is None else mask, shape)
+        *idx, value = (np.broadcast_to(part, shape)[chosen] for part in parts)
+        if not np.all(in_bounds(idx, array.shape)):
+            raise ScheduleError(f"store out of bounds of {stmt.buf}")
+        array[tuple(idx)] = value
+        np.add.at(self.counts[stmt.buf], tuple(idx), 1)
+
+
+def nothing() -> bool:
+    return True
+
+
+def both(mask: Any, condition: Any) -> Any:
+    return condition if mask is None else mask & condition
+
+
+def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(coordinates, thread) of the cells that these threads copy."""
+    cells = np.indices([axis.extent for axis in stage.slab]).reshape(len(stage.slab), -1)
+    if stage.via == "TMA":
+        return cells, np.zeros(cells.shape[1], int)
+    who = np.array(owners(kernel, stage))
+    own = np.isin(who, threads)
+    return cells[:, own], who[own]
+
+
+# ---- scheduling: groups of threads run to the next barrier in random order
+
+
+# Yields ("sync" or "settle", stmt), ("combine", "scan" or "mma", stmt, values), ("poll", stmt).
+Program = Generator[tuple[Any, ...], Any, None]
+
+
+class BlockThreads(BlockMemory, ABC):
+    """Who runs, and until when. grid: of each BLOCK axis, where each block of the batch is; dtypes: of values; readers:
+    the groups of the axes, not of a Team."""
+
+    tile: Tile
+    threads: list[Axis]
+    registers: list[Axis]
+    grid: dict[str, Any]
+    dtypes: dict[str, str]
+    readers: list[ThreadGroup]
+
+    @abstractmethod
+    def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
+        """The program of a group."""
+
+    def groups(self) -> dict[int, ThreadGroup]:
+        count = math.prod(axis.extent for axis in self.threads)
+        ids = list(range(count))
+        self.dice.shuffle(ids)
+        split = min(count, self.dice.choice((2, 3, 4))) if summary(self.tile.body).barriers else 1
+        live = {}
+        for g in range(split):
+            threads = np.array(sorted(ids[g::split]))
+            group = ThreadGroup(threads, {**self.grid, **self.axis_values(threads)})
+            group.program = self.block(self.tile.body, (0,), group, None)
+            live[g] = group
+        for position, stmt in enumerate(self.tile.body):
+            if isinstance(stmt, Team):
+                one = np.zeros(1, int)  # copies alone: one of its threads does them
+                team = ThreadGroup(one, {**self.grid, **self.axis_values(one)}, team=True)
+                team.program = self.block(stmt.body, (0, position), team, None)
+                live[len(live)] = team
+        return live
+
+    def axis_values(self, threads: np.ndarray) -> dict[str, Any]:
+        values, rest = {}, threads
+        for axis in reversed(self.threads):
+            values[axis.name] = (rest % axis.extent).reshape(1, -1, *self.ones)
+            rest = rest // axis.extent
+        for place, axis in enumerate(self.registers):
+            shape = [1, 1, *self.ones]
+            shape[2 + place] = axis.extent
+            values[axis.name] = np.arange(axis.extent).reshape(shape)
+        return values
+
+    def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
+        """The values of all threads, of those of each group: (blocks, threads, *registers)."""
+        count = math.prod(axis.extent for axis in self.threads)
+        inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
+        whole = np.empty((self.blocks, count, *inner), KINDS[dtype])
+        for g, value in values.items():
+            whole[:, live[g].threads] = np.broadcast_to(value, (self.blocks, len(live[g].threads), *inner))
+        return whole
+
+    def to_next_barrier(self, live: dict[int, ThreadGroup]) -> tuple[dict[int, Any], list[int]]:
+        todo, waiting, done, stuck = list(live), {}, [], 0
+        self.dice.shuffle(todo)
+        while todo:
+            g = todo.pop(0)
+            try:
+                event = live[g].program.send(live[g].answer)
+            except StopIteration:
+                done.append(g)
+                stuck = 0
+                continue
+            live[g].answer = None
+            if event[0] == "poll":
+                todo.append(g)
+                stuck += 1
+                if all(live[one].team for one in todo):  # it goes on when the others do
+                    break
+                if stuck > 2 * len(live) + 2:
+                    raise at_statement(event[1], ScheduleError("deadlock: what is waited for never comes"))
+            else:
+                waiting[g], stuck = event, 0
+        return waiting, done
+
+
+def at_statement(stmt: Any, error: ScheduleError) -> ScheduleError:
+    """The error with the statement it happened in; the innermost one stands."""
+    if any(note.startswith("in `") for note in error.notes):
+        return error
+    return ScheduleError(error.what, notes=(*error.notes, f"in `{print_statement(stmt).splitlines()[0]}`"))
