@@ -40,7 +40,7 @@ def _compile_record(compilation: Compilation, stage: str | None) -> dict[str, An
         record["ir"] = compilation.ir(stage)
     if compilation.origins:
         record["schedules"] = [origin.record() for origin in compilation.origins]
-    if compilation.trace is not None:
+    if compilation.trace:
         record["trace"] = [event.record() for event in compilation.trace.events]
     return record
 

@@ -100,8 +100,8 @@ def fusing_for(flags: Flags, tools: Toolchain, machine: Target, schedules: Store
 
 
 def trace_for(flags: Flags) -> Trace | None:
-    """What the rules do, where `-v` asks for it."""
-    return Trace() if flags.verbose else None
+    """What the rules do, where `-v` or `--why-not` asks for it."""
+    return Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
 
 
 def float_named(name: str | None) -> str | None:
@@ -132,8 +132,8 @@ def print_stage(compilation: Compilation, stage: str) -> None:
 
 
 def print_trace(compilation: Compilation, flags: Flags) -> None:
-    """The trace of `-v` and `-vv`, on standard error, since the result has the other."""
-    if compilation.trace is not None and not flags.as_json:
+    """The trace of `-v`, `-vv` and `--why-not`, on standard error, since the result has the other."""
+    if compilation.trace and not flags.as_json:
         print_text(compilation.trace.render(flags.verbose), "diff", error=True)
 
 

@@ -50,6 +50,10 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
 ]
+WhyNot = Annotated[
+    list[str] | None,
+    typer.Option("--why-not", metavar="RULE|each", help="Print why a rule did not match, or why each did not."),
+]
 Weights = Annotated[
     Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
 ]
@@ -157,6 +161,7 @@ class Flags:
     prefer: Sequence[str] | None = None
     target: str | None = None
     verbose: int = 0
+    why_not: Sequence[str] | None = None
     as_json: bool = False
     db: Path | None = None
     no_db: bool = False

@@ -47,7 +47,7 @@ STORE = "without --no-db --set --prefer"  # what is pinned is what happens: no s
 TABLE: dict[str, dict[str, str]] = {
     "compile": {
         "text dump model": "--ir --target --json",
-        "text torch tensor loop tile model": "--rules --set --prefer --exact --verbose",
+        "text torch tensor loop tile model": "--rules --set --prefer --exact --verbose --why-not",
         "text torch tensor loop model": "--no-db",
         f"text torch tensor loop model {STORE}": "--db",
         "text torch tensor model": "--explore",
@@ -63,7 +63,7 @@ TABLE: dict[str, dict[str, str]] = {
         "text dump artefact without --check": "--out",
         "text dump": "--target --check",
         "text dump with --check": "--blocks",
-        "text torch tensor loop tile": "--rules --set --prefer --exact --verbose",
+        "text torch tensor loop tile": "--rules --set --prefer --exact --verbose --why-not",
         "text torch tensor loop tile without --check": "--bench",
         "text torch tensor loop tile with --bench": "--profile",
         "text torch tensor loop": "--no-db",

@@ -1,14 +1,14 @@
 """What happened: every firing, and every refusal with its reason. One record type for all levels.
 
-`-v` prints a line for each firing; `-vv` a diff between `>>> t:007_stage_inputs` and `<<< t:007_stage_inputs`, and
-`--- t:003_split_matmul_k skipped at NAME: reason` for a refusal. The letter is the level: d torch to tensor, a algebra,
-f fusion, l loop, t tile, k kernel.
+`-v` prints a line for each firing. `-vv` prints a diff between `>>> t:007_stage_inputs` and `<<< t:007_stage_inputs`,
+then how many rules did not match. `--why-not` prints `--- t:003_split_matmul_k skipped at NAME: reason` for those. The
+letter is the level: d torch to tensor, a algebra, f fusion, l loop, t tile, k kernel.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -160,6 +160,7 @@ class LeftOpen(Remark):
 Event = Firing | Skip | Remark
 
 
+EACH = "each"  # of `--why-not`: all rules
 SHOWN = 100  # lines of a trace that is printed
 
 
@@ -202,11 +203,29 @@ class Trace:
     def __str__(self) -> str:
         lines = list(lines_of(self.events, 1))
         more = [f".. and {len(lines) - SHOWN} more: .render(1) is all of it"] if len(lines) > SHOWN else []
-        return "\n".join((*lines[:SHOWN], *more, "refusals and what every rule changed: .render(2)"))
+        return "\n".join(
+            (
+                *lines[:SHOWN],
+                *more,
+                "what every rule changed: .render(2); and why others did not match: .render(2, ['each'])",
+            )
+        )
 
-    def render(self, verbosity: int = 2) -> str:
-        """The text of `-v` (1) or `-vv` (2), ending in a newline if there is any."""
-        lines = list(lines_of(self.events, verbosity))
+    def render(self, verbosity: int = 2, why_not: Collection[str] | None = None) -> str:
+        """The text of `-v` (1) or `-vv` (2), ending in a newline if there is any.
+
+        Args:
+            why_not: the rules whose refusals are printed with their reasons, `each` for all; `-vv` counts the others.
+                None: the rules that the trace was asked for.
+        """
+        why_not = self.asked if why_not is None else why_not
+        told = [e for e in self.events if not isinstance(e, Skip) or not {EACH, e.rule, e.label}.isdisjoint(why_not)]
+        lines = list(lines_of(told, verbosity)) if verbosity else []
+        if verbosity < 2:
+            lines += [event.line() for event in told if isinstance(event, Skip)]
+        untold = len(self.events) - len(told)
+        if untold and verbosity > 1:
+            lines.append(f"{untold} rules did not match: --why-not each says why, --why-not RULE for one of them")
         return "\n".join(lines) + "\n" if lines else ""
 
 

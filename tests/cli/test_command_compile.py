@@ -75,8 +75,16 @@ def test_json_has_the_trace_in_itself(ok: Command) -> None:
         assert ok(command, "-c", SOFTMAX, "-v", "--json").err == ""
 
 
+def test_why_not_says_why_one_rule_or_each_did_not_match(ok: Command) -> None:
+    plain = ok("compile", "-c", SOFTMAX, "-vv").err
+    assert "\n--- " not in plain and re.search(r"^\d+ rules did not match: --why-not each", plain, re.MULTILINE)
+    one = ok("compile", "-c", SOFTMAX, "--why-not", "split_matmul_k").err
+    assert one.startswith("--- t:003_split_matmul_k skipped at softmax: ") and one.count("\n") == 1
+    assert "--- t:003_split_matmul_k " in ok("compile", "-c", SOFTMAX, "-vv", "--why-not", "each").err
+
+
 def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(ok: Command) -> None:
-    out = ok("compile", "-c", MATMUL, "-vv").err
+    out = ok("compile", "-c", MATMUL, "-vv", "--why-not", "each").err
     opened = re.findall(r"^>>> (\S+)$", out, re.MULTILINE)
     closed = re.findall(r"^<<< (\S+)$", out, re.MULTILINE)
     assert opened == closed
@@ -91,7 +99,14 @@ def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(ok: Command
 
 def test_a_fusion_that_fires_and_one_that_does_not(ok: Command) -> None:
     done = ok(
-        "compile", "-c", "torch.randn(300, 40) @ torch.randn(40, 50) @ torch.randn(50, 300)", "-vv", "--ir", "loop"
+        "compile",
+        "-c",
+        "torch.randn(300, 40) @ torch.randn(40, 50) @ torch.randn(50, 300)",
+        "-vv",
+        "--ir",
+        "loop",
+        "--why-not",
+        "each",
     )
     assert done.out.count("\nkernel ") == 2
     assert re.search(r"^--- f:fuse skipped at main\.\w+: rules/fusion/fuse\.rw:\d+: \w+: .*\"", done.err, re.MULTILINE)

@@ -180,7 +180,7 @@ def test_sixteen_passes_have_a_number_and_no_other() -> None:
 
 def test_a_trace_names_numbered_passes_by_their_number(ok: Command) -> None:
     for given in ((), ("--target", "h200", "--prefer", "tma_copy"), ("--prefer", "015_pipeline_k_outer")):
-        out = ok("compile", "-c", MATMUL, "-vv", *given).err
+        out = ok("compile", "-c", MATMUL, "-vv", "--why-not", "each", *given).err
         told = re.findall(r"^(?:>>>|<<<|---) t:(\w+)", out, re.MULTILINE)
         assert told and {re.sub(r"^\d+_", "", name) for name in told} >= {*SIXTEEN}
         for name in told:

@@ -92,7 +92,7 @@ def test_the_nearest_miss_of_a_rule_on_values(ok: Command) -> None:
         "nearest miss after 1 operation: expected `Reduce(add, n, multiply(p, v))`, found `e[i, j] = exp(difference)`"
     )
     assert out.startswith("--- a:online skipped at main.softmax: rules/tensor/online.rw:") and near in out
-    assert near in ok("compile", "-c", SOFTMAX, "-vv").err  # nothing else of its file was there
+    assert near in ok("compile", "-c", SOFTMAX, "--why-not", "each").err  # nothing else of its file was there
     nowhere = ok("rules", "why", "double_negation", "-c", SOFTMAX).out
     assert "no value here is made as its last, `negative(n)`" in nowhere
     assert nowhere.startswith("--- a:exact skipped at main: rules/tensor/exact.rw:")  # at no value of it

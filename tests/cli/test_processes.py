@@ -34,7 +34,7 @@ for text in sys.argv[1:]:
     compilation = compile_captured(capture_text(text), CompileOptions(toolchain(), target(), Trace()))
     for stage in ("torch", "tensor", "loop", "tile", "kernel", "cuda"):
         print(compilation.ir(stage))
-    print(compilation.trace.render(2))
+    print(compilation.trace.render(2, ["each"]))
 """
 
 

@@ -75,7 +75,7 @@ def traced(captured: Capture) -> list[Any]:
 
     trace = Trace()
     compile_captured(captured, CompileOptions(toolchain(), target(TRACED), trace))
-    text = re.sub(r"\bt:\d{3}_", "t:", trace.render(2))  # the numbers of passes are for people
+    text = re.sub(r"\bt:\d{3}_", "t:", trace.render(2, ["each"]))  # the numbers of passes are for people
     return [digest(text), text.count("\n")]
 
 

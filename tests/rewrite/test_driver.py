@@ -173,7 +173,7 @@ def test_one_of_a_group_fires_in_each_kernel():
     trace = Trace()
     result = run_pipeline(made, steps, block(TWO), TARGET, trace)
     assert [kernel.body[0].role for kernel in result] == ["free", "reduce", "reduce"]
-    assert "--- t:b skipped at f: another pass of `one of a | b` fired" in trace.render(2)
+    assert "--- t:b skipped at f: another pass of `one of a | b` fired" in trace.render(2, ["each"])
 
 
 def test_only():
@@ -197,7 +197,7 @@ def test_a_trace_is_sliceable():
     made = engine(BUMP, CANONICAL + "rule r on tile\nmatch\n    Wait()\nrewrite\n    Sync()\n")
     trace = Trace()
     run_pipeline(made, [step(made, "test1"), step(made, "test2")], block(TWO), TARGET, trace)
-    lines = trace.render(2).splitlines()
+    lines = trace.render(2, ["each"]).splitlines()
     assert lines[0] == ">>> t:001_test1"
     assert lines[1] == "# t:001_test1 bump at f 0/0 (U=2) rules/tile/001_test1.rw:2"
     assert "-    for k in 0..4 serial:" in lines and "+    for k in 0..3 serial:" in lines
@@ -256,7 +256,7 @@ def test_other_levels_write_the_same_records():
         )
     )
     trace.add(Skip("f", "fuse", "fuse", "f", TextReason("too big")))
-    assert trace.render(2) == (
+    assert trace.render(2, ["each"]) == (
         ">>> d:relu\n# d:relu relu at f 3 rules/torch/x.rw:1\n@@ -1 +1 @@\n-y = Relu(x)\n"
         "+y = maximum(x, 0)\n<<< d:relu\n"
         "--- f:fuse skipped at f: too big\n"
@@ -275,5 +275,5 @@ def test_a_trace_of_a_pipeline_names_every_pass():
     steps = [step(made, f"test{n}") for n in range(1, 5)]
     run_pipeline(made, steps, block("Wait(keep=0)"), TARGET, trace)
     assert [firing.marker for firing in trace.firings] == [f"t:00{n}_test{n}" for n in range(1, 5)]
-    rendered = trace.render(2)
+    rendered = trace.render(2, ["each"])
     assert rendered.count(">>> ") == rendered.count("<<< ") == 4
