@@ -50,7 +50,6 @@ from ..kernels.sharing import FusionSummary, key
 from ..language.collector import collections_paused
 from ..language.policy import policy
 from ..schedule.tail import seconds_of
-from .exact import SMALL, Exact
 from .problem import Problem, Reader, RegionTooLarge, as_written
 from .rules_as_egglog import Permissions, RuleTexts
 from .saturate import SaturationBudget, Spellings, available, node_text, saturate
@@ -553,8 +552,6 @@ class Exploration:
         rules = self._as_rules_decide(search, problem)
         greedy = min(search.greedy(), rules, key=lambda e: e.seconds)
         found = search.explore(greedy)
-        if graph.enodes <= SMALL:
-            found = [Exact(extraction, found[0]).search().best, *found]
         trial = Trial(problem, search, self.plan, self.lowering)
         found = trial.choose([*found, greedy, rules])[: self.options.looked_at]
         extraction.forget()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawing import draws
+from exact import Exact
 from exploring import (
     H100,
     PROGRAMS,
@@ -24,7 +25,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import data_for
 
-from dplc.engine.explore.exact import Exact
 from dplc.engine.explore.explore import Exploration, KernelPricer
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import tensor as meaning

@@ -77,39 +77,6 @@ where dtype(a) == i64                            because "floats are rounded"
 rewrite
     y = multiply(a, {})
 """
-# a copy under other axes, which names them or takes them as a run
-LAYOUT = """
-rule rows_apart(V: int in {{2, 4}} = 2) on tile
-match
-    pre..
-    s: Stage(via=not TMA, slab=({old}), xor=[], pad=0, depth=1)
-    rest..
-where N % V == 0                                 because "a rest"
-let h = fresh(j, "h")
-rewrite
-    pre..
-    s.. with slab=({new})
-    rest.. with load s.dst[{asked}] => load s.dst[{given}]
-"""
-SLABS = {
-    "by name": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V, y % V", "proved"),
-    "a row too far": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V + 1, y % V", "refuted"),
-    "the row behind the last": ("j:N@d", "h:N // V@d by V, j:V@d", "y", "y // V - y // V + N // V, y % V", "refuted"),
-    "a cell behind the last": ("j:N@d", "h:N // V - 1@d by V, j:V@d", "y", "y // V, y % V", "refuted"),
-    "the cell behind the last one alone": ("j:N@d", "j:N - 1@d", "y", "y", "refuted"),
-    "a run beside": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z..", "y // V, y % V, z..", "proved"),
-    "a name for a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z", "not provable"),
-    "a name that comes back as a run": ("j:N@d, x..", "h:N // V@d by V, j:V@d, x..", "y, z", "y // V, y % V, z..", "not provable"),
-    "a run that comes back as a name": ("j:N@d, x:C@e", "h:N // V@d by V, j:V@d, x:C@e", "y, z..", "y // V, y % V, z", "not provable"),
-    "a run for a name": ("j:N@d, x:C@e", "h:N // V@d by V, j:V@d, x:C@e", "y, z..", "y // V, y % V, z..", "not provable"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SLABS)
-def test_places_of_a_slab_stand_beside_its_axes(name: str, tmp_path: Path) -> None:
-    old, new, asked, given, result = SLABS[name]
-    text = LAYOUT.format(old=old, new=new, asked=asked, given=given)
-    assert prove(loaded(tmp_path, text)[1]).result == result
 
 
 @pytest.mark.parametrize(
@@ -157,7 +124,7 @@ def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Pa
 
 PROVED = """
 unit_axis chunk_matmul_k split_matmul_k blockify_launch blockify_flat chunk_reduce register_tile permute_register_tile
-split_inner_for_swizzle pipeline_k_outer warp_tile rows_per_block strip_flat permute_stage pipeline_predicated
+pipeline_k_outer warp_tile rows_per_block strip_flat pipeline_predicated
 vector_reduce collapse_reduce collapse_free collapse_tile column_reduce rows_per_thread
 """
 
@@ -171,8 +138,8 @@ def test_built_in_index_rules_are_proved(name: str) -> None:
 # what these rules say of divisors and counts is what makes them right
 NEEDED = {
     "permute_register_tile": ("F % V == 0", "strided(body, j, r, F)"),
-    "split_inner_for_swizzle": ("item(s)*C % SW == 0",), "pipeline_k_outer": ("K >= N",),
-    "rows_per_block": ("N % R == 0",), "permute_stage": ("N % (L*V) == 0",),
+    "pipeline_k_outer": ("K >= N",),
+    "rows_per_block": ("N % R == 0",),
     "strip_flat": ("N % (Q*V) == 0", "strided(body, jo, j, T)"), "vector_reduce": ("K % V == 0",),
     "column_reduce": ("N % (L*V) == 0",), "rows_per_thread": ("N % R == 0",),
 }  # fmt: skip

@@ -10,11 +10,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from ..cost.limits import fixed_seconds
-from .problem import ENode
-from .solution import BETTER, VIEWS, Extraction, PricedSolution, Solution
+from dplc.engine.cost.limits import fixed_seconds
+from dplc.engine.explore.problem import ENode
+from dplc.engine.explore.solution import BETTER, VIEWS, Extraction, PricedSolution, Solution
 
-SMALL = 30  # e-nodes up to which it is tried
 STATES = 4000  # states after which it gives up
 
 
