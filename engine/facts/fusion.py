@@ -5,8 +5,9 @@ All are asked of the kernel that would result: what y's part of it already holds
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, Atom
@@ -22,8 +23,11 @@ from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, R
 from ..cost import limits as cost
 from ..cost.limits import fixed_seconds, traffic_rate
 from ..cost.memory_model import BARRIER_CYCLES, L2_SHARE, LANES, SECTOR, SHARED_CYCLES
-from ..language.facts import fact
+from ..language.core import FactOf
+from ..language.facts import Fact, fact
 from ..language.policy import policy
+from ..language.rule import built_in_files
+from ..rewrite.statements.expressions import RuleExpressions
 
 # ---- Operands of products that no slab can hold: what computing them in every warp costs.
 #
@@ -638,7 +642,7 @@ def _in_one_pass(target: Any, x: Term, v: Term, n: Axis) -> float:
         return math.inf  # no schedule has results along a size
     shape = _shape(x, v, n)
     ways = [_in_rows(shape, target)]
-    if _width(shape, target) in policy(target).head_sizes:
+    if policy_facts(target)("online_width", shape.results) in policy(target).head_sizes:
         ways.append(_in_tiles(shape, target))
     atom = next((atom for atom in ATOMS.values() if not atom.late and _held(v) in set(HALVES) & set(atom.dtypes)), None)
     if atom is not None and target.sm >= atom.sm:
@@ -694,9 +698,7 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
 def _in_tiles(shape: OnlineShape, target: Any) -> float:
     """A tile of rows a block."""
     p = policy(target)
-    fits = WORD * p.online_chunk_columns * shape.results <= target.smem // p.staged_share
-    chunk = p.online_chunk_columns if fits and shape.columns > p.online_few_columns else p.online_few_columns
-    block, rows, columns = _rows(shape, chunk, target)
+    chunk, block, rows, columns = _block(shape, target)
     lanes = chunk // columns
     shape = shape._replace(
         results=_padded(shape.results, lanes, rows, p.online_strips)
@@ -722,10 +724,14 @@ def _in_tiles(shape: OnlineShape, target: Any) -> float:
     return fixed_seconds(target) + chunks * cycles / target.clock  # type: ignore[no-any-return]
 
 
-def _width(shape: OnlineShape, target: Any) -> int:
-    """Results of a row in whole chunks, as `online_width` has them."""
-    chunk = policy(target).online_chunk_columns
-    return chunk * -(-shape.results // chunk)  # type: ignore[no-any-return]
+def _block(shape: OnlineShape, target: Any) -> tuple[int, int, int, int]:
+    """The columns of a chunk, the rows of a block, and the rows and columns of a thread, as `online_tile` has them."""
+    ask = policy_facts(target)
+    chunk = ask("online_chunk_of", shape.columns, shape.results)
+    given = shape.rows, shape.results, chunk, shape.batch
+    block = ask("online_rows_seen" if shape.hides else "online_rows_alike", *given)
+    columns = ask("online_columns_at", block, *given, not shape.hides)
+    return chunk, block, ask("online_rows_at", block, chunk // columns, *given), columns
 
 
 def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int:
@@ -735,58 +741,20 @@ def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int
     return lanes * width * strips[width]
 
 
-def _rows(shape: OnlineShape, chunk: int, target: Any) -> tuple[int, int, int]:
-    """Rows of a block, and rows and columns of each of its threads, as `online_rows_alike`, `online_rows_at` and
-    `online_columns_at` have them."""
-    p = policy(target)
-    columns = max(p.online_least_columns, p.online_columns_of_results // _width(shape, target))
-    most = p.online_head_rows * p.online_head * p.online_chunk_columns // (_width(shape, target) * chunk)
-    most = max(min(p.online_rows), min(most, max(p.online_rows), 1 << (shape.rows - 1).bit_length()))
-    alone = [n for n in p.online_rows if n < most and shape.batch * -(-shape.rows // n) <= target.multiprocessors]
-    block = min(alone, default=most)
-    if shape.batch * -(-shape.rows // block) > target.multiprocessors:
-        if not shape.hides and _halves(shape, block, chunk, target):
-            return block // 2, p.online_rows_of_thread, p.online_least_columns
-        return block, p.online_rows_of_thread, columns
-    least = p.online_least_columns
-    few, many = (_rows_each(block, chunk // n, target) for n in (columns, least))
-    if _shares(shape, block, many, chunk, target):
-        return block // 2, many, least
-    return (block, many, least) if many > few else (block, few, columns)
+@functools.lru_cache(maxsize=16)
+def policy_facts(target: Any) -> Callable[..., Any]:
+    """Return a function that answers a fact of `rules/policy.rw` by name, with the numbers in force for a target."""
+    expressions, numbers = RuleExpressions("tile"), {**vars(policy(target)), "target": target}
+    expressions.facts = dict(expressions.facts)
 
+    def answers(declared: FactOf) -> Callable[..., Any]:
+        names = [parameter.name for parameter in declared.parameters]
+        value = functools.cache(lambda: expressions.compile(declared.value))
+        return lambda site, *given: value()({**numbers, **dict(zip(names, given, strict=True))})
 
-def _rows_each(block: int, lanes: int, target: Any) -> int:
-    """Rows of a thread of a block that has its multiprocessor alone, as `online_rows_each` has them."""
-    p = policy(target)
-    wanted = min(p.online_rows_of_thread, block * lanes // p.online_alone_threads)
-    return max(wanted, min(p.online_alone_rows, block * lanes // p.online_least_threads), 1)  # type: ignore[no-any-return]
-
-
-def _shares(shape: OnlineShape, block: int, each: int, chunk: int, target: Any) -> bool:
-    """Whether two blocks of half the rows cover each other's waits, as `online_shares` has it. each: of a thread."""
-    p = policy(target)
-    covered = p.online_waits_covered * p.split_wait * target.fp32_per_clock
-    waits = each < p.online_rows_of_thread and 2 * block * chunk * shape.results <= covered
-    held, copied = _held_by(block // 2, shape, chunk, target), 2 * WORD * chunk * shape.results
-    room = (target.smem - target.smem // p.padding_share) // 2
-    return waits and block > min(p.online_rows) and held <= room and 2 * (held + copied) > target.smem  # type: ignore[no-any-return]
-
-
-def _held_by(block: int, shape: OnlineShape, chunk: int, target: Any) -> int:
-    """Shared memory of a block of so many rows, as `online_bytes` has it."""
-    kept = block * shape.results * WORD
-    held = WORD * (block * chunk + 2 * chunk * shape.results)
-    return held + kept * (kept <= target.smem // policy(target).kept_share)  # type: ignore[no-any-return]
-
-
-def _halves(shape: OnlineShape, block: int, chunk: int, target: Any) -> bool:
-    """Whether blocks of half as many rows leave fewer to the busiest multiprocessor, as `online_halves` has it."""
-    p = policy(target)
-    whole, half = (n * -(-shape.batch * -(-shape.rows // n) // target.multiprocessors) for n in (block, block // 2))
-    held = _held_by(block // 2, shape, chunk, target)
-    warps = p.online_alone_threads * p.online_rows_of_thread * p.online_least_columns <= block // 2 * chunk
-    fewer = p.online_worth_of_half * half < (p.online_worth_of_half - 1) * whole
-    return fewer and chunk == p.online_chunk_columns and held <= target.smem and warps  # type: ignore[no-any-return]
+    for declared in (declared for file in built_in_files() for declared in file.facts):
+        expressions.facts[declared.name] = Fact(declared.name, (), declared.result, answers(declared), frozenset(), "")
+    return lambda name, *given: expressions.facts[name].ask(None, *given)
 
 
 @fact("in_three_passes(term, term, axis) -> num", levels="tensor")

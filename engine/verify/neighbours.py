@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, Call, Sum, Var, add, binary, both, multiply
 from ...ir.functions import FUNCTIONS
+from ...ir.kernel import THREAD, Branch, Launch, Replicate
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel
@@ -23,6 +24,7 @@ from ...ir.tile import (
     Tile,
     Wait,
 )
+from ...ir.verify.kernel import problems
 from ..rewrite.statements.well_formed import wellformed
 from .outcome import Dice, constant, numeral
 from .whole_programs import TooLarge, completed, needs, observed, scoped, sized
@@ -302,6 +304,37 @@ CHANGES = (
     other_extent, other_extent, other_extent, other_role, other_function, guarded, other_guard, repeated, dropped,
     doubled, extended, extended, other_index, other_copy, copied_again,
 )  # fmt: skip
+
+
+# ---- neighbours of a Kernel IR program
+
+
+GUARD_TRIES = 6  # to put a guard where nothing that it hides is needed
+
+
+def guarded_kernel(kernel: Kernel, dice: Dice) -> Kernel:
+    """The kernel with some statements behind a guard: one that it has already, or one on a thread or a replica."""
+    sizes = {THREAD: next(iter(nodes(kernel.body, Launch))).block}
+    sizes |= {replicate.var: replicate.extent for replicate in nodes(kernel.body, Replicate)}
+    conditions = [Binary("<", Var(name), size) for name, extent in sizes.items() for size in (extent, extent, 2)]
+    conditions += [branch.cond for branch in nodes(kernel.body, Branch)]
+    for _ in range(GUARD_TRIES):
+        made = replace(kernel, body=_guarded(kernel.body, dice.pick(conditions), dice))
+        if not problems(made):
+            return made
+    return kernel
+
+
+def _guarded(block: Block, condition: Any, dice: Dice) -> Block:
+    deeper = [n for n, stmt in enumerate(block) if getattr(stmt, "body", ())]
+    if deeper and (len(block) == 1 or dice.often(70)):
+        n = dice.pick(deeper)
+        inner: Any = _guarded(getattr(block[n], "body", ()), condition, dice)
+        return (*block[:n], replace(block[n], body=inner), *block[n + 1 :])
+    whole = dice.often(50)
+    first = 0 if whole else dice.number(0, len(block) - 1)
+    last = len(block) - 1 if whole else dice.number(first, len(block) - 1)
+    return (*block[:first], Branch(condition, block[first : last + 1]), *block[last + 1 :])
 
 
 # ---- Neighbours of a Tensor IR program: other extents, functions and inputs, values that are read once more.

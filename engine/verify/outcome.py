@@ -18,6 +18,8 @@ from .proofs.integers import Proof, told
 from .proofs.rules import available as proving
 
 T = TypeVar("T")
+# What a wrong rule, or a program without a meaning, may raise on its way.
+ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean something
 
 

@@ -28,7 +28,7 @@ from .proofs.rules import available as proving
 from .proofs.rules import prove
 from .search import HypothesisDice, PlainDice, available, draw_until, named_numbers, search, smaller
 from .statements import LEVELS as STATEMENTS
-from .statements import StatementChecker
+from .statements import KernelChecker, StatementChecker
 from .terms import TermChecker
 from .whole_programs import TooLarge, completed, runnable
 
@@ -158,8 +158,6 @@ class Checkers:
 
                 self._made[kind] = TorchChecker(self.rules)
             elif kind == "kernel":
-                from .kernels import KernelChecker
-
                 self._made[kind] = KernelChecker(self.rules, self.of("tile"))
             else:
                 raise DplcError(f"programs on {level} have no meaning here")

@@ -26,9 +26,9 @@ from ...ir.tile import Stage, Tile
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..language.questions import NotComputed
-from ..rewrite.statements.well_formed import wellformed
 from .meaning import Arrays, Meaning, baseline, compare
 from .neighbours import renumbered, with_numbers
+from .outcome import ERRORS
 from .torch_subjects import NoSubject, retyped, with_extent, with_fields
 from .whole_programs import TooLarge
 
@@ -38,7 +38,6 @@ NAME = "sized"
 LONGEST = 3  # times the number that it was
 FIRINGS = 2  # looked at, of each program
 REFUSALS = (Undecided, NotComputed, TooLarge)
-ERRORS = (DplcError, Undecided, TooLarge, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 
 
 def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
@@ -85,16 +84,18 @@ class SizedCheck:
         self.orders = orders
         self._known: dict[tuple[Program, int], tuple[Arrays, Meaning] | None] = {}
 
-    def problem(self, program: Program, seed: int, matches: Callable[[Program], Iterator[Any]], fire: Fire) -> Any:
+    def problem(
+        self, made: tuple[Program, Size] | None, seed: int, matches: Callable[[Program], Iterator[Any]], fire: Fire
+    ) -> Any:
         """(what is wrong, the program with a size, what it became), or None where nothing is.
 
-        matches: the ways to fire on a program; fire: what one gives. A program that neither takes says nothing.
+        made: the program with a size; matches: the ways to fire on a program; fire: what one gives. A program that
+        neither takes says nothing.
         """
+        if made is None:
+            return None
+        before, size = made
         try:
-            made = with_a_size(program, seed)
-            if made is None or any(wellformed(kernel) is not None for kernel in made[0]):
-                return None
-            before, size = made
             found = [fire(before, match) for match in itertools.islice(matches(before), FIRINGS)]
         except REFUSALS:
             return None
@@ -125,7 +126,7 @@ class SizedCheck:
 def _meaning(program: Program, orders: range, seed: int) -> tuple[Arrays, Meaning] | None:
     try:
         return baseline(program, orders, seed)
-    except ERRORS:
+    except (*ERRORS, *REFUSALS):
         return None
 
 

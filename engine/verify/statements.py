@@ -7,11 +7,14 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...codegen.materialise import materialise
 from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
+from ...ir.expr import Size
 from ...ir.program import Kernel
 from ...ir.text.programs import print_program, read_program
+from ...ir.verify.kernel import problems
 from ..language import core as s
 from ..language.positions import walk
 from ..language.rule import Rule, RuleSet, pass_name
@@ -22,10 +25,10 @@ from ..rewrite.statements.examples import arguments, read_subject
 from ..rewrite.statements.well_formed import wellformed
 from ..rewrite.why_not import Evidence
 from .drawing import Instance
-from .meaning import Meaning, baseline, compare
-from .neighbours import perturbed, smaller_programs
-from .outcome import Dice, Outcome, Subject, Wrong, said
-from .sized import SizedCheck, machines_way
+from .meaning import Meaning, baseline, compare, work
+from .neighbours import guarded_kernel, perturbed, smaller_programs
+from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said
+from .sized import SizedCheck, machines_way, with_a_size
 from .whole_programs import TooLarge, completed, runnable, scoped
 
 Program = tuple[Kernel, ...]
@@ -34,7 +37,6 @@ FIRINGS = 6  # compared per subject; parameters and sites are spread over them
 SEEN = 400  # ways to fire that are looked at
 ORDERS = 3  # thread orders that a result is compared under
 MACHINES = ("h200", "sm_80")
-ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 
 
 class CountingEngine(Engine):
@@ -62,6 +64,8 @@ class _Counted:
 class StatementChecker:
     """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
 
+    level, levels, machines = "tile", LEVELS, MACHINES
+
     def __init__(self, rules: RuleSet, known: dict[Any, Any] | None = None):
         self.rules, self.orders = rules, range(ORDERS)
         self.engine = CountingEngine(rules)
@@ -72,7 +76,7 @@ class StatementChecker:
     # ---- subjects
     def subject(self, program: Program, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
         """Whole kernels as a subject."""
-        return Subject("tile", print_program(program, "tile"), program, origin, pinned or {})
+        return Subject(self.level, print_program(program, self.level), program, origin, pinned or {})
 
     def read(self, text: str, origin: str) -> Subject:
         """The subject in a file."""
@@ -89,7 +93,7 @@ class StatementChecker:
     def _example(self, rule: Rule, example: s.Example, block: Any) -> Iterator[Subject]:
         try:
             whole = completed(read_subject(block), rule.level == "tile")
-        except (DplcError, TooLarge, ValueError, TypeError, IndexError, KeyError):
+        except (*ERRORS, TooLarge):
             return
         if runnable(whole):
             yield self.subject(whole, f'example "{example.title}" of `{rule.name}`', arguments(example, rule))
@@ -104,7 +108,7 @@ class StatementChecker:
             if dice.often(30):
                 made = perturbed(made, dice)
             return self.subject(made, f"the pattern of `{rule.name}`") if runnable(made) else None
-        except (DplcError, TooLarge, ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+        except (*ERRORS, TooLarge):
             return None
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
@@ -125,10 +129,10 @@ class StatementChecker:
             return outcome
         compiled = self.engine.rule(rule)
         canonical = "canonical" in rule.attributes
-        for machine in (*MACHINES, *_asked_for(rule)):
+        for machine in (*self.machines, *_asked_for(rule)):
             machine_target = target_named(machine)
             try:
-                program = subject.value if canonical else self.engine.normal(subject.value, machine_target)
+                program = subject.value if canonical else self.engine.normal(subject.value, machine_target, self.level)
                 found = self._ways(compiled, program, machine_target, subject.pinned, outcome)
             except ERRORS as error:
                 if self._baseline(subject) is None:
@@ -196,6 +200,11 @@ class StatementChecker:
         outcome.parameters |= texts
         outcome.locals.update(n for n, count in self.engine.used.items() if count > before.get(n, 0))
 
+    def _scoped(self, program: Program) -> None:
+        """Raises DplcError for a program in which a name is used outside of its scope."""
+        for kernel in program:
+            scoped(kernel)
+
     def _formed(self, program: Program) -> None:
         for kernel in program:
             problem = wellformed(kernel)
@@ -207,14 +216,13 @@ class StatementChecker:
     ) -> bool:
         """Raises Wrong if a program does not mean what its subject means; False if it is too large to run."""
         try:
-            for kernel in made:
-                scoped(kernel)
+            self._scoped(made)
             problem = compare(made, inputs, wanted, self.orders)
         except TooLarge:
             return False
         except ERRORS as error:
             problem = said(error)
-        text = print_program(made, "tile")
+        text = print_program(made, self.level)
         if problem is None and read_program(text)[1] != made:
             problem = "the result does not read back as it was printed"
         if problem is None:
@@ -227,7 +235,7 @@ class StatementChecker:
         """A pass of the rule alone comes to an end, canonical rules too, and still means the same."""
         subject, inputs, wanted = known
         try:
-            made = self.engine.normal(program, machine)
+            made = self.engine.normal(program, machine, self.level)
             if "canonical" not in rule.attributes:
                 made = self.engine.fire(self.engine.step(rule.name), made, machine)
         except ERRORS as error:
@@ -248,11 +256,19 @@ class StatementChecker:
         def matches(sized: Program) -> Iterator[Match]:
             return rule.matches(sized, range(len(sized)), machine, {}, None, True)
 
-        found = self._sized.problem(program, subject.seed, matches, machines_way(self.engine, rule, machine))
+        found = self._sized.problem(self._with_sizes(program, subject.seed), subject.seed, matches,
+                                    machines_way(self.engine, rule, machine))  # fmt: skip
         if found is not None:
             problem, before, after = found
-            texts = ("of", *print_program(before, "tile").splitlines(), "it makes", *print_program(after).splitlines())
-            raise Wrong(subject, f"{problem} (with a size, for {machine.name})", texts)
+            texts = (print_program(made, self.level).splitlines() for made in (before, after))
+            raise Wrong(
+                subject, f"{problem} (with a size, for {machine.name})", ("of", *next(texts), "it makes", *next(texts))
+            )
+
+    def _with_sizes(self, program: Program, seed: int) -> tuple[Program, Size] | None:
+        """The program with a size in the place of a number, and the size."""
+        made = with_a_size(program, seed)
+        return None if made is None or any(wellformed(kernel) is not None for kernel in made[0]) else made
 
     def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
         """Other rules of the same pass that match at the same place."""
@@ -264,7 +280,7 @@ class StatementChecker:
 
     def _beside(self, rule: Rule) -> tuple[Rule, ...]:
         if rule.name not in self._neighbours:
-            same = (r for r in self.rules.rules.values() if r.file == rule.file and r.level in LEVELS)
+            same = (r for r in self.rules.rules.values() if r.file == rule.file and r.level in self.levels)
             kind = rule.attributes & {"canonical", "local"}
             self._neighbours[rule.name] = tuple(
                 r for r in same if r.name != rule.name and r.attributes & {"canonical", "local"} == kind
@@ -278,3 +294,76 @@ def _asked_for(rule: Rule) -> tuple[str, ...]:
     texts = {node.value for node in walk(rule.clauses) if isinstance(node, s.Text)}
     named = [name for name in devices() if texts & {load_device(name).name, load_device(name).arch}]
     return tuple(named if rule.device is None else [rule.device.text, *named])
+
+
+class KernelChecker(StatementChecker):
+    """Checks rules on kernel: their programs are the Tile programs of examples and their neighbours, materialised.
+
+    tiles: the checker that knows the Tile programs.
+    """
+
+    level, levels, machines = "kernel", ("kernel",), MACHINES[:1]
+
+    def __init__(self, rules: RuleSet, tiles: StatementChecker):
+        super().__init__(rules)
+        self.tiles, self.machine = tiles, target_named(MACHINES[0])
+        self._tile_program: dict[Program, Program] = {}  # {Kernel IR: the Tile IR that it was made of}
+
+    def read(self, text: str, origin: str) -> Subject:
+        """The subject in a file."""
+        return self.subject(read_program(text, origin)[1], origin)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def sources(self) -> list[Subject]:
+        """The Tile programs of all examples."""
+        return list(self.tiles.examples(self.rules.rules.values()))
+
+    def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
+        """The Tile programs of all examples, materialised, where a rule could match."""
+        chosen = [self.engine.rule(rule) for rule in rules if rule.level == "kernel"]
+        for source in self.sources:
+            made = self._lowered(source.value, source.origin)
+            if made is not None and any(rule.possible(kernel) for rule in chosen for kernel in made.value):
+                yield made
+
+    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """A program of an example or its neighbour, materialised, with guards that it did not have."""
+        if own and dice.often(85):
+            made: Subject | None = dice.pick(own)
+        else:
+            base = dice.pick(self.sources)
+            try:
+                made = self._lowered(perturbed(base.value, dice), f"near {base.origin}, materialised")
+            except (*ERRORS, TooLarge):
+                return None
+        if made is None or not dice.often(80):
+            return made
+        program = tuple(guarded_kernel(kernel, dice) for kernel in made.value)
+        return made if program == made.value else self.subject(program, f"{made.origin}, guarded")
+
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """One kernel of several."""
+        return (self.subject((kernel,), subject.origin) for kernel in subject.value if len(subject.value) > 1)
+
+    def _lowered(self, program: Program, origin: str) -> Subject | None:
+        try:
+            if work(program) == 0:
+                return None
+            made = self._materialised(program)
+            self._tile_program[made] = program
+            return self.subject(made, origin)
+        except (*ERRORS, TooLarge):
+            return None
+
+    def _materialised(self, program: Program) -> Program:
+        return tuple(materialise(kernel, self.machine) for kernel in program)
+
+    def _scoped(self, program: Program) -> None:
+        for problem in (problem for kernel in program for problem in problems(kernel)):
+            raise DplcError(problem)
+
+    def _with_sizes(self, program: Program, seed: int) -> tuple[Program, Size] | None:
+        """The program materialised again from Tile IR with a size."""
+        tile = self._tile_program.get(program)
+        found = None if tile is None else super()._with_sizes(tile, seed)
+        return None if found is None else (self._materialised(found[0]), found[1])

@@ -155,7 +155,7 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
 )
 @pytest.mark.sampled(8)
 def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
-    """What `_rows` says of a block and of a thread, its columns too, is what the policy gives `online_tile`."""
+    """The estimate has the block and the thread of `online_tile`."""
     tools, machine = rules(ONCE), target(device)
     graph = rewrite_graph(attention(rows, size, heads, False), tools.algebra, machine)
     kernels = compile_graph(commute(graph, tools.commuting, machine, None, {}), tools.fusion, machine).kernels
@@ -165,7 +165,7 @@ def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: 
     chosen = fired.parameters
     shape = fusion.OnlineShape(heads, rows, rows, size, size, rows, False)
     lanes = chosen["BN"] // chosen["FN"]
-    assert fusion._rows(shape, chosen["BN"], machine) == (chosen["BM"], chosen["FM"], chosen["FN"])
+    assert fusion._block(shape, machine) == tuple(chosen[name] for name in ("BN", "BM", "FM", "FN"))
     strips = policy(machine).online_strips
     padded = fusion._padded(size, lanes, chosen["FM"], strips)
     assert padded == lanes * chosen["V"] * -(-size // (lanes * chosen["V"])) < 1.25 * size

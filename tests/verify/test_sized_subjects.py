@@ -125,7 +125,7 @@ def test_kernel_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     rules = load()
     checker, rule = Checkers(rules).of("kernel"), rules.rule("base_from_base")
     compared: list[Any] = []
-    real_difference, real_rewrite = checker._sized_difference, CompiledRule.rewrite
+    real_difference, real_rewrite = checker._sized._difference, CompiledRule.rewrite
 
     def counted(*given: Any) -> Any:
         compared.append(given)
@@ -137,7 +137,7 @@ def test_kernel_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     def launched(kernel: Any) -> Any:
         return replace(kernel, body=with_hints(kernel.body))
 
-    monkeypatch.setattr(checker, "_sized_difference", counted)
+    monkeypatch.setattr(checker._sized, "_difference", counted)
     compiled = checker.engine.rule(rule)
     subjects = [s for s in checker.examples([rule]) if matched(compiled, s, checker.machine)][:12]
     for subject in subjects:
