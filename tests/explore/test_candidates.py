@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from drawing import draws
-from exact import Exact
 from exploring import (
     H100,
     PROGRAMS,
@@ -78,26 +76,6 @@ def test_random_programs(seed: int) -> None:
 def test_two_thousand_programs(first: int) -> None:
     for seed in range(first, first + 250):
         check_seed(seed)
-
-
-@pytest.mark.parametrize("name", ["norm and linear", "adapter", "three matrices", "attention", "pooling"])
-def test_branch_and_bound_proves_the_beam_right(name: str) -> None:
-    for _, solved in explored(PROGRAMS[name]).problems:
-        extraction = solved.search.extraction
-        for known in (extraction.corrections, extraction.ratios, extraction.graph.missed):
-            known.clear()  # of what was lowered: the search and the proof price every kernel by its estimate
-        beam = solved.search.explore(solved.search.greedy())[0]
-        proof = Exact(extraction, beam, states=20_000).search()
-        assert proof.proved and proof.best.seconds <= beam.seconds
-        assert beam.seconds <= proof.best.seconds * 1.001 or beam.solution.groups
-
-
-def test_what_cannot_become_better_is_not_looked_at() -> None:
-    """A launch and the bytes of the results cost more than a seed that takes no time: there is nothing to search."""
-    ((_, solved), *_) = explored(PROGRAMS["adapter"]).problems
-    seed = replace(solved.search.explore(solved.search.greedy())[0], seconds=0.0)
-    proof = Exact(solved.search.extraction, seed).search()
-    assert proof.states == 1 and proof.proved and proof.best is seed
 
 
 def test_weights_fold_and_pack() -> None:
