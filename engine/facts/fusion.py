@@ -741,7 +741,7 @@ def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int
     return lanes * width * strips[width]
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache
 def policy_facts(target: Any) -> Callable[..., Any]:
     """Return a function that answers a fact of `rules/policy.rw` by name, with the numbers in force for a target."""
     expressions, numbers = RuleExpressions("tile"), {**vars(policy(target)), "target": target}
