@@ -18,8 +18,7 @@ from ..capture.capture import capture
 from ..compiler import CompileOptions, cut_into_kernels
 from ..ruleset import Toolchain
 from .schedules import CaseSpace, Drawn
-from .subject import subject_of
-from .suite_file import BenchCase, BenchOperation, Suite
+from .suites import BenchCase, BenchOperation, Suite, subject_of
 
 LONGEST, KEPT = 256, 64  # sizes beyond the first are reduced, and keep their residue modulo the second
 SHORT = 3  # times KEPT: tiles of every side, and one more

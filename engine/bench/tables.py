@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .records import BenchRecord, CaseRecord
+import msgspec
+import torch
+
+from ...codegen.kernel import Program
+from ...codegen.names import safe_kernel_name
+from ...codegen.target import Target
+from ...ir.program import Kernel
+from ..cost.predict import RESOURCES, UNHIDDEN
+from .cases import limits
+from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord
+from .running import COLD, Clock, device_name, timing
 
 MISSING = "-"
 Column = tuple[str, Callable[[CaseRecord], Any], Callable[[Any], str]]  # title, value, how it is written
@@ -153,3 +164,152 @@ def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
     extents = sorted({case.run.extent for case in record.cases if case.run is not None and case.run.extent != "whole"})
     lines += ["", *(f"\\* {extent}" for extent in extents)] if extents else []
     return "\n".join(lines) + "\n"
+
+
+# ---- a row for each kernel
+
+
+WHOLE = "end to end"
+
+
+def row(record: KernelRecord, launches: int, dtype: str) -> CaseRecord:
+    """A kernel over all its launches."""
+    case = CaseRecord(name=record.name, operation="kernel", sizes={"launches": launches}, dtype=dtype, kernels=[record])
+    case.compulsory_bytes, case.predicted_us = record.dram_bytes * launches, record.predicted_us * launches
+    return case
+
+
+def rows(records: Iterable[KernelRecord], dtype: str) -> list[CaseRecord]:
+    """A row for each distinct kernel. records: one for every launch."""
+    launched = list(records)
+    counts = Counter(record.name for record in launched)
+    return [row(record, counts[record.name], dtype) for record in {r.name: r for r in launched}.values()]
+
+
+def whole(kernels: Sequence[CaseRecord], operation: str, dtype: str) -> CaseRecord:
+    """The last row: all of them."""
+    launches = sum(case.sizes["launches"] for case in kernels)
+    made = CaseRecord(name=WHOLE, operation=operation, sizes={"launches": launches}, dtype=dtype)
+    made.compulsory_bytes = sum(case.compulsory_bytes for case in kernels)
+    made.predicted_us = sum(case.predicted_us or 0.0 for case in kernels)
+    return made
+
+
+def note_limits(
+    cases: Iterable[CaseRecord], loops: Sequence[Kernel], kernels: Sequence[Kernel], target: Target
+) -> None:
+    """Say how far each kernel is from its limit; where a schedule made several of it, the last one says it."""
+    by_name = {case.name: case for case in cases}
+    seconds = [by_name[safe_kernel_name(kernel.name)].kernels[0].predicted_us * 1e-6 for kernel in kernels]
+    for limit in limits(loops, kernels, seconds, target) if loops else ():
+        by_name[safe_kernel_name(limit.name)].times_limit = limit.times
+
+
+def time_kernels(
+    cases: Iterable[CaseRecord], program: Program, launch: Callable[[int], None], clock: Clock
+) -> None:  # fmt: skip
+    """The first launch of each kernel, timed alone, times the number of its launches. launch: of a program that ran."""
+    places: dict[str, int] = {}
+    for place, kernel in enumerate(program.kernels):
+        places.setdefault(kernel.name, place)
+    for case in cases:
+        one, count = timing(lambda place=places[case.name]: launch(place), clock), case.sizes["launches"]  # type: ignore[misc]
+        case.measured = nothing_measured()
+        case.measured.dplc = msgspec.structs.replace(
+            one, median_us=one.median_us * count, low_us=one.low_us * count, high_us=one.high_us * count
+        )
+
+
+def nothing_measured() -> MeasuredRecord:
+    """The record of a run on the GPU that is here, without times yet."""
+    return MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
+
+
+# ---- the table
+
+
+def _of_kernel(read: Callable[[KernelRecord], Any]) -> Callable[[CaseRecord], Any]:
+    return lambda case: read(case.kernels[0]) if case.kernels else None
+
+
+def _share(read: Callable[[KernelRecord], float | None]) -> Callable[[CaseRecord], Any]:
+    """Some microseconds of a kernel as a share of its time, measured where it was."""
+
+    def share(case: CaseRecord) -> float | None:
+        taken = read(case.kernels[0]) if case.kernels else None
+        if taken is None:
+            return None
+        timed = case.measured.dplc.median_us if case.measured is not None and case.measured.dplc is not None else None
+        alone = timed / case.sizes["launches"] if timed is not None else case.kernels[0].predicted_us
+        return taken / alone
+
+    return share
+
+
+def _busy(resource: str) -> Column:
+    return resource, _share(lambda kernel: kernel.busy_us[resource]), number("{:.1%}")
+
+
+NAMED: tuple[Column, ...] = (("kernel", lambda c: c.name, str), ("launches", lambda c: c.sizes["launches"], str))
+REGISTERS: Column = ("registers", lambda c: c.registers, number("{}"))
+MEGABYTES: Column = ("MB", lambda c: c.compulsory_bytes / 1e6, number("{:.1f}"))
+TIMES: tuple[Column, ...] = (
+    ("predicted us", lambda c: c.predicted_us, number("{:.1f}")),
+    ("bound", bound, str),
+    ("x limit", lambda c: c.times_limit, number("{:.1f}")),
+)
+KERNEL_COLUMNS: tuple[Column, ...] = (
+    *NAMED,
+    REGISTERS,
+    ("spills B", lambda c: c.spills, number("{}")),
+    ("smem KB", lambda c: c.smem / 1024 if c.kernels else None, number("{:.1f}")),
+    ("FFMA", ffma_share, number("{:.3f}")),
+    MEGABYTES,
+    *TIMES,
+)
+PROFILE: tuple[Column, ...] = (
+    *NAMED,
+    MEGABYTES,
+    *map(_busy, RESOURCES),
+    ("busiest", _share(lambda kernel: kernel.busiest_us), number("{:.1%}")),
+    ("fixed", _share(lambda kernel: kernel.fixed_us), number("{:.1%}")),
+    ("sector eff.", lambda c: c.sector_efficiency, number("{:.2f}")),
+    ("wavefronts", lambda c: c.wavefront_ratio, number("{:.2f}")),
+    REGISTERS,
+    ("occupancy", _of_kernel(lambda k: k.occupancy), number("{:.0%}")),
+    ("held by", _of_kernel(lambda k: k.held_by), number("{}")),
+    *TIMES,
+)
+
+
+def kernel_columns(shown: tuple[Column, ...]) -> Callable[[BenchRecord], tuple[Column, ...]]:
+    """The columns, with measured times where there are any."""
+    return lambda record: (*shown, *MEASURED) if any(case.measured for case in record.cases) else shown
+
+
+KERNEL_LEGEND = (
+    "launches: of one run. MB: what the kernel takes from its buffers, each once, over all its launches. "
+    "predicted us: over all its launches, by the analytic model for the target, from published peaks, not calibrated, "
+    "never measured. x limit: the same over what no schedule goes below (every byte and every operation once, at "
+    "published peaks, and a launch). FFMA: share of the hot loop, in SASS. Columns of measured times are there only "
+    "where a GPU was: medians, a kernel alone times its launches, the whole beside eager and torch.compile on the "
+    "same tensors."
+)
+PROFILE_LEGEND = (
+    "DRAM, L2, shared, issue, latency, tensor: the share of a kernel's time (measured where a GPU was, else predicted) "
+    "that the resource alone would take, by what is counted in the kernel's IR and published peaks: no profiler was "
+    "asked. busiest: the share of the busiest resource of each wave of blocks, summed. fixed: the share of the launch, "
+    f"the first loads and the last stores. The predicted time is fixed + busiest + {UNHIDDEN:.0%} of (the sum of the "
+    "six resources - busiest). "
+    "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; counted by "
+    "the emulator where it ran. "
+    "occupancy: warps on the busiest multiprocessor over those it can hold, and what holds it down: the grid, blocks, "
+    "threads, shared memory or registers (known where the kernel was assembled). bound: what takes longest. "
+)
+
+
+def totals_line(record: BenchRecord) -> str:
+    """The last row, as a sentence."""
+    last = record.cases[-1]
+    floor = last.compulsory_bytes / record.dram_bytes_per_second * 1e6
+    return f"{last.predicted_us:.1f} us predicted, {floor:.1f} us if DRAM alone counted"

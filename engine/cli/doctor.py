@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from .show import print_json, write
+from .output import print_json, write
 
 REINSTALL = "pip install --force-reinstall 'torch>=2.11,<2.14'"
 

@@ -34,9 +34,9 @@ from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from ..schedule.fewer_launches import fewer_launches
-from .compiling import captured_text, machine_for, tools_for
 from .options import Flags
-from .show import print_json, print_note, print_text, progress
+from .output import print_json, print_note, print_text, progress
+from .programs import captured_text, machine_for, tools_for
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "launches", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels

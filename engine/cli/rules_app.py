@@ -1,4 +1,4 @@
-"""`dplc rules`: the options. The work is in rule_commands.py."""
+"""The commands of `dplc rules` and their options."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as given
-from .options import Json, RuleFiles
-from .subjects import Commands, flags_of
+from .options import Commands, Json, RuleFiles, flags_of
 
 rules_app = Commands(no_args_is_help=True, help="List, show and test rules.")
 
@@ -17,17 +16,17 @@ rules_app = Commands(no_args_is_help=True, help="List, show and test rules.")
 @rules_app.command("list")
 def rules_list(rules: RuleFiles = None, as_json: Json = False) -> None:
     """The passes in order, where each comes from, and why it stands there."""
-    from . import rule_commands
+    from .rules import list_rules
 
-    rule_commands.list_rules(rules or [], as_json)
+    list_rules(rules or [], as_json)
 
 
 @rules_app.command("show")
 def rules_show(name: Annotated[str, typer.Argument(metavar="NAME")], rules: RuleFiles = None) -> None:
     """One rule, with its documentation and examples."""
-    from . import rule_commands
+    from .rules import show_rule
 
-    rule_commands.show_rule(name, rules or [])
+    show_rule(name, rules or [])
 
 
 Level = Annotated[
@@ -44,9 +43,9 @@ def rules_facts(
     as_json: Json = False,
 ) -> None:
     """The questions and functions that a rule may ask, with their sorts and a sentence each."""
-    from . import reference_commands
+    from .rules import show_facts
 
-    reference_commands.show_facts(name, level, rules or [], as_json)
+    show_facts(name, level, rules or [], as_json)
 
 
 @rules_app.command("nodes")
@@ -54,9 +53,9 @@ def rules_nodes(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None, level: Level = None, as_json: Json = False
 ) -> None:
     """What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults."""
-    from . import reference_commands
+    from .rules import show_nodes
 
-    reference_commands.show_nodes(name, level, as_json)
+    show_nodes(name, level, as_json)
 
 
 @rules_app.command("fmt")
@@ -68,7 +67,7 @@ def rules_fmt(
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing, and print the diff.")] = False,
 ) -> None:
     """Lay rule files out: one spelling of every line. Comments, blank lines and the meaning stay."""
-    from .format_command import format_files
+    from .rules import format_files
 
     format_files(files, check, diff)
 
@@ -94,7 +93,7 @@ def rules_new(
     dtype: given.FloatDtype = None,
 ) -> None:
     """Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal."""
-    from .new_rule_command import new_rule
+    from .rules import new_rule
 
     new_rule(name, lines, op, level, flags_of(ctx), out)
 
@@ -111,7 +110,7 @@ def rules_lint(
     as_json: Json = False,
 ) -> None:
     """Say what rules may be better without: names that nobody reads, idle guards, shadowed rules, repeated examples."""
-    from .lint_command import lint_rules
+    from .rules import lint_rules
 
     lint_rules(files or [], subjects, as_json)
 
@@ -125,9 +124,9 @@ def rules_doc(
     ] = None,
 ) -> None:
     """Write all rules, nodes, facts and numbers as a site that opens from its folder, with a search."""
-    from . import rules_site_command
+    from .rules import write_site
 
-    rules_site_command.write_site(out, rules or [], suite)
+    write_site(out, rules or [], suite)
 
 
 @rules_app.command("why")
@@ -165,8 +164,8 @@ def rules_test(
     ] = False,
 ) -> None:
     """Check rules statically and run their examples."""
-    from . import rule_commands
+    from .rules import accept_examples, test_rules
 
     if accept:
-        rule_commands.accept_examples([*(files or []), *(rules or [])])
-    rule_commands.test_rules([*(files or []), *(rules or [])])
+        accept_examples([*(files or []), *(rules or [])])
+    test_rules([*(files or []), *(rules or [])])

@@ -13,22 +13,21 @@ from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
-from ..bench.assembling import Assembled, assembler, note_assembled, tried
 from ..bench.bench import provenance
-from ..bench.kernels import (
-    COLUMNS,
-    LEGEND,
+from ..bench.cases import Assembled, assembler, kernel_record, note_assembled, tried
+from ..bench.records import BenchRecord, CaseRecord, Totals
+from ..bench.tables import (
+    KERNEL_COLUMNS,
+    KERNEL_LEGEND,
     PROFILE,
     PROFILE_LEGEND,
-    columns,
+    TableLayout,
+    kernel_columns,
     note_limits,
     row,
     totals_line,
     whole,
 )
-from ..bench.predicting import kernel_record
-from ..bench.records import BenchRecord, CaseRecord, Totals
-from ..bench.tables import TableLayout
 from ..ruleset import Toolchain
 from .artefact import Artefact, plan_of
 from .compiling import CompiledModel, Figures
@@ -152,5 +151,5 @@ def _summary(record: ModelBench) -> str:
     )
 
 
-LAYOUT = TableLayout(columns(COLUMNS), LEGEND, _summary)
-PROFILED = TableLayout(columns(PROFILE), PROFILE_LEGEND + LEGEND, _summary)
+LAYOUT = TableLayout(kernel_columns(KERNEL_COLUMNS), KERNEL_LEGEND, _summary)
+PROFILED = TableLayout(kernel_columns(PROFILE), PROFILE_LEGEND + KERNEL_LEGEND, _summary)

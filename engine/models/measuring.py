@@ -13,9 +13,9 @@ import torch
 
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
-from ..bench.kernels import nothing_measured, time_kernels
-from ..bench.measuring import Clock, compiled_by_torch, timing
 from ..bench.records import CaseRecord
+from ..bench.running import Clock, compiled_by_torch, timing
+from ..bench.tables import nothing_measured, time_kernels
 from ..run.judge import judge
 from .benching import BenchedModel
 from .capturing import plain

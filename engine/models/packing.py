@@ -26,12 +26,10 @@ from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.program import Kernel
-from ..bench.assembling import assembler
 from ..bench.bench import provenance
-from ..bench.compiling import import_everything
+from ..bench.cases import assembler, import_everything
 from ..bench.schedules import CaseSpace
-from ..bench.subject import BenchSubject, subject_of
-from ..bench.suite_file import BenchCase, Suite
+from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
 from ..compiler import Compilation, CompileOptions, compile_captured
 from ..cost.instruction_counts import Features, InstructionCounts, features, instruction_counts
 from ..cost.limits import program_seconds

@@ -17,7 +17,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.sizes import telling
 from ...ir.verify.kernel import problems
-from ..bench.emulating import BLOCKS, WHOLE, bound_to, buffers_of, own_outputs, sampled, work_of
+from ..bench.running import BLOCKS, WHOLE, bound_to, buffers_of, own_outputs, sampled, work_of
 from ..run.judge import judge
 from ..schedule.space import Launched, ScheduleCandidate
 from .measure import launches

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.program import supplied
-from ..bench.assembling import Assembled, assembled, assembler
-from ..bench.emulating import bound_to, buffers_of, check_ends, ratios
+from ..bench.cases import Assembled, assembled, assembler
+from ..bench.running import bound_to, buffers_of, check_ends, ratios
 from ..schedule.space import ScheduleCandidate
 from .measure import launches
 from .subject import draw

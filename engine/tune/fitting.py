@@ -16,7 +16,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ..bench.packed import PackedResult, PackResults
+from ..bench.records import PackedResult, PackResults
 from ..cost.instruction_counts import InstructionCounts, counts_of
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
 from .calibrate import FITTED

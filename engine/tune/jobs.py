@@ -26,8 +26,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.programs import print_program
-from ..bench.subject import subject_of
-from ..bench.suite_file import BenchCase, Suite
+from ..bench.suites import BenchCase, Suite, subject_of
 from ..capture.capture import Capture
 from ..capture.text import capture_text
 from ..compiler import CompileOptions, values_of

@@ -35,7 +35,7 @@ from ...codegen.launch import DeviceError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel, delivered, supplied
-from ..bench.assembling import assembler
+from ..bench.cases import assembler
 from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..schedule.space import ScheduleCandidate

@@ -15,7 +15,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.text.programs import read_program
-from ..bench.assembling import assembler
+from ..bench.cases import assembler
 from ..ruleset import exactly, read_settings, toolchain
 from ..store.protocol import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
 from ..store.store import open_store

@@ -14,7 +14,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
-from ..bench.emulating import WHOLE, work_of
+from ..bench.running import WHOLE, work_of
 from ..compiler import Compilation, CompileOptions, compile_captured
 from ..explore.candidates import Fusing, NotProved, key_of_program
 from ..kernels.sharing import key

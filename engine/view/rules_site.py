@@ -30,7 +30,7 @@ from ..language.pipeline import PassStep, pipelines
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import block, expression
 from .lexer import RuleLexer
-from .page import embedded
+from .server import embedded
 
 FOLDER = Path(__file__).with_name("site")
 LEVELS = {"tensor": tensor_nodes, "loop": loop_nodes, "tile": tile_nodes, "kernel": kernel_nodes}

@@ -1,27 +1,214 @@
-"""Serve the live page on this machine: the page, its data and the requests of its reader.
+"""The page of a compile, and the server that keeps it live on this machine.
 
-The server starts before the first compile, and the page polls for each new part. It listens on 127.0.0.1 alone. Every
-request must name this server as its host (against DNS rebinding), carry the token of the URL, and come from the page's
-own origin.
+Nothing here imports PyTorch, so that the page opens before PyTorch is loaded. The server starts before the first
+compile, and the page polls for each new part. It listens on 127.0.0.1 alone. Every request must name this server as its
+host (against DNS rebinding), carry the token of the URL, and come from the page's own origin.
 """
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 import hmac
 import json
+import math
 import secrets
 import threading
+import time
 import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
-from ...ir.diagnostic import DplcError
-from .live_page import LivePage, search_of, switches_of
-from .page import as_json, page
+from ...ir.diagnostic import DplcError, UsageError
 
-if TYPE_CHECKING:
-    from .live_program import LiveProgram
+MOST_TRIES = 100_000
+STAGES = {
+    "rules": "reading rules", "pytorch": "loading PyTorch", "capture": "capturing", "torch": "rules on Torch IR",
+    "tensor": "rules on Tensor IR", "fusion": "fusion", "tile": "rules on Tile IR", "kernel": "rules on Kernel IR",
+    "cuda": "printing CUDA", "links": "linking lines",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class News:
+    """Describe the newest change of a live page.
+
+    number: number of the change, from 1. compiles: number of compiles so far. error: why no newer compile exists.
+    diff: difference of the CUDA text to the preceding compile. ms: duration of the compile. why: its cause.
+    """
+
+    number: int = 0
+    compiles: int = 0
+    error: str = ""
+    diff: str = ""
+    ms: float = 0.0
+    why: str = ""
+
+
+class LivePage:
+    """Hold the parts of a record and the newest change. Compiles and searches write it, requests read it."""
+
+    def __init__(self, title: str) -> None:
+        self._changed = threading.Condition()
+        self._parts: dict[str, Any] = {"title": title}
+        self._numbers = {"title": 0}
+        self.news = News()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return all parts in their present state."""
+        with self._changed:
+            return {name: part for name, part in self._parts.items() if part is not None}
+
+    def show(self, **parts: Any) -> News:
+        """Replace the parts of these names. None removes a part."""
+        return self._put(parts, {})
+
+    def tell(self, parts: Mapping[str, Any], error: str = "", diff: str = "", ms: float = 0.0, why: str = "") -> News:
+        """Replace parts and report the compile that computed them."""
+        said = {"compiles": self.news.compiles + 1, "error": error, "diff": diff, "ms": ms, "why": why}
+        return self._put(parts, said)
+
+    def _put(self, parts: Mapping[str, Any], said: Mapping[str, Any]) -> News:
+        with self._changed:
+            self.news = replace(self.news, number=self.news.number + 1, **said)
+            self._parts.update(parts)
+            self._numbers.update(dict.fromkeys(parts, self.news.number))
+            self._changed.notify_all()
+            return self.news
+
+    def wait(self, until: Callable[[News], bool], seconds: float) -> bool:
+        """Wait until a condition on the news holds. Returns False after `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: until(self.news), seconds)
+
+    def since(self, number: int) -> dict[str, Any]:
+        """Return the news, with all parts that changed after change `number` under `data`."""
+        with self._changed:
+            newer = {name: self._parts[name] for name, known in self._numbers.items() if known > number}
+            return {**asdict(self.news), "data": newer}
+
+
+class Progress:
+    """Report the stages of the first compile in the part `stages`: text, milliseconds (None until done), running."""
+
+    def __init__(self, shown: LivePage) -> None:
+        self._shown, self._began = shown, 0.0
+        self._took: dict[str, float] = {}
+        self._now = ""
+        self._report()
+
+    def begin(self, name: str) -> None:
+        """End the running stage and begin this one."""
+        if self._now:
+            took = (time.perf_counter() - self._began) * 1e3
+            self._took[self._now] = self._took.get(self._now, 0.0) + took
+        self._now, self._began = name, time.perf_counter()
+        self._report()
+
+    def _report(self) -> None:
+        stages = [{"text": text, "ms": self._took.get(name), "now": name == self._now} for name, text in STAGES.items()]
+        self._shown.show(stages=stages)
+
+
+@dataclass(frozen=True)
+class Switches:
+    """Changes by the reader. without: rules that are off; settings: `RULE.PARAM=VALUE`, as `--set` takes them."""
+
+    without: frozenset[str] = frozenset()
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Searches that follow each compile. tries: number of schedules, 0 for none; explore: search the e-graph too."""
+
+    tries: int = 0
+    explore: bool = False
+
+
+def switches_of(request: Any) -> Switches:
+    """Read switches from JSON: {"without": [names], "settings": [texts]}. Raises UsageError for anything else."""
+    names, settings = (_texts(request, key) for key in ("without", "settings"))
+    return Switches(frozenset(names), tuple(settings))
+
+
+def _texts(request: Any, key: str) -> list[str]:
+    found = request.get(key, []) if isinstance(request, dict) else None
+    if isinstance(found, list) and all(isinstance(text, str) and len(text) < 400 for text in found):
+        return found
+    raise UsageError('a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
+
+
+def search_of(request: Any) -> SearchRequest:
+    """Read a search from JSON: {"tries": number, "explore": bool}. Raises UsageError for anything else."""
+    fields = request if isinstance(request, dict) else {"tries": None}
+    tries, explore = fields.get("tries", 0), fields.get("explore", False)
+    if type(tries) is not int or not 0 <= tries <= MOST_TRIES or type(explore) is not bool:
+        raise UsageError('a search is {"tries": number, "explore": true or false}')
+    return SearchRequest(tries, explore)
+
+
+# ---- rendering
+
+
+FOLDER = Path(__file__).with_name("page")
+SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "searched")
+
+
+def page(record: dict[str, Any], live: bool = False) -> str:
+    """Render a record (`view_record`). live: the page polls its server for changes."""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    script = "".join(map(_part, (*(f"{name}.js" for name in SCRIPTS), *(("live.js",) if live else ()), "start.js")))
+    style = _part("page.css")
+    return environment.from_string(_part("page.html")).render(
+        title=record["title"], style=style, script=script, data=embedded(record), style_hash=_digest(style),
+        script_hash=_digest(script), connect="'self'" if live else "'none'",
+    )  # fmt: skip
+
+
+def embedded(record: Any) -> str:
+    """Return JSON that is safe inside of a script element."""
+    text = as_json(record)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def as_json(record: Any) -> str:
+    """Return JSON with null for infinities and NaNs."""
+    try:
+        return json.dumps(record, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@functools.cache
+def _part(name: str) -> str:
+    return (FOLDER / name).read_text()
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+# ---- serving
+
 
 ADDRESS = "127.0.0.1"
 LONGEST = 1 << 16  # bytes of a request's body
@@ -34,6 +221,16 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+class Recompiled(Protocol):
+    """A program that compiles, searches and lists parameters as the reader of the page wants."""
+
+    def compile(self, why: str, switches: Switches | None = None) -> News: ...
+
+    def search(self, wanted: SearchRequest) -> None: ...
+
+    def parameters(self, rule: str) -> list[dict[str, Any]]: ...
 
 
 class PageServer(ThreadingHTTPServer):
@@ -49,7 +246,7 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
-        self.program: LiveProgram | None = None
+        self.program: Recompiled | None = None
         self.seen, self.heard = threading.Event(), 0
 
     @property

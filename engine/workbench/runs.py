@@ -56,7 +56,7 @@ def check(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
 def firings(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Count where rules fire in a suite: {rule: [firings, cases]}."""
     from ..ruleset import toolchain
-    from ..view.suite_map import fired_in
+    from ..view.records import fired_in
 
     path = Path(asked["suite"])
     found = fired_in(path, toolchain(_document(asked).rules), target(), tell)

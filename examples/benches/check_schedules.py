@@ -35,7 +35,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.bench import versions
 from dplc.engine.bench.extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, reduced
 from dplc.engine.bench.schedules import processor_seconds
-from dplc.engine.bench.suite_file import DTYPES, BenchCase, Suite, read_suite
+from dplc.engine.bench.suites import DTYPES, BenchCase, Suite, read_suite
 from dplc.engine.ruleset import Toolchain, toolchain
 
 HERE = Path(__file__).resolve().parent

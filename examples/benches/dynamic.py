@@ -38,7 +38,7 @@ from torch import nn
 
 import dplc
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.measuring import Clock, CudaClock, can_measure, timing
+from dplc.engine.bench.running import Clock, CudaClock, can_measure, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.run.judge import judge

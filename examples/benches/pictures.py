@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dplc.engine.cli.options import Flags
-from dplc.engine.cli.output_file import PAGE, write_file
-from dplc.engine.cli.view_command import record_of
-from dplc.engine.view.page import page
+from dplc.engine.cli.output import PAGE, write_file
+from dplc.engine.cli.view import record_of
+from dplc.engine.view.server import page
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 BLOCK = Path(__file__).resolve().parents[1] / "pictures" / "block.txt"

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.bench.assembling import assembler
+from dplc.engine.bench.cases import assembler
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.ruleset import toolchain

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dplc.codegen.target import target
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.kernels.sharing import key
 from dplc.engine.ruleset import toolchain

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.bench.limits import Limit, limits
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.cases import Limit, limits
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured

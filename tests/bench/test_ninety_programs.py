@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.bench.compiling import compile_all
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.cases import compile_all
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.ruleset import toolchain
 
 SUITE = Path(__file__).parents[2] / "examples" / "suites" / "limits.json"

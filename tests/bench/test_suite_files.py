@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.bench.compiling import compile_all
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.cases import compile_all
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command_line import Command
 
-from dplc.engine.cli.bindings import bindings
+from dplc.engine.cli.programs import bindings
 from dplc.ir.diagnostic import UsageError
 from dplc.ir.expr import Size
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.cli import output_file as made
-from dplc.engine.cli.output_file import PAGE, write_file, writing
+from dplc.engine.cli import output as made
+from dplc.engine.cli.output import PAGE, write_file, writing
 from dplc.ir.diagnostic import DplcError
 
 OURS = re.compile(rb"by dplc")

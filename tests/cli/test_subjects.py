@@ -15,11 +15,11 @@ from command_line import Command
 
 import dplc.engine.cli as package
 from dplc.engine.cli.app import app
-from dplc.engine.cli.subjects import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lines_of, name_of
+from dplc.engine.cli.options import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lines_of, name_of
 from dplc.engine.models.manifest import MANIFEST
 from dplc.ir.diagnostic import UsageError
 
-DECLARED = ("app", "options", "subjects", "show", "__init__")  # files that are not behind a command's declaration
+DECLARED = ("app", "rules_app", "options", "output", "__init__")  # files that are not behind a command's declaration
 VALUES = {"--target": "h200", "--executor": "ray"}
 DUMP = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
 
@@ -84,7 +84,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
             return lambda *args, **named: calls.append((name, args, named))
 
     for file in Path(package.__file__ or "").parent.glob("*.py"):
-        if file.stem not in DECLARED and not file.stem.endswith("_app"):
+        if file.stem not in DECLARED:
             monkeypatch.setattr(package, file.stem, Recorder(file.stem), raising=False)
             monkeypatch.setitem(sys.modules, f"{package.__name__}.{file.stem}", getattr(package, file.stem))
 

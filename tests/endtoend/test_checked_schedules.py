@@ -15,7 +15,7 @@ import torch
 from dplc.codegen.target import target
 from dplc.engine.bench.extents import Points, reduced, shortened, summed_over
 from dplc.engine.bench.schedules import CaseSpace
-from dplc.engine.bench.suite_file import BenchCase, BenchOperation, Suite
+from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite
 from dplc.engine.capture.text import capture_text
 from dplc.engine.ruleset import toolchain
 from dplc.ir.tile import Sync

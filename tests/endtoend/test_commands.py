@@ -19,8 +19,7 @@ import torch
 import typer
 
 from dplc.engine.cli.app import app, main
-from dplc.engine.cli.options import Flags
-from dplc.engine.cli.subjects import SUBJECTS, TABLE, Checked, command_of, lines_of, name_of
+from dplc.engine.cli.options import SUBJECTS, TABLE, Checked, Flags, command_of, lines_of, name_of
 from dplc.engine.models.module import build
 from dplc.engine.models.sources import find
 

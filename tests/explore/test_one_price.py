@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 from exploring import H100, shared_lowering, tools
 
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import BenchCase, Suite, read_suite
+from dplc.engine.bench.suites import BenchCase, Suite, read_suite, subject_of
 from dplc.engine.compiler import CompileOptions, values_of
 from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, Pricing
 from dplc.engine.cost.predict import kendall

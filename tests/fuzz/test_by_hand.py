@@ -9,7 +9,7 @@ from counting import at_most_calls
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
-from dplc.engine.cli.continuing import read_dump
+from dplc.engine.cli.dumps import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules

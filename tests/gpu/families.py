@@ -12,8 +12,7 @@ from pathlib import Path
 from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_eager, run_reference

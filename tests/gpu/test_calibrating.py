@@ -19,7 +19,7 @@ from dplc.codegen.launch import DeviceError
 from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
-from dplc.engine.cli.calibration_command import calibrate_device
+from dplc.engine.cli.machine import calibrate_device
 from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
 from dplc.engine.tune.measure import WorkerProcess, cubin
 

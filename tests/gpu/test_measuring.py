@@ -180,7 +180,7 @@ def test_nothing_is_left_behind(driver: Path, product: ScheduleCandidate) -> Non
 
 
 def test_the_device_compiler_is_asked(product: ScheduleCandidate) -> None:
-    from dplc.engine.bench.assembling import assembler
+    from dplc.engine.bench.cases import assembler
 
     if not assembler():
         pytest.skip("neither NVRTC nor nvcc is here")

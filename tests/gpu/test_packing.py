@@ -26,8 +26,8 @@ from dplc.codegen.pack.results import ResultsFile
 from dplc.codegen.pack.runner import plan, sanitized
 from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
-from dplc.engine.bench.packed import comparison, read_results
-from dplc.engine.bench.suite_file import Suite, read_suite
+from dplc.engine.bench.records import comparison, read_results
+from dplc.engine.bench.suites import Suite, read_suite
 from dplc.engine.cli.app import main
 from dplc.engine.models.packing import Image, PackReport, PickedSuite, pack
 from dplc.engine.ruleset import toolchain

@@ -12,7 +12,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.cli.continuing import VERIFIERS, compile_dump, read_dump, reference_of
+from dplc.engine.cli.dumps import VERIFIERS, compile_dump, read_dump, reference_of
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.language.statements import shape_of
 from dplc.engine.ruleset import toolchain

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.models.capturing import capture_results

@@ -12,7 +12,7 @@ from tiny_models import source
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.sizes import Dim
-from dplc.engine.cli.model_commands import extent
+from dplc.engine.cli.models import extent
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.models.benching import of_compiled
 from dplc.engine.models.compiling import ModelShape, compile_model

@@ -7,7 +7,7 @@ import pytest
 from tiny_models import source
 
 from dplc.codegen.target import target
-from dplc.engine.cli.doctor_model import shares_of
+from dplc.engine.cli.models import shares_of
 from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.sources import ModelSource
 from dplc.ir.diagnostic import DplcError

@@ -158,7 +158,7 @@ def test_all_commands_find_models_in_one_place(
     def found(name: str, tell: Any) -> Any:
         raise DplcError(f"{name} is found here")
 
-    monkeypatch.setattr("dplc.engine.cli.model_commands.find", found)
+    monkeypatch.setattr("dplc.engine.cli.models.find", found)
     with pytest.raises(SystemExit) as stop:
         main(line.split())
     assert stop.value.code == 1 and "error: Own/tiny is found here" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.cli import compiling
+from dplc.engine.cli import programs
 from dplc.engine.cli.app import main
 from dplc.engine.schedule.scheduling import Origin, by_default
 from tests.models.tiny_models import CONFIGS
@@ -36,7 +36,7 @@ def test_a_store_that_decides_is_told(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
-    monkeypatch.setattr(compiling, "schedules_for", lambda *_: Everything())
+    monkeypatch.setattr(programs, "schedules_for", lambda *_: Everything())
     name, *rest = command
     with pytest.raises(SystemExit) as stop:
         main([name, str(tmp_path), *rest])

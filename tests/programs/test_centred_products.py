@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from wide_checks import at_most, flat
 
 from dplc.codegen.target import target
-from dplc.engine.cli.continuing import Dump, compile_dump, reference_of
-from dplc.engine.cli.continuing import draw as drawn_inputs
+from dplc.engine.cli.dumps import Dump, compile_dump, reference_of
+from dplc.engine.cli.dumps import draw as drawn_inputs
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import judge

@@ -12,7 +12,7 @@ from carried_out import tune_one
 from entries import key, tuned
 from schedules import H200
 
-from dplc.engine.bench.suite_file import Suite, read_suite
+from dplc.engine.bench.suites import Suite, read_suite
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.job import Job, JobOutcome, name_of
 from dplc.engine.tune.jobs import carry_out, distinct, of_grid, of_suite, points, summary

@@ -68,7 +68,7 @@ def test_jobs_are_for_the_device_that_is_asked_for(dplc: Dplc, tmp_path: Path, d
 
 
 def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.cli.tune_many.open_store", None)
+    monkeypatch.setattr("dplc.engine.cli.tune.open_store", None)
     suite = tmp_path / "suite.json"
     case = {"operation": "f", "sizes": {"n": 8}}
     operation = {"expression": "torch.softmax(x, -1)", "inputs": {"x": "n 32"}}

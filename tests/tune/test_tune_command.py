@@ -15,7 +15,7 @@ from wrong_rules import EVERYWHERE, overflowing
 
 import dplc
 from dplc.engine.cli.app import main
-from dplc.engine.cli.tune_command import changes
+from dplc.engine.cli.tune import changes
 from dplc.engine.store.protocol import Decision, Score
 from dplc.engine.tune.running import Runner
 from dplc.engine.tune.tuning_program import Programmed

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from broken import BROKEN
 
-from dplc.engine.cli import check_command
+from dplc.engine.cli import check as command
 from dplc.engine.cli.app import main
 from dplc.engine.language.rule import BUILT_IN
 
@@ -90,7 +90,7 @@ def test_static_mistakes_of_our_own_files_are_told_where_these_are_named(
     """Whoever edits a file of ours asks for it by name: what no program need show is told before programs are drawn."""
     ours = Path(BUILT_IN) / "tile/pipelines/relays.rw"
     asked: list[set[str]] = []
-    monkeypatch.setattr(check_command, "require", lambda rules, only: asked.append(only) or ())
+    monkeypatch.setattr(command, "require", lambda rules, only: asked.append(only) or ())
     call(capsys, str(ours), "--examples", "1", "--allow-thin")
     call(capsys, "--rule", "subtract_zero", "--examples", "1", "--out", str(tmp_path))
     assert [len(files) for files in asked] == [1, 0] and asked[0].pop().endswith("relays.rw")
@@ -149,10 +149,8 @@ def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_p
 
 def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[list[str]] = []
-    monkeypatch.setattr(check_command, "require", lambda rules, only: ())
-    monkeypatch.setattr(
-        check_command, "check_rules", lambda _, chosen, *__: names.append([r.name for r in chosen]) or []
-    )
+    monkeypatch.setattr(command, "require", lambda rules, only: ())
+    monkeypatch.setattr(command, "check_rules", lambda _, chosen, *__: names.append([r.name for r in chosen]) or [])
     for k in (1, 2):
         call(capsys, str(BUILT_IN / "kernel"), "--part", f"{k}/2", "--examples", "0")
     assert names == [["base_from_base", "guard_in_guard"], ["guard_around_replicas", "same_guard"]]

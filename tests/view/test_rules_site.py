@@ -16,8 +16,8 @@ from dplc.codegen.target import target
 from dplc.engine.language.rule import RuleSet, load, read_rules
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.lexer import RuleLexer
+from dplc.engine.view.records import fired_in, suite_record
 from dplc.engine.view.rules_site import pages
-from dplc.engine.view.suite_map import fired_in, suite_record
 from dplc.ir.diagnostic import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ def test_a_suite_says_where_rules_fire() -> None:
 
 
 def test_gains_of_a_suite_are_those_of_its_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.view.suite_map.SECONDS", None)  # a busy machine would price fewer firings
+    monkeypatch.setattr("dplc.engine.view.records.SECONDS", None)  # a busy machine would price fewer firings
     suite = {
         "about": "one case",
         "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},

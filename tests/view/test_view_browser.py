@@ -19,13 +19,10 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation
 from dplc.engine.ruleset import toolchain
-from dplc.engine.view.live_page import LivePage, Progress, SearchRequest
 from dplc.engine.view.live_program import LiveProgram
-from dplc.engine.view.page import page
 from dplc.engine.view.provenance import Column
-from dplc.engine.view.record import column_record, view_record
-from dplc.engine.view.server import PageServer
-from dplc.engine.view.suite_map import suite_record
+from dplc.engine.view.records import column_record, suite_record, view_record
+from dplc.engine.view.server import LivePage, PageServer, Progress, SearchRequest, page
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

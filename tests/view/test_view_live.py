@@ -22,11 +22,9 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.view.background_jobs import Ended, Turns
-from dplc.engine.view.live_page import LivePage, News, SearchRequest, search_of, switches_of
-from dplc.engine.view.live_program import LiveProgram
-from dplc.engine.view.record import access_counts, view_record
-from dplc.engine.view.server import PageServer
+from dplc.engine.view.live_program import Ended, LiveProgram, Turns
+from dplc.engine.view.records import access_counts, view_record
+from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest, search_of, switches_of
 from dplc.ir.diagnostic import UsageError
 
 TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
@@ -65,7 +63,7 @@ def live() -> Iterator[Callable[..., LiveProgram]]:
 
 def test_nothing_before_the_server_needs_torch() -> None:
     """What makes a page be there within a second: half of the time goes into importing torch."""
-    text = "import sys, dplc.engine.cli.live_command; sys.exit('torch' in sys.modules or 'lark' in sys.modules)"
+    text = "import sys, dplc.engine.cli.view; sys.exit('torch' in sys.modules or 'lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
 
 

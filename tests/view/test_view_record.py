@@ -14,21 +14,19 @@ from view_programs import PROGRAMS
 from dplc.codegen.build import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
-from dplc.engine.bench.assembling import assembled, assembler
-from dplc.engine.bench.subject import subject_of
-from dplc.engine.bench.suite_file import read_suite
+from dplc.engine.bench.cases import assembled, assembler
+from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.cli.commands import _compile_record
+from dplc.engine.cli.programs import _compile_record
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.tail import predictions
-from dplc.engine.view import effects
-from dplc.engine.view import record as page_record
-from dplc.engine.view.effects import REST, Effects
-from dplc.engine.view.page import embedded, page
-from dplc.engine.view.record import access_counts, view_record
+from dplc.engine.view import records
+from dplc.engine.view import records as page_record
+from dplc.engine.view.records import REST, Effects, access_counts, view_record
+from dplc.engine.view.server import embedded, page
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
 Compile = Callable[[str], Compilation]
@@ -190,7 +188,7 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
     def refused(*_: Any) -> Any:
         raise DplcError("no launch")
 
-    monkeypatch.setattr(effects, "run_pipeline", refused)
+    monkeypatch.setattr(records, "run_pipeline", refused)
     told = list(Effects(toolchain(), compilation.target).of_all(compilation.trace.events))
     assert any(None in effect for _, effect in told) and not any(REST in effect for _, effect in told)
 

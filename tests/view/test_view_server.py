@@ -14,9 +14,8 @@ from view_programs import EXPONENTIALS, RULE
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.view.live_page import LivePage, News, Switches, switches_of
 from dplc.engine.view.live_program import LiveProgram
-from dplc.engine.view.server import PageServer
+from dplc.engine.view.server import LivePage, News, PageServer, Switches, switches_of
 from dplc.ir.diagnostic import DplcError, UsageError
 
 

@@ -1,8 +1,4 @@
-"""`dplc view` without -o: a page that the server sends at once, and fills while PyTorch loads and the program compiles.
-
-Imports here are light. While the browser starts, the command reads the rules. It imports PyTorch, which takes longer,
-after the browser has requested the page.
-"""
+"""`dplc view`: a compile as a page, in a file or served live."""
 
 from __future__ import annotations
 
@@ -11,19 +7,105 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...ir.diagnostic import DplcError
-from ..view.live_page import LivePage, News, Progress, SearchRequest
-from ..view.page import page
-from ..view.server import PageServer
-from .options import Flags
-from .show import print_note
-from .subjects import Subject
+from ..view.server import LivePage, News, PageServer, Progress, SearchRequest, page
+from .options import Flags, Subject
+from .output import PAGE, bars, print_note, progress, write_file
 
 if TYPE_CHECKING:
     from ..capture.capture import Capture
     from ..view.live_program import LiveProgram
+
+
+WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
+
+
+def record_of(flags: Flags, model: str | None = None, check: bool = False, tries: int | None = None) -> dict[str, Any]:
+    """The record of an expression or a model, compiled with its trace. check: run in checked mode, too; tries: tune it
+    with so many, by the model's word."""
+    from ..view.records import access_counts, measured_registers, view_record
+    from .programs import compile_text, tools_for
+
+    traced = replace(flags, verbose=2)
+    if model is None:
+        compilation = compile_text(traced)
+    else:
+        from .models import compiled_model
+
+        with bars() as tell:
+            compilation = compiled_model(model, traced, tell).compilation
+    with progress("linking lines"):
+        record = view_record(compilation, tools_for(flags), model or flags.text)
+    with progress("assembling"):
+        for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
+            kernel["assembled"] = found
+    if flags.explore and model is None:
+        record["egraph"] = _egraph(flags)
+    if tries is not None:
+        record["tuning"] = _tuning(flags, tries)
+    if check:
+        with progress("running in checked mode"):
+            record["counted"] = access_counts(compilation)
+    return record
+
+
+def _egraph(flags: Flags) -> dict[str, Any]:
+    """The e-graph of an expression and what was taken out of it."""
+    from ..compiler import CompileOptions, values_of
+    from ..explore.candidates import exploration
+    from ..view.records import egraph_record
+    from .programs import captured_text, machine_for, tools_for
+
+    tools, machine = tools_for(flags), machine_for(flags)
+    captured, _ = captured_text(flags, values=False)
+    made = exploration(values_of(captured, CompileOptions(tools, machine)), tools, machine)
+    with progress("exploring"):
+        return egraph_record(made, made.explained(made.candidates()))
+
+
+def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
+    """A search of the schedules of an expression: predicted, nothing is kept."""
+    from ..tune.running import Budget
+    from ..tune.search_log import SearchLog
+    from ..tune.tuning import SearchOptions
+    from ..tune.tuning_job import evaluator_for
+    from ..tune.tuning_program import tune_program
+    from ..view.records import tuning_record
+    from .tune import fusing_of, searching
+
+    _, fusing = fusing_of(flags, WAYS if flags.explore else 1)
+    search, log = SearchOptions(seed=flags.seed, budget=Budget(tries), check=False, predict=True), SearchLog()
+    with evaluator_for(fusing.target, search) as evaluator, bars() as show:
+
+        def heard(run: Any, tried: Any) -> None:
+            log.heard(run, tried)
+            show(searching(run), run.tries, run.limit or 0)
+
+        return tuning_record(tune_program(fusing, evaluator, search, None, heard), log)
+
+
+def write_page(
+    flags: Flags, out: Path, subject: Subject, check: bool = False, tries: int | None = None
+) -> None:  # fmt: skip
+    """`dplc view -o FILE`. check, tries: as of `record_of`."""
+    from ..view.records import suite_record
+    from .programs import machine_for, tools_for
+
+    if subject.kind == "suite":
+        with bars() as tell:
+            record = suite_record(subject.path, tools_for(flags), machine_for(flags), tell)
+    else:
+        record = record_of(flags, subject.name if subject.kind == "model" else None, check, tries)
+    write_file(out, page(record), PAGE)
+    print_note(f"note: written to {out}: it opens in any browser, nothing is loaded from elsewhere")
+
+
+# ---- the live page: imports are light until the browser has requested it, for PyTorch takes long
+
 
 FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torch's import takes the processor
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
@@ -105,7 +187,7 @@ def _program(
     """Capture the program. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
     from ..view.live_program import LiveProgram
-    from .compiling import tools_for
+    from .programs import tools_for
 
     progress.begin("rules")
     machine = target_for(choose_device(None), flags.target)
@@ -121,10 +203,10 @@ def _program(
 def _captured(flags: Flags, subject: Subject) -> Capture:
     """Capture the expression, or a model without its weights."""
     if subject.kind == "text":
-        from .compiling import captured_text
+        from .programs import captured_text
 
         return captured_text(flags)[0]
-    from .model_commands import captured_model
+    from .models import captured_model
 
     return captured_model(subject.name, flags)
 

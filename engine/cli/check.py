@@ -18,8 +18,7 @@ from ..language.rule import BUILT_IN, Rule, RuleSet, load
 from ..verify.mutants import Survey, survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import CheckOptions, check_rules, check_subject, failed
-from .output_file import COUNTEREXAMPLE, write_file
-from .show import bars, print_json, print_note, write
+from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file
 
 
 def check(

@@ -1,17 +1,27 @@
-"""`dplc ops`: the ops by rule, and the table of op and dtype."""
+"""`dplc ops`, `calibrate` and `model fit`."""
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 from collections import Counter
 from pathlib import Path
 from textwrap import fill
 
+from ...codegen.launch import DeviceError
+from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
+from ..api import target_for
+from ..bench.records import PackResults, read_results
+from ..cost.predict import Agreement
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
+from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
+from ..tune.fitting import CONSTANTS, fit, fit_points
+from ..tune.measure import WORKER, Build, WorkerProcess, cubin
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
-from .show import bars, print_json, write
+from .output import DEVICE, bars, print_json, progress, write, write_file
 
 WIDTH = 120  # of a line of names
 Chosen = dict[str, tuple[Rule, ...]]
@@ -19,6 +29,7 @@ Chosen = dict[str, tuple[Rule, ...]]
 
 def list_ops(names: list[str], paths: list[Path], as_json: bool) -> None:
     """Every op with the rules that take it, tried in this order."""
+
     chosen = _chosen(names, toolchain(paths))
     if as_json:
         print_json({op: [{"rule": r.name, "location": r.location} for r in rules] for op, rules in chosen.items()})
@@ -30,6 +41,7 @@ def list_ops(names: list[str], paths: list[Path], as_json: bool) -> None:
 
 def list_missing(paths: list[Path], as_json: bool) -> None:
     """Every op of ATen that nothing takes, by cause, after how many are taken."""
+
     rules = toolchain(paths).torch
     found, (by_rule, decomposed) = missing(rules), supported(rules)
     if as_json:
@@ -43,6 +55,7 @@ def list_missing(paths: list[Path], as_json: bool) -> None:
 
 def tabulate(names: list[str], paths: list[Path], target: str | None, as_json: bool) -> None:
     """What becomes of every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
+
     tools = toolchain(paths)
     chosen, machine = _chosen(names, tools), find_target(target)
     table: dict[str, dict[str, OperatorVerdict]] = {}
@@ -68,6 +81,7 @@ def _row(words: list[str] | tuple[str, ...]) -> str:
 
 
 def _complain(table: dict[str, dict[str, OperatorVerdict]]) -> None:
+
     bad = [(op, d, v) for op, row in table.items() for d, v in row.items() if v.word in (WRONG, CRASHED)]
     if not bad:
         return
@@ -77,8 +91,75 @@ def _complain(table: dict[str, dict[str, OperatorVerdict]]) -> None:
 
 
 def _chosen(names: list[str], tools: Toolchain) -> Chosen:
+
     every = operators(tools.torch)
     for name in names:
         if name not in every:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, every))
     return {name: every[name] for name in names} if names else every
+
+
+def calibrate_device(
+    target: str | None, out: Path | None, as_json: bool, process: WorkerProcess | None = None, build: Build = cubin,
+    sizes: Sizes | None = None,
+) -> None:  # fmt: skip
+    """`dplc calibrate`. Raises DeviceError without a GPU."""
+
+    base = target_for("cuda", target)
+    worker = process or WorkerProcess(WORKER)
+    try:
+        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
+            fitted, gpu = calibrate(base, worker, Path(folder), build, sizes)
+    except DeviceError as error:
+        raise DeviceError(f"cannot calibrate: {error.what}") from None
+    finally:
+        worker.kill()
+    text = device_file(fitted, base.name)
+    if out is not None:
+        write_file(out, text, DEVICE)
+    if as_json:
+        values = {name: {"measured": getattr(fitted, name), "published": getattr(base, name)} for name in FITTED}
+        print_json({"gpu": gpu, "base": base.name, "constants": values})
+    elif out is None:
+        write(text)
+    else:
+        for name in FITTED:
+            write(f"{name}: {getattr(fitted, name):.4g} measured on {gpu}, {getattr(base, name):.4g} published\n")
+
+
+def fit_model(file: Path, target: str | None, out: Path | None, as_json: bool) -> None:
+    """`dplc model fit`. Raises DplcError where too little was measured."""
+
+    results = read_results(file)
+    base = find_target(target) if target else _device_of(results, file)
+    with progress("fitting"):
+        found = fit(fit_points(results), base)
+    machine = dataclasses.replace(found.target, name=results.gpu)
+    text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
+    if out is not None:
+        write_file(out, text, DEVICE)
+    if as_json:
+        values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
+        rows = [{"points": points, "constants": which, **dataclasses.asdict(row)} for points, which, row in found.rows]
+        print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
+        return
+    for points, which, row in found.rows:
+        write(f"{points:10} {which:20} {_line(row)[17:]}\n")
+    for name in CONSTANTS:
+        write(f"{name:24} {getattr(base, name):10.4g} published {getattr(machine, name):10.4g} fitted\n")
+
+
+def _device_of(results: PackResults, file: Path) -> Target:
+    """The device file of the GPU that measured."""
+
+    known = [load_device(name) for name in devices()]
+    found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
+    if not found:
+        raise UsageError(f"{file}: no device file is for `{results.gpu}`", hint="--target says which one to start from")
+    return found[0]
+
+
+def _line(row: Agreement) -> str:
+    tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
+    numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
+    return f"{row.kernel[:16]:16} {row.variants:5} variants  tau {tau}  {numbers}"

@@ -14,8 +14,7 @@ from ..store.entry import Entry
 from ..store.import_export import export_attempts, export_lines, import_lines
 from ..store.schema import VERSION
 from ..store.store import Failure, SqliteStore, default_path, reason
-from .output_file import EXPORT, write_file
-from .show import print_json, print_note, write
+from .output import EXPORT, print_json, print_note, write, write_file
 
 SHOWN = 12  # characters of a key in a list
 LONGEST = 60  # of a value: a candidate of fusion is many nodes

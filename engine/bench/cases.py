@@ -1,0 +1,298 @@
+"""Compiling a whole suite cold, timed; and what is known of its kernels before anything runs."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import torch
+
+from ...codegen.build import HEADERS, BuildError, assemble, device_text
+from ...codegen.cache import cached
+from ...codegen.compiler import find_program, program_identity
+from ...codegen.kernel import CudaKernel
+from ...codegen.nvrtc import find_nvrtc
+from ...codegen.sass import disassemble, find_nvdisasm
+from ...codegen.target import Target
+from ...ir.diagnostic import INTERNAL, DplcError
+from ...ir.program import Kernel
+from ..capture.capture import capture
+from ..compiler import Compilation, CompileOptions, compile_captured
+from ..cost.instruction_counts import buffer_bytes, instruction_counts
+from ..cost.limits import least_seconds, program_seconds
+from ..cost.predict import occupancy, predict
+from ..kernels.sharing import Sharing, share
+from ..rewrite.pinned import tell_unheard, unheard_by_all
+from ..ruleset import Toolchain, extended
+from .records import CaseRecord, KernelRecord
+from .suites import BenchSubject, Written
+
+# ---- predicted
+
+
+def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, registers: int | None = None) -> KernelRecord:
+    """A kernel of Kernel IR as the model sees it. registers: of a thread, where it was assembled."""
+    counted = instruction_counts(kernel, registers)
+    found, (warps, held) = predict(counted, target), occupancy(counted, target)
+    return KernelRecord(
+        name=text.name, grid=text.grid, block=text.block, smem=text.smem, hbm_bytes=buffer_bytes(kernel),
+        predicted_us=found.seconds * 1e6, predicted_bound=found.binding, waves=found.waves, resident=found.resident,
+        dram_bytes=round(counted.dram), busy_us={name: taken * 1e6 for name, taken in found.bounds.items()},
+        busiest_us=found.busiest * 1e6, fixed_us=found.fixed * 1e6, occupancy=warps, held_by=held,
+    )  # fmt: skip
+
+
+# ---- limits
+
+
+class Limit(NamedTuple):
+    """A kernel of Loop IR. seconds: predicted for all that its schedule made of it; least: its limit."""
+
+    name: str
+    seconds: float
+    least: float
+
+    @property
+    def times(self) -> float:
+        """How often the limit fits into what is predicted."""
+        return self.seconds / self.least
+
+
+def limits(
+    loops: Sequence[Kernel], scheduled: Sequence[Kernel], seconds: Sequence[float], target: Target
+) -> list[Limit]:
+    """loops: the launches of a program before schedules; scheduled: every distinct kernel after; seconds: of each.
+
+    A kernel of Loop IR that others took in (`schedule/fewer_launches.py`) is part of the first of them.
+    """
+    sharing = share(loops)
+    kernels = sharing.kernels
+    owners = [_owner(kernels, scheduled, place) for place in range(len(scheduled))]
+    least = [least_seconds(kernel, target) * _variants(kernel, scheduled) for kernel in kernels]
+    taken_in = [number for number in range(len(kernels)) if number not in owners]
+    for number in taken_in:
+        least[_reader(sharing, number)] += least[number]
+    took = [sum(taken for owner, taken in zip(owners, seconds, strict=True) if owner == n) for n in range(len(kernels))]
+    return [Limit(k.name, took[n], least[n]) for n, k in enumerate(kernels) if n not in taken_in]
+
+
+def _variants(kernel: Kernel, scheduled: Sequence[Kernel]) -> int:
+    """How many scheduled kernels do all that a kernel of Loop IR does: more than one where some took another in."""
+    outs = {p.name for p in kernel.outs}
+    return max(1, sum(outs <= {p.name for p in other.outs} for other in scheduled))
+
+
+def _reader(sharing: Sharing, number: int) -> int:
+    """The kernel of Loop IR that reads first what another one stores, in some launch."""
+    places = [place for place, index in enumerate(sharing.place) if index == number]
+    return next(
+        sharing.place[later]
+        for place in places
+        for later in range(place + 1, len(sharing.launches))
+        if _reads(sharing.launches[later], sharing.launches[place])
+    )
+
+
+def _owner(kernels: Sequence[Kernel], scheduled: Sequence[Kernel], place: int) -> int:
+    """The kernel of Loop IR that a scheduled one is part of: the last whose results it stores, or its reader's."""
+    outs = {p.name for p in scheduled[place].outs}
+    stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
+    if stored:
+        return stored[-1]
+    reader = next(other for other in range(place + 1, len(scheduled)) if _reads(scheduled[other], scheduled[place]))
+    return _owner(kernels, scheduled, reader)
+
+
+def _reads(kernel: Kernel, other: Kernel) -> bool:
+    return not {p.name for p in kernel.ins}.isdisjoint(p.name for p in other.outs)
+
+
+@dataclass
+class CompiledCase:
+    """A case on its way: what was compiled (None: the record says why not), and what is known so far."""
+
+    subject: BenchSubject | Written
+    compilation: Compilation | None
+    record: CaseRecord
+
+
+@dataclass(frozen=True)
+class CompileTimes:
+    """Seconds of compiling a suite: by the clock, of the processor; and milliseconds of loading and compiling rules."""
+
+    wall: float
+    cpu: float
+    rules_ms: float
+
+
+def import_everything() -> None:
+    """What torch.export imports when first called is not part of a compile, nor is looking through it for garbage."""
+    capture(lambda x: torch.relu(x), [torch.empty(8)])
+    gc.collect()
+    gc.freeze()
+
+
+def compile_all(
+    subjects: Sequence[BenchSubject], rules: Callable[[], Toolchain], target: Target, say: Callable[[str], None]
+) -> tuple[list[CompiledCase], CompileTimes]:
+    """Every case, one after the other. A case that cannot be compiled is recorded and does not stop the others."""
+    import_everything()
+    wall, cpu = time.perf_counter(), time.process_time()
+    tools = rules()
+    loaded = time.perf_counter() - wall
+    compiled = []
+    for subject in subjects:
+        say(f"compiling {subject.case.name}")
+        compiled.append(_compile(subject, tools, target))
+    tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled if one.compilation is not None]))
+    times = CompileTimes(time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3)
+    for one in compiled:
+        describe(one, target)
+    return compiled, times
+
+
+def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> CompiledCase:
+    case = subject.case
+    record = CaseRecord(
+        name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
+    )
+    start = time.perf_counter()
+    try:
+        captured = subject.capture()
+        capture_ms = (time.perf_counter() - start) * 1e3
+        compilation = compile_captured(captured, CompileOptions(extended(tools, case.rules), target), capture_ms)
+    except DplcError as error:
+        record.error = error.render()
+        return CompiledCase(subject, None, record)
+    record.compile_ms = (time.perf_counter() - start) * 1e3
+    record.stages = compilation.timings
+    return CompiledCase(subject, compilation, record)
+
+
+def describe(compiled: CompiledCase, target: Target, registers: dict[str, int] | None = None) -> None:
+    """Fill in what the launch plan and the model say. registers: {kernel text: registers of a thread}, where known."""
+    compilation, record = compiled.compilation, compiled.record
+    if compilation is None:
+        return
+    program = compilation.program
+    once = [
+        kernel_record(kernel, text, target, (registers or {}).get(text.text))
+        for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True)
+    ]
+    kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
+    record.kernels = kernels
+    record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
+    record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
+    record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
+    seconds = [kernel.predicted_us * 1e-6 for kernel in once]
+    found = limits(compilation.plan.kernels, compilation.kernels, seconds, target)
+    record.least_us = 1e6 * program_seconds(compilation.plan.kernels, record.compulsory_bytes, len(kernels), target)
+    record.times_limit = max((limit.times for limit in found), default=None)
+
+
+# ---- assembled
+
+
+WORKERS = 2
+
+
+class HotLoop(msgspec.Struct):
+    """What the disassembler shows of a kernel: all instructions, the share of FFMA in its hot loop, access widths."""
+
+    instructions: int
+    has_loop: bool
+    ffma_share: float
+    widths: tuple[str, ...]
+
+
+class Assembled(msgspec.Struct):
+    """One kernel. loop is None without nvdisasm."""
+
+    registers: int
+    spill_bytes: int
+    loop: HotLoop | None
+
+
+def assembler() -> str:
+    """The compiler that will be used, with its version; "" for none."""
+    nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
+    if nvrtc is not None:
+        return " ".join(nvrtc.identity.split()[:2])
+    return program_identity(nvcc).splitlines()[-1] if nvcc else ""
+
+
+def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[str], None]) -> None:
+    """Assemble every distinct kernel, two at a time, and predict again with its registers.
+
+    A kernel that the assembler refuses is an error of its cases.
+    """
+    kernels = distinct_kernels(suite)
+    say(f"assembling {len(kernels)} kernels")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = dict(zip(kernels, pool.map(lambda kernel: tried(kernel, target.arch), kernels.values()), strict=True))
+    registers = {text: one.registers for text, one in found.items() if isinstance(one, Assembled)}
+    for compiled in suite:
+        if compiled.compilation is not None:
+            describe(compiled, target, registers)
+            for kernel, record in zip(compiled.compilation.program.kernels, compiled.record.kernels, strict=True):
+                one = found[kernel.text]
+                if isinstance(one, BuildError):
+                    compiled.record.error = one.render()
+                else:
+                    note_assembled(record, one)
+
+
+def tried(kernel: CudaKernel, arch: str) -> Assembled | BuildError:
+    """What the assembler makes of a kernel, or what it says."""
+    try:
+        return assembled(kernel, arch)
+    except BuildError as error:
+        return error
+
+
+def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
+    """{text: kernel} of everything that was compiled."""
+    compilations = (compiled.compilation for compiled in suite if compiled.compilation is not None)
+    return {kernel.text: kernel for compilation in compilations for kernel in compilation.cuda_kernels}
+
+
+def assembled(kernel: CudaKernel, arch: str) -> Assembled:
+    """A kernel, assembled; what the same assembler said of the same text before is remembered. Raises BuildError."""
+
+    def build(product: Path) -> None:
+        product.write_bytes(msgspec.json.encode(_assemble(kernel, arch)))
+
+    text = device_text([kernel])
+    headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
+    tools = (assembler(), find_nvdisasm() or "")
+    path = cached("assembly", [text, *headers, *tools, kernel.name, arch], ".json", build)
+    return msgspec.json.decode(path.read_bytes(), type=Assembled)
+
+
+def _assemble(kernel: CudaKernel, arch: str) -> Assembled:
+    assembly = assemble(device_text([kernel]), arch)
+    resources = assembly.kernels.get(kernel.name)
+    if resources is None:
+        raise BuildError(
+            f"the assembler did not report on kernel `{kernel.name}`", "", "report this defect of dplc", INTERNAL
+        )
+    loop = None
+    if find_nvdisasm():
+        listing = disassemble(assembly.cubin)[kernel.name]
+        count = sum(op != "NOP" for op in listing.opcodes)
+        loop = HotLoop(count, listing.has_loop, round(listing.share("FFMA"), 4), listing.widths())
+    return Assembled(resources.registers, resources.spill_stores + resources.spill_loads, loop)
+
+
+def note_assembled(record: KernelRecord, found: Assembled) -> None:
+    """Fill in what the assembler says of a kernel."""
+    record.registers, record.spill_bytes = found.registers, found.spill_bytes
+    if found.loop is not None:
+        record.instructions, record.has_loop = found.loop.instructions, found.loop.has_loop
+        record.ffma_share, record.widths = found.loop.ffma_share, found.loop.widths

@@ -1,0 +1,217 @@
+"""`dplc bench` of suites, expressions, models and artefacts."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...codegen.launch import CudaExecutor
+from ...codegen.pack import runner
+from ...codegen.pack.contents import CONTENTS, OpenPack
+from ...ir.diagnostic import DplcError
+from ..api import choose_device, target_for
+from ..bench.bench import BenchSteps, bench
+from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
+from ..bench.running import CudaClock, can_measure
+from ..bench.suites import read_suite
+from ..bench.tables import SUITE, TableLayout, print_table
+from ..bench.tables import markdown as markdown_page
+from ..compiler import Compilation
+from ..run.binding import at_binding
+from .options import Flags
+from .output import TABLE, bars, write, write_file, writing
+from .programs import (
+    alone,
+    benched,
+    bindings,
+    captured_text,
+    compile_text,
+    drawn_at,
+    layout,
+    print_trace,
+    teller,
+    told,
+    tools_for,
+)
+
+if TYPE_CHECKING:
+    from ..models.benching import BenchedModel
+    from ..models.weights import Tell
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a record is shown: as a table or JSON, and as a Markdown file. profile: show utilisation."""
+
+    as_json: bool = False
+    markdown: Path | None = None
+    profile: bool = False
+
+
+def bench_suite(
+    path: Path, only: str | None, flags: Flags, shown: Shown, steps: BenchSteps, compare: Path | None = None
+) -> None:
+    """`dplc bench SUITE`. compare: results of `--unpack`, whose times are shown next to the predicted ones."""
+    measured = read_results(compare) if compare is not None else None
+    if measured is not None:
+        check_suite(path.stem, measured)
+    suite = read_suite(path)
+    cases = suite.select(only)
+    machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
+    record = bench(path, suite, cases, lambda: tools_for(flags), machine, steps, teller())
+    if measured is not None:
+        note_measured(record, path.stem, measured)
+    show_bench(record, SUITE, shown)
+    complain(record)
+
+
+def show_bench(record: BenchRecord, layout: TableLayout, shown: Shown) -> None:
+    """A record on standard output and on the pages that were asked for. Raises DplcError for one not written."""
+    if shown.markdown is not None:
+        write_file(shown.markdown, markdown_page(record, layout), TABLE)
+    if shown.as_json:
+        write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
+    else:
+        print_table(record, not sys.stdout.isatty(), layout)
+
+
+def complain(record: BenchRecord) -> None:
+    """Raises DplcError if a case did not compile or was wrong."""
+    wrong = [case.name for case in record.cases if case.wrong]
+    if wrong:
+        raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
+
+
+# ---- an expression
+
+
+def bench_expression(flags: Flags, shown: Shown, steps: BenchSteps) -> None:
+    """`dplc bench -c EXPR`. Raises DplcError where the result is wrong."""
+    device = choose_device(None)
+    compilation = compile_text(flags, device, values=steps.run)
+    print_trace(compilation, flags)
+    for bound in _bound(compilation, flags, shown, steps.run):
+        record = benched(bound, flags, steps, steps.run and device.startswith("cuda"))
+        show_bench(record, layout(shown.profile), shown)
+        complain(record)
+
+
+def _bound(compilation: Compilation, flags: Flags, shown: Shown, values: bool) -> Iterator[Compilation]:
+    """What was compiled once, at each binding of its sizes; itself where it has none."""
+    if not (compilation.sizes or flags.sizes):
+        yield compilation
+        return
+    found = bindings(compilation.sizes, "the text", flags.sizes)
+    alone(found, shown.as_json or bool(shown.markdown), "--json and --markdown are of one table")
+    for binding in found:
+        if len(found) > 1:
+            write(told(binding))
+        drawn, _ = captured_text(flags, values, binding)
+        yield drawn_at(compilation, drawn, binding)
+
+
+# ---- a model or an artefact
+
+
+def bench_model(
+    path: str, flags: Flags, folder: Path | None, shown: Shown, steps: BenchSteps, trust: bool = False
+) -> None:
+    """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured.
+
+    trust: take CUDA of an artefact that dplc did not print.
+    """
+    from ..models import benching
+
+    measure = functools.partial(_measure, folder=folder) if steps.run and can_measure() else None
+    with bars() as tell:
+        subjects = list(_subjects(path, flags, shown, trust, tell))
+    for heading, subject in subjects:
+        with bars() as tell:
+            record = benching.bench(subject, tools_for(flags), steps.command, steps.assemble, measure, tell)
+        write(heading)
+        show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
+        complain(record)
+
+
+def _subjects(path: str, flags: Flags, shown: Shown, trust: bool, tell: Tell) -> Iterator[tuple[str, BenchedModel]]:
+    """(a line above it, what is benched): an artefact, or a model at each binding of its sizes."""
+    from ..models import artefact, benching
+    from .models import compiled_model
+
+    if artefact.is_artefact(Path(path)):
+        yield "", benching.of_artefact(artefact.load(Path(path), trust))
+        return
+    made = compiled_model(path, flags, tell)
+    if not (made.compilation.sizes or flags.sizes):
+        yield "", benching.of_compiled(made)
+        return
+    found = bindings(made.compilation.sizes, path, flags.sizes)
+    alone(found, shown.as_json or bool(shown.markdown), "--json and --markdown are of one table")
+    for binding in found:
+        bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
+        yield told(binding) if len(found) > 1 else "", benching.of_compiled(bound)
+
+
+def _measure(subject: BenchedModel, cases: list[CaseRecord], folder: Path | None) -> None:
+    """On the GPU that is here."""
+    from ..models import measuring, weights
+
+    if folder is None:
+        values = weights.make(subject.weights, device="cuda")
+    else:
+        values = {name: tensor.cuda() for name, tensor in weights.load(folder, subject.weights).items()}
+    measuring.measure(subject, cases, values, CudaExecutor(), CudaClock(), "cuda")
+    if cases[-1].measured is not None and cases[-1].measured.wrong:
+        raise DplcError(cases[-1].measured.wrong)
+
+
+# ---- packs
+
+
+PACK = re.compile(rb"\APK\x03\x04.{26}" + re.escape(CONTENTS.encode()), re.DOTALL)
+MINUTES = 8.0
+
+
+def pack_suites(subjects: Sequence[str], path: Path, candidates: int, flags: Flags, command: str) -> None:
+    """`dplc bench SUITE.. --pack FILE`. Raises DplcError where cases were left out, after the rest was written."""
+    from ..bench.suites import read_suite
+    from ..models.packing import PickedSuite, pack
+    from .programs import machine_for, tools_for
+
+    suites, known = list[PickedSuite](), set[tuple[str, str]]()
+    for subject in subjects:
+        name, _, pattern = subject.partition(":")
+        suite = read_suite(Path(name))
+        stem = Path(name).stem
+        cases = [case for case in suite.select(pattern or None) if (stem, case.name) not in known]
+        known |= {(stem, case.name) for case in cases}
+        suites.append(PickedSuite(Path(name), suite, cases, f"{stem}:{pattern}" if pattern else stem))
+    with writing(path, PACK) as file:
+        made = pack(file, suites, tools_for(flags), machine_for(flags), command, candidates, say=teller())
+    write(f"{path}: {made.cases} cases, {made.kernels} kernels, {path.stat().st_size / 1e6:.1f} MB\n")
+    if made.refused:
+        notes = [f"{name}: {error.what}" for name, error in made.refused.items()]
+        raise DplcError(f"{len(notes)} cases are not in the pack", notes=notes[:10])
+
+
+def measure_pack(path: Path, minutes: float | None, plan: bool, out: Path | None) -> None:
+    """`dplc bench --unpack FILE`. The exit code is 1 where a case was wrong."""
+    if plan:
+        write(runner.plan(OpenPack(path)) + "\n")
+        return
+    limit = ["--minutes", str(MINUTES if minutes is None else minutes)]
+    code = runner.main([str(path), *limit, "-o", str(out or "results.json")])
+    if code:
+        sys.exit(code)
+
+
+def compare_results(path: Path) -> None:
+    """`dplc bench --compare RESULTS`: every suite that was measured."""
+    write(comparison(read_results(path)))

@@ -1,0 +1,596 @@
+"""compile of whole models, and of texts as artefacts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...codegen.host_memory import check_room
+from ...codegen.launch import CudaExecutor, Executor
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, UsageError
+from ...ir.expr import Size
+from ...ir.text.sizes import refusal
+from ..api import choose_device
+from ..capture.capture import Capture
+from ..capture.sizes import Dim
+from ..capture.text import capture_text
+from ..models import artefact, texts, weights
+from ..models import weights as weight_files
+from ..models.artefact import Artefact
+from ..models.capturing import capture_results
+from ..models.checking import compare, emulator
+from ..models.compiling import CompiledModel, ModelShape, compile_model, with_rows
+from ..models.generating import Generation, Generator, all_lengths, check_length, compile_generation
+from ..models.inputs import TOKENS, called, drawn, extents, vocabulary
+from ..models.module import build
+from ..models.running import ModelRunner
+from ..models.serving import ServedModel
+from ..models.sources import ModelSource, find
+from ..models.texts import compile_text
+from ..models.tokenizing import Stream, Tokenizer, stops_of
+from ..models.weights import Tell
+from ..run.inputs import sizes_of_call
+from .options import Flags
+from .output import bars, print_json, print_note, print_remark, write
+from .programs import (
+    alone,
+    bindings,
+    compile_options,
+    float_named,
+    machine_for,
+    print_schedules,
+    print_stage,
+    print_trace,
+    save_outputs,
+    stage_named,
+    told,
+)
+
+if TYPE_CHECKING:
+    from ..capture.shares import Shares
+
+
+def source_of(model: str) -> ModelSource:
+    """The configuration of a model, with a remark on where that of an id comes from. Raises DplcError."""
+    return find(model, print_remark)
+
+
+def shape_of(flags: Flags) -> ModelShape:
+    """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
+    if str(flags.length) == "0":
+        raise UsageError("--seq-len 0: a sequence has at least one token")
+    length, batch = extent("--seq-len", str(flags.length), "s"), extent("--batch", flags.batch, "b")
+    return ModelShape(length, batch, float_named(flags.dtype) or "f32", flags.layers)
+
+
+def extent(option: str, text: str, name: str) -> int | Dim:
+    """`32`, or `1..4096` and `1..4096:512` for a length that is known at a call, which is 512 as a rule.
+
+    name: of the size. Raises UsageError.
+    """
+    found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9})(?::(\d{1,9}))?)?", text.strip())
+    if found is None or int(found[1]) < 1:
+        raise UsageError(f"{option} {text}: write 32, or 1..4096, or 1..4096:512 for 512 as a rule")
+    if found[2] is None:
+        return int(found[1])
+    dim = Dim(name, int(found[1]), int(found[2]), hint=int(found[3]) if found[3] else None)
+    return replace(dim, hint=dim.size().hint)
+
+
+def rows_of(flags: Flags, size: Any) -> Any:
+    """What `--rows` says of a length, as `dplc.compile` takes rows: the numbers where they end, or `none`.
+
+    size: the length, a Dim or a Size; anything else where there is none, or several. Raises UsageError.
+    """
+    text = (flags.rows or "").strip()
+    if not text or text == "none":
+        return not text
+    ends = [int(end) for end in text.split(",")] if re.fullmatch(r"\d{1,9}(\s*,\s*\d{1,9})*", text) else []
+    if not ends or ends != sorted(set(ends)):
+        raise UsageError(f"--rows {text}: write the numbers where rows end, 1,64,512, or none")
+    if not isinstance(size, (Dim, Size)):
+        raise UsageError("--rows goes with one range of lengths", hint="--seq-len 1..4096, or `dim(s, 1..4096)` in -c")
+    lows = [size.low, *(end + 1 for end in ends)]
+    return [Dim(size.name, low, high) for low, high in zip(lows, ends, strict=False)]
+
+
+def compiled_model(model: str, flags: Flags, tell: Tell) -> CompiledModel:
+    """Raises DplcError for a model that is not there or cannot be compiled."""
+    shape = shape_of(flags)
+    made = compile_model(source_of(model), shape, compile_options(flags), rows_of(flags, shape.length), tell)
+    print_schedules(made.compilation)
+    return made
+
+
+def captured_model(model: str, flags: Flags) -> Capture:
+    """A model as a program, its weights left out. Raises DplcError for one that is not there or cannot be captured."""
+    shape = shape_of(flags)
+    return capture_results(build(source_of(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
+
+
+def compile_command(
+    model: str, flags: Flags, folder: Path | None, out: Path | None, cubins: bool, ir: str | None
+) -> None:
+    """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
+    stage = None if ir is None else stage_named(ir)
+    with bars() as tell:
+        compiled = compiled_model(model, flags, tell)
+        if folder is not None:
+            weights.check(folder, compiled.weights)
+        if out is not None:
+            artefact.save(compiled, out, cubins, folder, tell)
+    print_row_schedules(compiled)
+    _print(compiled, flags, stage, out)
+
+
+def compile_text_command(flags: Flags, out: Path, cubins: bool, ir: str | None) -> None:
+    """`dplc compile -c TEXT -o DIR`"""
+    stage = None if ir is None else stage_named(ir)
+
+    def capture() -> Capture:
+        with contextlib.redirect_stdout(sys.stderr):  # ours is for results
+            return capture_text(flags.text, flags.seed, float_named(flags.dtype), values=False)
+
+    with bars() as tell:
+        made_with = compile_options(flags)
+        compiled = compile_text(flags.text, capture, made_with, tell)
+        length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
+        compiled = with_rows(compiled, made_with, rows_of(flags, length))
+        artefact.save(compiled, out, cubins, None, tell)
+    print_schedules(compiled.compilation)
+    print_row_schedules(compiled)
+    _print(compiled, flags, stage, out)
+
+
+def print_row_schedules(compiled: CompiledModel) -> None:
+    """Of each row that was compiled: how many of its schedules a store decided."""
+    for row, made in compiled.rows.made.items() if compiled.rows is not None else ():
+        count = sum(bool(origin.line) for origin in made.origins)
+        if count:
+            told = " and ".join(f"`{dim.name}` {dim.range}" for dim in row)
+            print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")
+
+
+def _print(compiled: CompiledModel, flags: Flags, stage: str | None, out: Path | None) -> None:
+    if flags.as_json:
+        print_json(_record(compiled, stage, out))
+        return
+    print_trace(compiled.compilation, flags)
+    if stage is not None:
+        print_stage(compiled.compilation, stage)
+        return
+    write(report(compiled))
+    if out is not None:
+        write(f"artefact: {out}\n")
+
+
+def report(compiled: CompiledModel) -> str:
+    """The figures of a compile, for people."""
+    shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
+    layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
+    whole = bool(compiled.source.config)
+    what = f"{layers}, {compiled.told}, {shape.dtype}" if whole else compiled.told
+    blocks = f", at most {found.per_block} in a block" if whole else ""
+    times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
+    lines = [
+        f"{compiled.source.name}: {what}, for {target.name} ({target.arch})",
+        f"  launches       {found.launches}{blocks}",
+        f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
+        f"  weights        {size(found.weight_bytes)}",
+        f"  peak memory    {size(found.planned_bytes)} planned; eager at least {size(found.eager_bytes)}"
+        " (computed; both beside weights, inputs and outputs)",
+        f"  seconds        {times}",
+        f"  this process   held at most {size(found.rss_bytes)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def size(count: int) -> str:
+    """Bytes, for people."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} bytes"
+
+
+def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dict[str, Any]:
+    import msgspec
+
+    record: dict[str, Any] = {
+        "model": compiled.source.name,
+        "target": compiled.compilation.target.arch,
+        "figures": msgspec.to_builtins(compiled.figures),
+        "timings": compiled.compilation.timings,
+        "kernels": [kernel.name for kernel in compiled.compilation.cuda_kernels],
+    }
+    if stage is not None:
+        record["ir"] = compiled.compilation.ir(stage)
+    if out is not None:
+        record["artefact"] = str(out)
+    return record
+
+
+# ---- run an artefact
+
+
+Run = Callable[[dict[str, Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """What `dplc run DIR` is given. weights: their folder, else that of the compile, else weights are made up; ids: the
+    tokens, else drawn by `seed`; sizes: of `--size`; trust: take CUDA that dplc did not print."""
+
+    weights: Path | None = None
+    ids: str | None = None
+    device: str | None = None
+    seed: int = 0
+    out: Path | None = None
+    as_json: bool = False
+    sizes: Sequence[str] | None = None
+    trust: bool = False
+
+
+def run_command(folder: Path, given: RunFlags) -> None:
+    """`dplc run DIR`, at each length that is asked for."""
+    device, out = choose_device(given.device), given.out
+    if out is not None and out.suffix != ".npz":
+        raise UsageError(f"--out {out}: the name must end in .npz")
+    with bars() as tell:
+        tell("reading the artefact", 0, 1)
+        found = artefact.load(folder, given.trust)
+        asked = _bindings(found, given)
+        constants, whose = _weights(found, given.weights, given.seed, tell)
+    runner = _runner(found, device, constants)
+    for binding in asked:
+        if len(asked) > 1:
+            write(told(binding))
+        _run_at(found, binding, given, device, runner, {**found.constants, **constants}, whose)
+
+
+def _run_at(
+    found: Artefact, binding: dict[str, int], given: RunFlags, device: str, runner: Run, constants: dict[str, Any],
+    whose: str,
+) -> None:  # fmt: skip
+    """One run, compared with float64. Raises DplcError where it is wrong."""
+    tokens = _tokens(found, given.ids, given.seed, binding)
+    with bars() as tell:
+        start = time.perf_counter()
+        tell(f"running on {device}", 0, 1)
+        results = runner(tokens)
+        elapsed = time.perf_counter() - start
+        tell("comparing with float64", 0, 1)
+        compared = compare(found, {**constants, **tokens}, results, binding)
+    if given.out is not None:
+        save_outputs(given.out, results)
+    if given.as_json:
+        sizes = {"sizes": binding} if binding else {}
+        print_json({"model": found.plan.model, "device": device, "seconds": elapsed, **compared.record(), **sizes})
+    else:
+        lines = [f"{found.plan.model}: {whose}"]
+        lines += [
+            f"out{place}: {str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for place, v in enumerate(results)
+        ]
+        lines.append(f"device {device}: {elapsed * 1e3:.1f} ms, building and placing weights included")
+        lines.append(compared.line())
+        write("\n".join(lines) + "\n")
+    if not compared.ok:
+        raise DplcError(f"the result is wrong: {compared.line()}")
+
+
+def _bindings(found: Artefact, given: RunFlags) -> list[dict[str, int]]:
+    """The lengths of the runs: of `--size`; of `--ids`, where these are the tokens of one sequence; else hints."""
+    written = list(given.sizes or ())
+    if found.sizes and given.ids is not None and not written and found.plan.config:
+        batch, length = found.extents
+        count = len(given.ids.replace(",", " ").split())
+        numbers = [(batch, 1), (length, count // (batch if isinstance(batch, int) else 1))]
+        written = [f"{name}={number}" for name, number in numbers if isinstance(name, str)]
+    asked = bindings(found.sizes, str(found.folder), written)
+    for binding in asked:
+        for name, number in binding.items():
+            if why := refusal(found.sizes[name], number):
+                raise DplcError(f"`{name}` is {number}, {why}", hint="compile it for a wider range")
+    alone(asked, given.out is not None or given.as_json or given.ids is not None, "--out, --json, --ids are of one run")
+    return asked
+
+
+def _tokens(found: Artefact, ids: str | None, seed: int, binding: dict[str, int]) -> dict[str, Any]:
+    """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for anything else."""
+    inputs = {buffer.name for buffer in found.plan.inputs}
+    if ids is None and found.plan.examples:
+        return texts.drawn(found.plan.examples, binding, seed)
+    if ids is None:
+        graph = found.torch_graph(binding)
+        return drawn({p.name: (p.dtype, p.shape) for p in graph.ins if p.name in inputs}, found.plan.config, seed)
+    if inputs != {TOKENS}:
+        raise UsageError(
+            f"--ids: {found.folder} takes {', '.join(sorted(inputs))}", hint="without --ids they are drawn"
+        )
+    (buffer,) = found.plan.inputs
+    words, shape = vocabulary(found.plan.config), found.tokens_at(binding)
+    parts = ids.replace(",", " ").split()
+    if not all(part.isdigit() and int(part) < words for part in parts):
+        raise UsageError(f"--ids {ids}: numbers from 0 to {words - 1} are expected")
+    if len(parts) != shape[0] * shape[1]:
+        raise UsageError(f"--ids has {len(parts)} tokens; {found.folder} was compiled for {shape[0] * shape[1]}")
+    return {buffer.name: torch.tensor([int(part) for part in parts]).reshape(shape)}
+
+
+def _weights(found: Artefact, given: Path | None, seed: int, tell: Tell) -> tuple[dict[str, Any], str]:
+    """The weights of the program, and whose they are."""
+    if not found.weights:
+        return {}, "its weights are its own"
+    folder = given or (Path(found.plan.weights_from) if found.plan.weights_from else None)
+    if folder is None:
+        print_note("note: no weights were given (--weights DIR): they are made up")
+        return weights.make(found.weights, seed), f"made-up weights, seed {seed}"
+    return weights.load(folder, found.weights, tell), f"weights of {folder}"
+
+
+def _runner(found: Artefact, device: str, constants: dict[str, Any]) -> Run:
+    """What runs a model on tokens, with its weights placed. constants: all that are not computed ahead."""
+    if device == "reference":
+        return lambda tokens: _reference(found, {**found.constants, **constants, **tokens})
+    runner: Executor = CudaExecutor(images=found.images()) if device == "cuda" else emulator()
+    where = "cuda" if device == "cuda" else "cpu"
+    placed = {name: tensor.to(where) for name, tensor in constants.items()}
+    made: ModelRunner | ServedModel
+    if found.sizes:
+        made = ServedModel(found, runner, placed, where)
+    else:
+        every = {name: tensor.to(where) for name, tensor in found.constants.items()}
+        made = ModelRunner(found.program, found.outputs, runner, {**every, **placed})
+    return lambda tokens: [x.cpu() for x in made.run({name: t.to(where) for name, t in tokens.items()})]
+
+
+def _reference(found: Artefact, tensors: dict[str, Any]) -> list[Any]:
+    from ...ir.interp import torch as meaning
+
+    return list(meaning.run(found.torch_graph(sizes_of_call(found.inputs_with_sizes, tensors)), tensors))
+
+
+# ---- generate
+
+
+ROUNDING = 16  # the room that is taken where no --max-length says it: a multiple, which kernels like
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`--prompt` and `--ids`."""
+
+    text: str | None
+    ids: str | None
+
+    def tokenizer(self, model: str) -> Tokenizer | None:
+        """The model's tokenizer, where it is needed. Raises UsageError unless there is one prompt."""
+        if (self.text is None) == (self.ids is None):
+            raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
+        return None if self.text is None else Tokenizer(model)
+
+    def tokens(self, tokenizer: Tokenizer | None, source: ModelSource) -> list[int]:
+        """The prompt's tokens. Raises UsageError for anything else."""
+        if tokenizer is not None:
+            return tokenizer.tokens(self.text or "")
+        words = int(source.config.get("vocab_size", 0)) or None
+        parts = (self.ids or "").replace(",", " ").split()
+        if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
+            to = "up" if words is None else f"to {words - 1}"
+            raise UsageError(f"--ids {self.ids}: numbers from 0 {to} are expected")
+        return [int(part) for part in parts]
+
+
+@dataclass(frozen=True)
+class Room:
+    """`--max-new-tokens`, `--max-length` and `--chunk`."""
+
+    count: int
+    maximum: int | None
+    chunk: int | None = None
+
+    def length(self, prompt: int, source: ModelSource) -> int:
+        """The room for prompt and text: as asked, else what they need, rounded up as far as the model goes."""
+        if self.maximum is not None:
+            return self.maximum
+        needed = prompt + self.count
+        positions = source.config.get("max_position_embeddings")
+        rounded = -(-needed // ROUNDING) * ROUNDING
+        return min(rounded, positions) if isinstance(positions, int) else rounded
+
+
+@dataclass
+class GeneratedText:
+    """What has come. seconds: of the prompt with its first token, and of all tokens after it."""
+
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    seconds: tuple[float, float] = (0.0, 0.0)
+    interrupted: bool = False
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens after the first a second, measured; None where there is none."""
+        later = len(self.tokens) - 1
+        return later / self.seconds[1] if later > 0 and self.seconds[1] > 0 else None
+
+
+def generate(model: str, prompt: Prompt, flags: Flags, room: Room, folder: Path | None, device: str | None) -> None:
+    """`dplc generate MODEL`. folder: of weights. Raises DplcError, and KeyboardInterrupt once all is printed."""
+    chosen = choose_device(device)
+    if chosen == "reference":
+        raise UsageError("--device reference: text is generated on cuda and on the emulator")
+    tokenizer, source = prompt.tokenizer(model), source_of(model)
+    tokens = prompt.tokens(tokenizer, source)
+    maximum = room.length(len(tokens), source)
+    check_length(len(tokens), maximum)
+    with bars() as tell:
+        lengths = len(tokens), maximum, room.chunk
+        generation, generator = _made(source, lengths, flags, folder, chosen, tell)
+    if folder is None:
+        print_note(f"note: no weights were given (--weights DIR): they are made up, seed {flags.seed}")
+    if room.count > maximum - len(tokens):
+        print_note(f"note: there is room for {maximum - len(tokens)} new tokens (--max-length {maximum})")
+    stops = stops_of(model)
+    found = _told(
+        generator, tokens, room.count, generation.stops if stops is None else stops, tokenizer, not flags.as_json
+    )
+    if flags.as_json:
+        print_json(_generation_record(source, chosen, tokens, generation, found, tokenizer is not None))
+    else:
+        print_note(_figures(chosen, generation, found, len(tokens)))
+    if found.interrupted:
+        raise KeyboardInterrupt
+
+
+def _made(
+    source: ModelSource, lengths: tuple[int, int, int | None], flags: Flags, folder: Path | None, device: str,
+    tell: Tell,
+) -> tuple[Generation, Generator]:  # fmt: skip
+    """The model compiled, and on the device with its weights. lengths: of the prompt, the greatest of all, and of what
+    is read at once, None for all."""
+    length, maximum, chunk = lengths
+    made_with = compile_options(flags, device)
+    shape, every = shape_of(flags), all_lengths(maximum)
+    generation = compile_generation(source, every, maximum, shape, made_with, chunk=chunk, tell=tell)
+    for call in (generation.prompt, generation.token):
+        print_schedules(call.compilation)
+    if folder is None:
+        values = weight_files.make(generation.weights, flags.seed)
+    else:
+        values = weight_files.load(folder, generation.weights, tell)
+    runner: Executor = CudaExecutor() if device == "cuda" else emulator()
+    tell(f"placing weights on {device}", 0, 1)
+    return generation, Generator(generation, runner, values, "cuda" if device == "cuda" else "cpu", length)
+
+
+def _told(
+    generator: Generator, prompt: Sequence[int], count: int, stops: frozenset[int], tokenizer: Tokenizer | None,
+    aloud: bool,
+) -> GeneratedText:  # fmt: skip
+    """Generate, and say each token when it comes. An interrupt ends the text."""
+    found, stream = GeneratedText(), Stream(tokenizer) if tokenizer is not None else None
+    start = first = time.perf_counter()
+    try:
+        for token in generator.tokens(prompt, count, stops):
+            now = time.perf_counter()
+            first = first if found.tokens else now
+            found.tokens.append(token)
+            found.seconds = first - start, now - first
+            last = token in stops or len(found.tokens) == count
+            new = stream.more(token, last) if stream is not None else f"{' ' * (len(found.tokens) > 1)}{token}"
+            found.text += new
+            if aloud:
+                write(new)
+    except KeyboardInterrupt:
+        found.interrupted = True
+    if aloud:
+        write("\n")
+    return found
+
+
+def _figures(device: str, generation: Generation, found: GeneratedText, length: int) -> str:
+    """The figures of a run, for people."""
+    memory, on = generation.memory, " (the emulator: no GPU's speed)" if device == "emulator" else ""
+    rate = f"; then {found.rate:.3g} tokens/s" if found.rate is not None else ""
+    in_place = "written in place" if not memory.copied else f"{size(memory.copied)} of it copied by every token"
+    lines = [
+        f"{len(found.tokens)} tokens after {length}, {device}: first after {found.seconds[0]:.3g} s{rate},"
+        f" measured{on}",
+        f"peak memory {size(memory.peak)}, planned: weights {size(memory.weights)}, cache of {generation.maximum}"
+        f" tokens {size(memory.cache)} ({in_place}), temporaries {size(memory.prompt)} for the"
+        f" longest {'prompt' if generation.chunk is None else 'piece'}, {size(memory.token)} for a token",
+    ]
+    return "\n".join(lines)
+
+
+def _generation_record(
+    source: ModelSource, device: str, prompt: Sequence[int], generation: Generation, found: GeneratedText, words: bool
+) -> dict[str, Any]:
+    memory = generation.memory
+    return {
+        "model": source.name,
+        "device": device,
+        "prompt": list(prompt),
+        "tokens": found.tokens,
+        "text": found.text if words else None,
+        "max_length": generation.maximum,
+        "chunk": generation.chunk,
+        "first_seconds": found.seconds[0],
+        "tokens_per_second": found.rate,
+        "interrupted": found.interrupted,
+        "launches": {"prompt": generation.prompt.figures.launches, "token": generation.token.figures.launches},
+        "bytes": {**asdict(memory), "peak": memory.peak},
+    }
+
+
+# ---- doctor --model
+
+
+def report_of_model(model: str, flags: Flags) -> None:
+    """Print the shares of a model. Raises DplcError for a model that is not there or fits in no memory here."""
+    source, shape, machine = source_of(model), shape_of(flags), machine_for(flags)
+    found = shares_of(source, shape, machine)
+    if flags.as_json:
+        print_json({"model": source.name, "target": machine.arch, **record(found)})
+        return
+    layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
+    write(f"{source.name}: {layers}, {shape.told}, {shape.dtype}, for {machine.name} ({machine.arch})\n{found}\n")
+
+
+def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares:
+    """What becomes of a call of the model with its defaults, caches included: compiled, and not run.
+
+    Weights are zeros: PyTorch computes what the parts hand on to each other. Raises DplcError.
+    """
+    from ..capture.shares import Shares
+    from ..torch_backend import backend
+
+    length, batch = shape.numbers
+    model = build(source, shape.dtype, shape.layers)
+    kinds = {
+        name: ("i64" if name == TOKENS else shape.dtype, tuple(map(int, numbers)))  # type: ignore[arg-type]
+        for name, numbers in extents(model, length, batch).items()
+    }
+    allocate(model)
+    shares = Shares(runs=False)
+    torch._dynamo.reset()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say is in the report
+        chosen = {"target": machine.arch, "shares": shares}
+        torch.compile(called(model), backend=backend, options=chosen)(**drawn(kinds, source.config))
+    return shares
+
+
+def allocate(model: Any) -> None:
+    """Zeros for everything on the meta device; what is tied stays tied. Raises DplcError where there is no room."""
+    tables = [table for module in model.modules() for table in (module._parameters, module._buffers)]
+    empty = {id(t): t for table in tables for t in table.values() if t is not None and t.is_meta}
+    check_room(sum(t.numel() * t.element_size() for t in empty.values()), "the weights (--layers 1 takes fewer)")
+    made = {
+        key: torch.nn.Parameter(zeros, requires_grad=False) if isinstance(t, torch.nn.Parameter) else zeros
+        for key, t in empty.items()
+        for zeros in (torch.zeros(t.shape, dtype=t.dtype),)
+    }
+    for table in tables:
+        table.update({name: made[id(t)] for name, t in table.items() if id(t) in made})
+
+
+def record(shares: Shares) -> dict[str, Any]:
+    return {
+        "ops": shares.all_ops,
+        "compiled_ops": shares.ops,
+        "predicted_us": shares.all_seconds * 1e6,
+        "compiled_us": shares.seconds * 1e6,
+        "eager": [asdict(cause) for cause in shares.eager.values()],
+    }

@@ -1,0 +1,563 @@
+"""`dplc tune`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.sizes import hints, sizes_in, value_of
+from ..bench.suites import read_suite
+from ..capture.capture import Capture
+from ..compiler import Compilation, CompileOptions, Values, compile_captured, values_of
+from ..explore.candidates import Fusing, exploration
+from ..explore.explore import HINT, ExplorationOptions
+from ..explore.saturate import available
+from ..kernels.kernels import Candidate
+from ..models import weights
+from ..models.capturing import capture_results
+from ..models.inputs import drawn
+from ..models.module import build
+from ..ruleset import Toolchain
+from ..run.rows import narrowed
+from ..schedule.program_space import ProgramSpace
+from ..schedule.space import Start
+from ..store.protocol import Decision, Schedule
+from ..store.store import default_path, open_store
+from ..tune.choosing import ChosenWay, choose
+from ..tune.describe import PassDescription, levels, plain_text, size
+from ..tune.job import Job, JobOutcome
+from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, program_of, summary
+from ..tune.running import SEARCHES, SearchProgress
+from ..tune.search import Tried
+from ..tune.search_log import SearchLog, micro
+from ..tune.tuning import SearchOptions, TuningOutcome
+from ..tune.tuning_job import evaluator_for, tune_job
+from ..tune.tuning_program import CANDIDATE, Programmed, space_of, tune_program
+from .models import shape_of, source_of
+from .options import Flags, Subject
+from .output import bars, print_json, print_note, print_remark, progress, write
+from .programs import (
+    captured_row,
+    captured_text,
+    machine_for,
+    print_stage,
+    report_run,
+    row_of,
+    stage_named,
+    tell_lengths,
+    tools_for,
+)
+
+CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
+
+
+@dataclass(frozen=True)
+class TuneView:
+    """How a text is tuned. top: number of fusion candidates."""
+
+    top: int = 1
+
+
+def check_search(name: str) -> None:
+    """Raises UsageError for a search that is not there."""
+    if name not in SEARCHES:
+        options = ", ".join(SEARCHES)
+        raise UsageError(
+            f"--search {name}: there is no such search",
+            notes=(f"searches are {options}",),
+            hint=did_you_mean(name, SEARCHES),
+        )
+
+
+def tune_expression(flags: Flags, search: SearchOptions, view: TuneView) -> bool:
+    """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
+    check_search(search.search)
+    tools, fusing = fusing_of(flags, view.top)
+    check_passes(search.free, tools)
+    gc.collect()
+    gc.freeze()  # torch is large, and looked through for garbage again and again
+    log, tried_so_far = SearchLog(), Candidates(flags.verbose)
+    kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
+    with evaluator_for(fusing.target, search) as evaluator, kept as store, bars() as show:
+
+        def heard(run: SearchProgress, tried: Tried) -> None:
+            log.heard(run, tried)
+            tried_so_far.heard(run, tried)
+            show(searching(run), run.tries, run.limit or 0)
+
+        with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            found = tune_program(fusing, evaluator, search, store, heard)
+    _report(flags, view, found, log)
+    if why := found.wrong.get(found.way):
+        raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
+    return found.run.interrupted
+
+
+@contextlib.contextmanager
+def ended_by(*numbers: signal.Signals) -> Iterator[None]:
+    """These signals end a search as Ctrl-C does: what was found is checked and kept."""
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only there does Python hear of them
+        yield
+        return
+    before = [(number, signal.signal(number, end)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in reversed(before):
+            signal.signal(number, handler)
+
+
+def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
+    """The rules, and the ways to compute the expression: so many candidates of fusion."""
+    tools, machine = tools_for(flags), machine_for(flags)
+    captured = captured_row(replace(flags, seed=0))
+    tell_lengths(captured)
+    values = values_of(captured, CompileOptions(tools, machine))
+    if top > 1 and not available():
+        print_remark(HINT)
+    return tools, Fusing(values, tools, machine, top)
+
+
+def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
+    """Raises UsageError for a pass of `--free` that is not there."""
+    labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
+    for name in wanted or ():
+        if tools.rules.plain(name) not in labels:
+            raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
+
+
+class Candidates:
+    """The candidates of a search, on standard error while it runs: each improvement with `-v`, each one with `-vv`.
+
+    A candidate has its time, and the rules and parameters in which it differs from the best one before it.
+    """
+
+    def __init__(self, verbose: int) -> None:
+        self.verbose = verbose
+        self.way = 0
+        self.best: dict[Start, Schedule] = {}  # of the kernels of the best one
+
+    def heard(self, run: SearchProgress, tried: Tried) -> None:
+        """Another candidate was tried."""
+        improved = bool(run.curve) and run.curve[-1][0] == run.tries
+        if self.verbose > 1 or (self.verbose and improved):
+            print_note("\n".join((f"try {run.tries}: {_scored(run, tried)}", *self._changes(run, tried))))
+        if improved:
+            self.way = tried.candidate.way
+            self.best |= {candidate.start: candidate.schedule for candidate, _, _ in tried.parts}
+
+    def _changes(self, run: SearchProgress, tried: Tried) -> Iterator[str]:
+        if tried.candidate.way != self.way:
+            yield f"  fusion: {run.search.space.ways[tried.candidate.way]}"
+        for candidate, _, _ in tried.parts:
+            before = self.best.get(candidate.start)
+            if before is not None and (found := changes(before, candidate.schedule)):
+                yield f"  {candidate.start.kernels[0].name}: {'; '.join(found)}"
+
+
+def _scored(run: SearchProgress, tried: Tried) -> str:
+    """The time of a candidate, and how much faster than the default it is; or why it has none."""
+    score, default = tried.score, run.default.seconds
+    if score.seconds is None:
+        return f"{score.status}: {score.detail}" if score.detail else score.status
+    faster = f", {default / score.seconds:.2f}x" if default is not None else ""
+    return f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
+
+
+def changes(before: Schedule, after: Schedule) -> list[str]:
+    """The rules that only one of two schedules fires and the parameters that differ; else the sites that differ."""
+    old, new = _firings(before), _firings(after)
+    found, moved = [], []
+    for rule in dict.fromkeys((*old, *new)):
+        for one, other in itertools.zip_longest(old.get(rule, ()), new.get(rule, ())):
+            if one is None or other is None:
+                found.append(f"with {_fired(other)}" if one is None else f"without {_fired(one)}")
+                continue
+            pairs = ((name, one.parameters.get(name), value) for name, value in other.parameters.items())
+            values = [f"{name} from {_text(a)} to {_text(b)}" for name, a, b in pairs if a != b]
+            found += [f"{rule[1]} {', '.join(values)}"] if values else []
+            moved += [f"{rule[1]} at {other.site}"] if one.site != other.site else []
+    return found or moved
+
+
+def _firings(schedule: Schedule) -> dict[tuple[str, str], list[Decision]]:
+    """{(pass, rule): its firings}"""
+    found: dict[tuple[str, str], list[Decision]] = {}
+    for decision in schedule:
+        found.setdefault((decision.step, decision.rule), []).append(decision)
+    return found
+
+
+def _fired(decision: Decision) -> str:
+    """A rule with the values of its parameters."""
+    values = ", ".join(f"{name}={_text(value)}" for name, value in decision.parameters.items())
+    return f"{decision.rule}({values})" if values else decision.rule
+
+
+def searching(run: SearchProgress) -> str:
+    """How far a search is."""
+    best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
+    return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
+
+
+def _report(flags: Flags, view: TuneView, found: Programmed, log: SearchLog) -> None:
+    if flags.as_json:
+        print_json({"target": found.space.target.name, **found.record()})
+    else:
+        write(_said(found) + "".join(map(_kernel, found.kernels)))
+    for way, why in found.wrong.items():
+        print_note(f"defect: {found.space.ways[way]} gave a wrong result and was not kept: {why}")
+    for outcome in found.kernels:
+        for candidate, why in outcome.wrong:
+            rules = ", ".join(dict.fromkeys(d.rule for d in candidate.schedule))
+            print_note(f"defect: a schedule of `{outcome.kernel}` gave a wrong result and was not kept: {why}")
+            print_note(f"  rules that took part: {rules}; `--json` has the whole schedule; please report it")
+
+
+def _said(found: Programmed) -> str:
+    """A program, for people."""
+    run, before, after = found.run, micro(found.default.seconds), micro(found.score.seconds)
+    lines = [
+        f"{before} us by default, {after} us tuned, {found.gain:.2f}x, {found.default.basis}",
+        f"  {run.search.name}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, "
+        f"{run.pruned} refused, {run.failed} failed, {run.again} seen before"
+        + (", interrupted" if run.interrupted else ""),
+    ]
+    if len(found.space.ways) > 1:
+        kept = _kept(found.kept, found.before is not None)
+        lines.append(f"  fusion: {found.label}; checked: {found.checked or 'no'}; {kept}")
+        for one in found.candidates():
+            told = one["problem"] or ("not tried" if not one["tried"] else "")
+            best = f"{one['best_us']:.2f} us" if one["best_us"] else "-"
+            lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def _kept(kept: bool, before: bool) -> str:
+    return "kept" if kept else "what is remembered is as good" if before else "not kept"
+
+
+def _kernel(outcome: TuningOutcome) -> str:
+    """One kernel, for people."""
+    times = "" if outcome.count == 1 else f" ({outcome.count} times)"
+    before, after = micro(outcome.default_seconds), micro(outcome.seconds)
+    kept = _kept(outcome.kept, outcome.before is not None)
+    lines = [
+        f"{outcome.kernel}{times}: {before} us by default, {after} us tuned, {outcome.gain:.2f}x",
+        f"  checked: {outcome.checked or 'no'}; {kept}",
+    ]
+    changed = outcome.winner.key != outcome.default.key
+    lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule if changed]
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: Any) -> str:
+    return "(" + ", ".join(map(_text, value)) + ")" if isinstance(value, list) else str(value)
+
+
+# ---- several programs
+
+
+@dataclass(frozen=True)
+class Many:
+    """What is to be tuned, and how many at a time: a suite (and which of its cases), a model, or a text over a grid.
+
+    top: candidates of fusion of each program.
+    """
+
+    subject: Subject
+    only: str | None
+    grid: list[str]
+    jobs: int
+    where: Where
+    top: int = 1
+
+
+def tune_many(flags: Flags, search: SearchOptions, many: Many) -> bool:
+    """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
+    check_search(search.search)
+    tools, machine = tools_for(flags), machine_for(flags)
+    with progress("capturing"):
+        programs = list(_programs(flags, search, many, tools, machine))
+        jobs = distinct(programs, _base(flags, search, many, machine))
+    told: dict[str, tuple[Job, JobOutcome]] = {}
+    interrupted = _carried_out(flags, many, jobs, told, tools)
+    outcomes = {name: outcome for name, (_, outcome) in told.items()}
+    choices = [] if interrupted else _chosen_ways(flags, programs, outcomes, tools)
+    if flags.as_json:
+        kernels = [_record(job, one) for job, one in told.values()]
+        print_json({"target": machine.name, "kernels": kernels, "programs": [msgspec.to_builtins(c) for c in choices]})
+    else:
+        write("".join(f"{choice.name}: {choice.line}\n" for choice in choices if choice.right))
+        write(f"{machine.name}: {summary(outcomes)}\n")
+    failed = [_named(job) for job, outcome in told.values() if outcome.failed]
+    if failed:
+        raise DplcError(f"{len(failed)} of {len(jobs)} kernels were not tuned", notes=failed[:10])
+    if wrong := [f"{choice.name}: {choice.wrong[choice.way]}" for choice in choices if not choice.right]:
+        what = f"{len(wrong)} of {len(programs)} programs are wrong in every way of computing them"
+        raise DplcError(what, notes=wrong[:10], hint=CHECK)
+    return interrupted
+
+
+def _carried_out(
+    flags: Flags, many: Many, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain
+) -> bool:
+    """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
+    with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        candidates: dict[int, Candidates] = {}  # of each job
+
+        def heard(run: SearchProgress, tried: Tried) -> None:
+            candidates.setdefault(len(told), Candidates(flags.verbose)).heard(run, tried)
+            show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
+
+        show("tuning", 0, len(jobs))
+        try:
+            for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where, heard):
+                told[job.kernel] = job, outcome
+                _keep(flags, job, outcome, tools)
+                if not flags.as_json:
+                    write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
+                show(f"{_named(job)}: tuned", len(told), len(jobs))
+                if outcome.interrupted:
+                    return True
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def _programs(
+    flags: Flags, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
+) -> Iterator[TuningProgram]:
+    top = many.top if search.free is None or CANDIDATE in search.free else 1
+    if many.subject.kind == "text":
+        return of_grid(flags.text, many.grid, tools, machine, top, lambda text: _row(replace(flags, text=text)))
+    if many.subject.kind == "model":
+        return iter([_of_model(many.subject.name, flags, tools, machine, top)])
+    suite = read_suite(many.subject.path)
+    return of_suite(suite, suite.select(many.only), tools, machine, top)
+
+
+def _row(flags: Flags) -> Capture:
+    captured = captured_row(flags)
+    tell_lengths(captured)
+    return captured
+
+
+def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
+    """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
+    source, shape = source_of(model), shape_of(flags)
+    found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
+    sizes = sizes_in(found.captured.graph)
+    captured = narrowed(found.captured, row_of(flags.row, sizes), sizes)
+    tell_lengths(captured)
+    usual = hints(captured.graph)
+    given = [p for p in captured.graph.ins if p.name in captured.inputs]
+    kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
+
+    def tensors() -> dict[str, Any]:
+        return {**weights.make(found.weights), **drawn(kinds, source.config)}
+
+    return program_of(source.name, captured, tools, machine, top, tensors)
+
+
+def _chosen_ways(
+    flags: Flags, programs: list[TuningProgram], outcomes: Mapping[str, JobOutcome], tools: Toolchain
+) -> list[ChosenWay]:
+    """The way of fusing of every program that has several."""
+    tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key is not None and one.tuned is not None}
+    kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
+    with kept as store:
+        found = [choose(program, tuned, store) for program in programs]
+    for choice in filter(None, found):
+        for way, why in choice.wrong.items():
+            label = f"candidate {way}" if way else "what the rules decide"
+            print_note(f"defect: {choice.name}, {label} gave a wrong result and was not kept: {why}")
+    return [choice for choice in found if choice is not None]
+
+
+def _base(flags: Flags, search: SearchOptions, many: Many, machine: Target) -> Job:
+    """What all jobs share. Jobs on a cluster write to no store: it is here."""
+    here = str(flags.db or default_path()) if not flags.no_db and many.where == "processes" else None
+    rules = tuple(str(path.resolve()) for path in flags.rules or ())
+    wishes = msgspec.to_builtins(search)
+    return Job("", (), flags.target or machine.arch, rules, tuple(flags.pinned), here, wishes, flags.exact)
+
+
+def _keep(flags: Flags, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
+    """Store what a job brought along."""
+    if flags.no_db or job.db is not None or outcome.key is None:
+        return
+    with open_store(flags.db, tools.rules) as store:
+        if outcome.attempts:
+            store.record(outcome.key, outcome.attempts)
+        if outcome.tuned is not None:
+            store.put(outcome.key, outcome.tuned)
+
+
+def _named(job: Job) -> str:
+    """A kernel by the first case that needs it."""
+    more = len(job.names) - 1
+    return job.names[0] + (f" and {more} more" if more else "")
+
+
+def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
+    tuned = None if outcome.tuned is None else msgspec.to_builtins(outcome.tuned)
+    return {"names": list(job.names), "failed": outcome.failed or None, "about": outcome.line, "tuned": tuned}
+
+
+# ---- --space
+
+
+def show_space(flags: Flags, search: SearchOptions, top: int) -> None:
+    """`dplc tune --space`: the candidates of fusion first, then the decisions of every kernel, once."""
+    tools, fusing = fusing_of(flags, top)
+    check_passes(search.free, tools)
+    space = space_of(fusing, search)
+    ways = [_way(space, fusing, way) for way in range(len(space.ways))]
+    kernels: dict[str, dict[str, Any]] = {}
+    for way in range(len(space.ways)):
+        for inner, count in space.spaces(way):
+            about = kernels.setdefault(
+                inner.name,
+                {"kernel": inner.start.kernels[0].name, "count": count, "candidates": [], "schedules": 0.0},
+            )
+            about["candidates"].append(space.ways[way])
+            if "passes" not in about:
+                about |= {"passes": levels(inner), "schedules": size(inner, search.seed)}
+    total = size(space, search.seed)
+    if flags.as_json:
+        rows = [{**one, "passes": [level.record() for level in one["passes"]]} for one in kernels.values()]
+        print_json({"target": space.target.name, "programs": total, "candidates": ways, "kernels": rows})
+        return
+    write(_candidates(ways, total) + "\n".join(_kernel_space(one, len(ways)) for one in kernels.values()))
+
+
+def _way(space: ProgramSpace, fusing: Fusing, way: int) -> dict[str, Any]:
+    """A candidate as data."""
+    spaces = space.spaces(way)
+    names = [f"{inner.start.kernels[0].name}" + (f" x{count}" if count > 1 else "") for inner, count in spaces]
+    rules: list[str] = []
+    if spaces:
+        rules = list(fusing.rules(way))
+    return {"candidate": space.ways[way], "kernels": names, "rules": rules, "problem": space.problems.get(way)}
+
+
+def _candidates(ways: list[dict[str, Any]], total: float) -> str:
+    if len(ways) == 1:
+        return ""
+    lines = [f"candidate: by default rules, about {total:.0e} programs (estimated)"]
+    for one in ways:
+        made = f"; made by {', '.join(one['rules'])}" if one["rules"] else ""
+        lines.append(f"  {one['candidate']}: {one['problem'] or ', '.join(one['kernels']) + made}")
+    return "\n".join(lines) + "\n\n"
+
+
+def _kernel_space(about: dict[str, Any], ways: int) -> str:
+    found: tuple[PassDescription, ...] = about["passes"]
+    times = "" if about["count"] == 1 else f" ({about['count']} times)"
+    used = f", in {', '.join(about['candidates'])}" if ways > 1 else ""
+    schedules = f"about {about['schedules']:.0e} schedules (estimated)"
+    lines = [f"{about['kernel']}{times}{used}: {len(found)} passes to decide, {schedules}"]
+    for level in found:
+        opens = f"; opens {', '.join(level.opens)}" if level.opens else ""
+        lines.append(f"  {level.step}: by default {level.reference}{opens}")
+        for site in level.sites:
+            lines.append(f"    {site.rule} at {site.where}")
+            for name, values, _ in site.parameters:
+                lines.append(f"      {name} in {_domain(values)}")
+    return "\n".join(lines) + "\n"
+
+
+def _domain(values: tuple[Any, ...]) -> str:
+    shown = ", ".join(plain_text(value) for value in values[:12])
+    return "{" + shown + (f", .. {len(values)} values" if len(values) > 12 else "") + "}"
+
+
+# ---- fuse
+
+
+SHOWN = 4
+
+
+@dataclass(frozen=True)
+class FuseView:
+    """What is to be shown: the candidates, or one of them at a stage, or its run."""
+
+    explore: bool
+    top: int
+    candidate: int | None
+    ir: str | None
+    run: bool
+    device: str | None
+
+
+def fuse_expression(flags: Flags, wanted: FuseView) -> None:
+    """`dplc fuse`"""
+    if wanted.ir is not None:
+        stage_named(wanted.ir)
+    device = wanted.device if wanted.run else None
+    tools, machine = tools_for(flags, device), machine_for(flags, device)
+    captured, elapsed = captured_text(flags, values=wanted.run)
+    values = values_of(captured, CompileOptions(tools, machine))
+    top = max(wanted.top, wanted.candidate or 1)
+    made = exploration(values, tools, machine, ExplorationOptions(top=top))
+    with progress("exploring"):
+        found = made.explained(made.candidates()) if wanted.explore else [made.by_rules()]
+    for note in made.notes if wanted.explore else ():
+        print_remark(note)
+    if wanted.ir is not None or wanted.run:
+        chosen = _chosen(found, wanted.candidate or 1)
+        compilation = compile_captured(captured, CompileOptions(tools, machine, explore=lambda _: chosen), elapsed)
+        show_one(compilation, wanted, flags.as_json)
+    elif flags.as_json:
+        print_json(
+            {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
+        )
+    else:
+        write(table(found, machine.name, values))
+
+
+def _chosen(found: list[Candidate], number: int) -> Candidate:
+    if not 0 < number <= len(found):
+        raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
+    if found[number - 1].problem:
+        raise DplcError(f"candidate {number} cannot be lowered: {found[number - 1].problem}")
+    return found[number - 1]
+
+
+def show_one(compilation: Compilation, wanted: FuseView, as_json: bool) -> None:
+    """A candidate at a stage, or its run."""
+    if wanted.ir is not None:
+        print_stage(compilation, wanted.ir)
+    if wanted.run:
+        report_run(compilation, wanted.device, None, as_json)
+
+
+def table(found: list[Candidate], device: str, values: Values) -> str:
+    """The candidates as text: kernels, bytes, predicted time, and the rules that made the difference."""
+    lines = [f"{'':>3} {'kernels':>7} {'moved':>10} {'predicted':>12}  made by"]
+    for number, c in enumerate(found, 1):
+        made = "the rules in their order" if c.label == "rules" else ", ".join(c.rules) or "other cuts"
+        if c.prepared:
+            made += f" ({len(c.prepared)} weight{'s' * (len(c.prepared) > 1)} computed at load time)"
+        if c.problem:
+            made += f"; cannot be lowered: {c.problem}"
+        lines.append(f"{number:>3} {c.kernels:>7} {c.bytes / 1e6:>7.2f} MB {c.predicted_us:>9.1f} us  {made}")
+    lines.append(
+        f"times are predicted for {device} by the model, of the kernels that the rules make; nothing was measured"
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,622 @@
+"""A compile as data for the page. Its trace is the trace that `-vv --json` prints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...codegen.build import BuildError
+from ...codegen.emulator.checking import CheckedLaunch, CheckingExecutor
+from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.dtypes import DTYPES
+from ...ir.expr import is_int
+from ...ir.interp.scalar import ScheduleError
+from ...ir.kernel import Launch
+from ...ir.program import Kernel, Param
+from ...ir.tile import Tile
+from ...version import __version__
+from ..api import Compiled
+from ..bench.cases import assembled, assembler
+from ..bench.suites import BenchCase, Suite, read_suite, subject_of
+from ..compiler import Compilation, CompileOptions, compile_captured
+from ..cost.instruction_counts import instruction_counts
+from ..cost.kernel_estimate import bits
+from ..cost.predict import occupancy, predict
+from ..kernels.kernels import Candidate
+from ..kernels.sharing import share
+from ..language.rule import pass_name
+from ..rewrite.statements.compiled import Program
+from ..rewrite.statements.passes import run_pipeline
+from ..rewrite.trace import Firing, Trace
+from ..ruleset import Toolchain
+from ..schedule.limits import predicted_registers
+from ..schedule.tail import kernel_ir
+from .provenance import Column, columns
+
+if TYPE_CHECKING:
+    from ..explore.explore import Exploration
+    from ..explore.problem import EGraph
+    from ..explore.solution import PricedSolution
+    from ..schedule.space import ScheduleCandidate
+    from ..tune.running import SearchProgress
+    from ..tune.search_log import CandidateTimes, SearchLog, SharedPrefix
+    from ..tune.tuning_program import Programmed
+
+# ---- effects of firings
+
+
+NEST, TILE, LEVELS = "l", "t", "ltk"
+REST = "rest"  # third item of an effect: both sides went through the remaining passes first
+UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
+
+
+def rule_credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tuple[int, float]]:
+    """Return {rule: (firings, predicted speed-up of all its firings)}. Firings without a prediction count as 1.0."""
+    found: dict[str, tuple[int, float]] = {}
+    fired = tuple(firings)
+    effects = dict(pricing.of_all(fired)) if pricing is not None else {}
+    for number, event in enumerate(fired):
+        count, times = found.get(event.rule, (0, 1.0))
+        before, after, *_ = effects.get(number, (None, None))
+        if before is not None and after is not None:
+            times *= before["us"] / after["us"]
+        found[event.rule] = count + 1, times
+    return found
+
+
+class Effects:
+    """Predict kernels at any point of their schedule, each kernel once.
+
+    seconds: limit of processor time. tiles: Tile IR of the kernels, from which registers are predicted, by name.
+    """
+
+    def __init__(self, tools: Toolchain, target: Target, seconds: float | None = None, tiles: Program = ()):
+        self.tools, self.target = tools, target
+        self.ends = None if seconds is None else time.process_time() + seconds
+        self._tiles = {kernel.name: kernel for kernel in tiles}
+        self._known: dict[Kernel, dict[str, Any] | None] = {}
+        self._made: dict[Program, Program] = {}
+
+    def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[Any]]]:
+        """Yield (number, [before, after]) for each firing on kernels, loop nests last.
+
+        A kernel half way through its schedule often cannot be launched (one thread for each element). For such a
+        firing (number, [before, after, REST]) follows: both sides after the remaining passes, without and with it.
+        """
+        nest = [isinstance(event, Firing) and event.prefix == NEST for event in events]
+        half_way = []
+        for number in sorted(range(len(events)), key=lambda place: nest[place]):
+            effect = self.of(events[number])
+            if effect is not None:
+                yield number, effect
+                if events[number].prefix == TILE and None in effect:
+                    half_way.append(number)
+        for number in half_way:
+            told = self._through_the_rest(events[number])
+            if told is not None and not self._over():
+                yield number, [*told, REST]
+
+    def _through_the_rest(self, event: Firing) -> list[dict[str, Any]] | None:
+        """Run the remaining passes on both sides of a firing. Returns [before, after], or None if either side fails.
+
+        The side after the firing skips the other passes of the same `one of`.
+        """
+        steps = self.tools.pipelines["tile"]
+        place = max((n for n, step in enumerate(steps) if step.label == pass_name(event.label)), default=None)
+        if place is None or self._over():
+            return None
+        rest, group = steps[place + 1 :], steps[place].group
+        ways = (event.before, rest), (event.after, [step for step in rest if group is None or step.group != group])
+        told = []
+        for kernels, following in ways:
+            try:
+                made = run_pipeline(self.tools.engine, following, kernels, self.target)
+            except UNPRICED:
+                return None
+            told.append(self.together(made))
+        return [one for one in told if one is not None] if all(told) else None
+
+    def of(self, event: Any) -> list[dict[str, Any] | None] | None:
+        """Return [before, after] of a firing on kernels, with None for a side that the lowering rejects.
+
+        Loop nests are first scheduled by the default order. Returns None for any other event.
+        """
+        if not isinstance(event, Firing) or event.prefix not in LEVELS:
+            return None
+        sides = (event.before, event.after)
+        return [self.together(self._scheduled(side) if event.prefix == NEST else side) for side in sides]
+
+    def _scheduled(self, nests: Program) -> Program:
+        """Schedule loop nests by the default order. Returns no kernels if that fails or time is over."""
+        if nests not in self._made:
+            if self._over():
+                return ()
+            try:
+                self._made[nests] = run_pipeline(self.tools.engine, self.tools.pipelines["tile"], nests, self.target)
+            except UNPRICED:
+                self._made[nests] = ()
+        return self._made[nests]
+
+    def together(self, kernels: Sequence[Kernel]) -> dict[str, Any] | None:
+        """Combine launches: sums of times, bytes and blocks, the least occupancy, the largest of the rest."""
+        found = [self.kernel(kernel) for kernel in kernels]
+        told = [one for one in found if one is not None]
+        if len(told) < len(found) or not told:
+            return None
+        return {
+            "us": sum(one["us"] for one in told), "dram": sum(one["dram"] for one in told),
+            "shared": max(one["shared"] for one in told), "threads": max(one["threads"] for one in told),
+            "blocks": sum(one["blocks"] for one in told), "occupancy": min(one["occupancy"] for one in told),
+            "binding": max(told, key=lambda one: one["us"])["binding"],
+            "registers": max((one["registers"] for one in told if one["registers"] is not None), default=None),
+        }  # fmt: skip
+
+    def kernel(self, kernel: Kernel) -> dict[str, Any] | None:
+        """Predict one kernel of Loop, Tile or Kernel IR. `registers` is None without its Tile IR."""
+        if kernel not in self._known:
+            if self._over():
+                return None
+            self._known[kernel] = self._priced(kernel)
+        return self._known[kernel]
+
+    def _over(self) -> bool:
+        return self.ends is not None and time.process_time() > self.ends
+
+    def _priced(self, kernel: Kernel) -> dict[str, Any] | None:
+        try:
+            lowered = isinstance(kernel.body[0], Launch)
+            (made,) = (kernel,) if lowered else kernel_ir((kernel,), self.tools, self.target)
+            tile = self._tiles.get(kernel.name, kernel) if lowered else kernel
+            tiled = isinstance(tile.body[0], Tile)
+            registers = predicted_registers((tile,), 0, self.target) if tiled else None
+            counts = instruction_counts(made)
+        except UNPRICED:
+            return None  # a partly scheduled kernel may have no launch
+        prediction = predict(counts, self.target)
+        filled, held = occupancy(counts, self.target)
+        return {
+            "us": prediction.seconds * 1e6, "dram": counts.dram, "shared": counts.shared, "threads": counts.threads,
+            "blocks": counts.blocks, "occupancy": filled, "held_by": held, "binding": prediction.binding,
+            "registers": registers, "waves": prediction.waves, "resident": prediction.resident,
+            "bounds": {name: seconds * 1e6 for name, seconds in prediction.bounds.items()},
+        }  # fmt: skip
+
+
+SECONDS = 1.5  # of processor time, for predicting all firings of one page
+
+
+def view_record(
+    compilation: Compilation, tools: Toolchain, title: str, seconds: float | None = SECONDS
+) -> dict[str, Any]:
+    """Return the record of a traced compile, with times in microseconds and sizes in bytes.
+
+    seconds: processor time for predicting firings. Firings beyond it get no prediction.
+    """
+    events = compilation.trace.events if compilation.trace is not None else []
+    pricing = Effects(tools, compilation.target, seconds, compilation.tile)
+    effects = {str(number): found for number, found in pricing.of_all(events)}
+    return compile_record(compilation, tools, title) | {"effects": effects}
+
+
+def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> dict[str, Any]:
+    """Return the record without predictions of firings."""
+    events = compilation.trace.events if compilation.trace is not None else []
+    target, pricing = compilation.target, Effects(tools, compilation.target, tiles=compilation.tile)
+    kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
+    return {
+        "dplc": __version__,
+        "title": title,
+        "target": {"name": target.name, "arch": target.arch},
+        "timings": compilation.timings,
+        "launches": len(compilation.launched),
+        "kernels": kernels,
+        "columns": [column_record(column) for column in columns(compilation, events)],
+        "trace": [event.record() for event in events],
+        "effects": {},
+        "fusion": fusion_graph(compilation),
+        "rules": _rules(events, tools),
+        "schedules": [origin.record() for origin in compilation.origins],
+    }
+
+
+def column_record(column: Column) -> dict[str, Any]:
+    """Return a column as data."""
+    return {
+        "name": column.name, "lines": column.lines, "up": [list(found) for found in column.up],
+        "made": [list(found) for found in column.made], "units": [list(unit) for unit in column.units],
+    }  # fmt: skip
+
+
+def _kernel(number: int, compilation: Compilation, pricing: Effects) -> dict[str, Any]:
+    made = compilation.cuda_kernels[number]
+    return {
+        "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
+        "launches": compilation.launched.count(number), "predicted": pricing.kernel(compilation.kernels[number]),
+        "registers": _registers(compilation, number), "assembled": None,
+    }  # fmt: skip
+
+
+def _registers(compilation: Compilation, number: int) -> int | None:
+    """Predict registers of a thread from Tile IR. Returns None for a program that started below Tile IR."""
+    if len(compilation.tile) != len(compilation.kernels):
+        return None
+    return predicted_registers(compilation.tile, number, compilation.target)
+
+
+def _rules(events: Any, tools: Toolchain) -> dict[str, Any]:
+    """Describe each rule in the trace: location, documentation, level, parameters, number of firings."""
+    named = dict.fromkeys(event.rule for event in events if event.rule in tools.rules.rules)
+    found = {}
+    for name in named:
+        rule = tools.rules.rules[name]
+        found[name] = {
+            "location": rule.location, "docs": " ".join(rule.docs).strip(), "level": rule.level, "pass": rule.file,
+            "parameters": [parameter.name for parameter in rule.parameters],
+            "fired": sum(isinstance(event, Firing) and event.rule == name for event in events),
+        }  # fmt: skip
+    return found
+
+
+def measured_registers(compilation: Compilation) -> Iterator[dict[str, Any] | None]:
+    """Assemble each kernel in order. Yields registers of a thread, spilled bytes and the name of the assembler.
+
+    Yields None for a kernel that the assembler rejects, and nothing without an assembler.
+    """
+    by = assembler()
+    for kernel in compilation.cuda_kernels if by else ():
+        try:
+            found = assembled(kernel, compilation.target.arch)
+        except BuildError:
+            yield None
+        else:
+            yield {"registers": found.registers, "spill_bytes": found.spill_bytes, "by": by}
+
+
+def access_counts(compilation: Compilation) -> dict[str, Any]:
+    """Run a program on its captured inputs in the emulator's checked mode, and count accesses by line of CUDA.
+
+    Counts are sectors of global memory and wavefronts of shared memory, with the least number for as many bytes.
+    `lines` maps a line of the whole CUDA text, from 0, to the counts of its accesses at the kernel's first launch.
+    `findings` are races, reads out of bounds and the like.
+    """
+    checker = CheckingExecutor(None)
+    compiled = Compiled(compilation, "emulator")
+    compiled.executor = checker
+    try:
+        compiled.run({})
+        ended = True
+    except EmulatorError:  # the findings hold it
+        ended = False
+    starts = _first_lines(compilation)
+    lines: dict[str, list[dict[str, Any]]] = {}
+    seen: set[str] = set()
+    for launch in checker.launches:
+        if launch.kernel.name not in seen:
+            seen.add(launch.kernel.name)
+            _add_counts(lines, launch, starts[launch.kernel.name])
+    findings = [{"kernel": one.kernel, "message": one.message, "lines": list(one.lines)} for one in checker.findings]
+    return {"lines": lines, "findings": findings, "ended": ended, "whole": all(one.whole for one in checker.launches)}
+
+
+def _first_lines(compilation: Compilation) -> dict[str, int]:
+    """Return the first line of each kernel in the whole CUDA text, with an empty line between two kernels."""
+    found, start = {}, 0
+    for kernel in compilation.cuda_kernels:
+        found[kernel.name] = start
+        start += kernel.text.count("\n") + 1
+    return found
+
+
+def _add_counts(lines: dict[str, list[dict[str, Any]]], launch: CheckedLaunch, start: int) -> None:
+    for site in launch.sites:
+        told = {
+            "access": site.access, "unit": site.unit, "width": site.width, "requests": site.requests,
+            "cost": site.cost, "ideal": site.ideal,
+        }  # fmt: skip
+        lines.setdefault(str(start + site.line - 1), []).append(told)
+
+
+def fusion_graph(compilation: Compilation) -> dict[str, Any]:
+    """Return kernels as nodes and buffers as edges, with bytes and why fusion kept each buffer."""
+    plan = compilation.plan
+    shared = share(plan.kernels)
+    reasons = {}
+    for cut, values in zip(plan.stores, plan.kernels, strict=False):
+        for term, param in zip(cut, values.outs, strict=False):
+            told = next((why for why in plan.why if why.value is term), None)
+            if told is not None:
+                reasons[param.name] = {"reason": told.reason, "location": told.location}
+    nodes: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
+    made: dict[str, int] = {}
+    for number, kernel in enumerate(plan.kernels):
+        inside = list(dict.fromkeys(plan.values[number])) if number < len(plan.values) else []
+        stored = {param.name for param in kernel.outs}
+        nodes.append(
+            {"name": kernel.name, "kernel": shared.place[number], "values": [v for v in inside if v not in stored]}
+        )
+        for param in kernel.ins:
+            edges.append(
+                {"to": number, "from": made.get(param.name, -1), **_buffer(param), **reasons.get(param.name, {})}
+            )
+        for param in kernel.outs:
+            made[param.name] = number
+    outs = {param.name for param in plan.outputs}
+    edges += [{"from": made[param.name], "to": -1, **_buffer(param)} for param in plan.outputs if param.name in made]
+    return {"nodes": nodes, "edges": edges, "outputs": sorted(outs)}
+
+
+def _buffer(param: Param) -> dict[str, Any]:
+    shape = [extent if is_int(extent) else str(extent) for extent in param.shape]
+    size = math.prod(n for n in shape if isinstance(n, int)) * DTYPES[param.dtype].item_bytes
+    return {"buffer": param.name, "type": f"{param.dtype}{shape}", "bytes": size}
+
+
+# ---- suites
+
+
+CASE_SECONDS = 0.5  # of processor time, for predicting the firings of one case
+Fired = dict[str, list[tuple[str, int, float]]]
+Report = Callable[[str, int, int], None]
+
+
+def fired_in(path: Path, tools: Toolchain, target: Target, report: Report, priced: bool = False) -> Fired:
+    """Return {rule: [(case, firings, predicted speed-up)]} for a suite file.
+
+    report: called with (case, number, count) as each case begins. priced: predict speed-ups, which are 1.0 otherwise.
+    Cases that do not compile are left out.
+    """
+    tools = tools.at(target)
+    found: Fired = {}
+    for case, made, firings in _compiled(read_suite(path), tools, target, report):
+        if made is not None:
+            pricing = Effects(tools, made.target, CASE_SECONDS) if priced else None
+            for name, credit in rule_credits(firings, pricing).items():
+                found.setdefault(name, []).append((case.name, *credit))
+    return found
+
+
+def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -> dict[str, Any]:
+    """Return the record of a suite for the page.
+
+    A cell holds how often a rule fired in a case, and the predicted speed-up of all its firings there.
+    """
+    suite, tools = read_suite(path), tools.at(target)
+    cases: list[dict[str, Any]] = []
+    rules: dict[str, dict[str, Any]] = {}
+    for number, (case, made, firings) in enumerate(_compiled(suite, tools, target, report)):
+        if made is None:
+            cases.append({"name": case.name, "us": None, "launches": 0, "error": firings})
+            continue
+        whole = Effects(tools, made.target)
+        predicted = [whole.kernel(made.kernels[place]) for place in made.launched]
+        us = math.fsum(one["us"] for one in predicted if one is not None)
+        cases.append({"name": case.name, "us": us, "launches": len(made.launched), "error": ""})
+        shown = [event for event in firings if event.prefix != "d" and event.rule in tools.rules.rules]
+        for name, credit in rule_credits(shown, Effects(tools, made.target, CASE_SECONDS)).items():
+            rule = rules.setdefault(name, {"name": name, "location": tools.rules.rules[name].location, "cells": {}})
+            rule["cells"][str(number)] = list(credit)
+    ordered = sorted(rules.values(), key=lambda rule: (-len(rule["cells"]), rule["name"]))
+    return {
+        "dplc": __version__, "title": f"{path.name}: {suite.about}" if suite.about else path.name,
+        "target": {"name": target.name, "arch": target.arch}, "heat": {"cases": cases, "rules": ordered},
+    }  # fmt: skip
+
+
+def _compiled(
+    suite: Suite, tools: Toolchain, target: Target, report: Report
+) -> Iterator[tuple[BenchCase, Compilation | None, Any]]:
+    """Compile each case. Yields it with its compilation and firings, or with None and the error."""
+    for number, case in enumerate(suite.cases):
+        report(case.name, number, len(suite.cases))
+        trace = Trace()
+        try:
+            captured = subject_of(suite, case).capture()
+            made = compile_captured(captured, CompileOptions(tools, target, trace))
+        except DplcError as error:
+            yield case, None, error.render()
+        else:
+            yield case, made, trace.firings
+
+
+# ---- searches
+
+
+MOST_CLASSES = 4000  # of all e-graphs of a program
+EFFECTS, VALUES = 24, 10  # number of parameters and values shown
+
+
+# ---- tuning
+
+
+def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
+    """Return the record of a finished tuning run, with the time of the chosen schedules as `best`."""
+    kernels = [
+        _tuned_kernel(log, one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels
+    ]
+    told = {"best": _micro(found.score.seconds), "kernels": kernels, "running": False}
+    return tuning_so_far(found.run, log, found.run.seconds) | told
+
+
+def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[str, Any]:
+    """Return the record of a tuning run after `seconds`. Times are in microseconds.
+
+    `curve` holds [tries, best time so far]. `tree` holds decisions with the candidates below them. A reward is the
+    default's time divided by the candidate's, 0 without a time.
+    """
+    default = run.default.seconds
+    kernels = [
+        _tuned_kernel(
+            log, start.kernels[0].name, log.kernels[start][1], log.kernels[start][0], leaders[0][0], leaders[0][1]
+        )
+        for start, leaders in run.fastest.items()
+        if start in log.kernels
+    ]
+    return {
+        "search": run.search.name, "basis": run.default.basis, "tries": run.tries, "programs": run.programs,
+        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds, "limit": run.limit,
+        "default": _micro(default), "best": _micro(run.best[0] if run.best else None), "running": True,
+        "curve": [[tries, _micro(found)] for tries, _, found in run.curve],
+        "tree": _branch(log.root.shown(), default), "kernels": kernels,
+    }  # fmt: skip
+
+
+def _branch(node: SharedPrefix, default: float | None) -> dict[str, Any]:
+    return {
+        "label": _shorter(node.label), "tried": node.visits, "without": node.times.without,
+        "best": _reward(node.times.best, default), "mean": _reward(node.times.mean, default),
+        "below": [_branch(child, default) for child in node.children.values()],
+    }  # fmt: skip
+
+
+def _shorter(label: str) -> str:
+    """Return the label of a decision, without following defaults and skips."""
+    first, *rest = label.split(" · ")
+    return " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
+
+
+def _tuned_kernel(
+    log: SearchLog, name: str, count: int, default: float | None, best: float | None, winner: ScheduleCandidate
+) -> dict[str, Any]:
+    from ..tune.tuning import plain
+
+    return {
+        "name": name, "count": count, "default": _micro(default), "best": _micro(best),
+        "schedule": [dict(step) for step in plain(winner)], "effects": _effects(log, name, default),
+    }  # fmt: skip
+
+
+def _effects(log: SearchLog, kernel: str, default: float | None) -> list[dict[str, Any]]:
+    """Return the parameters of a kernel with several tried values, those with the largest effect first.
+
+    Each value has the number of candidates with and without a time, and the best and mean time over the default.
+    """
+    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == kernel)
+    found = [(_spread(values), key, values) for key, values in mine if len(values) > 1]
+    rows = []
+    for _, (step, rule, name), values in sorted(found, key=lambda one: (-one[0], one[1]))[:EFFECTS]:
+        title = f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}"
+        shown = sorted(values.items(), key=lambda pair: -(pair[1].count + pair[1].without))[:VALUES]
+        ordered = [_value(value, times, default or 1.0) for value, times in sorted(shown, key=_in_order)]
+        rows.append({"title": title, "values": ordered})
+    return rows
+
+
+def _spread(values: dict[str, CandidateTimes]) -> float:
+    """Return the logarithm of the ratio of the best times of the values."""
+    best = [times.best for times in values.values() if times.count]
+    return math.log(max(best) / min(best)) if best else 0.0
+
+
+def _in_order(pair: tuple[str, CandidateTimes]) -> tuple[bool, float, str]:
+    text = pair[0]
+    return (not text.isdigit(), float(text) if text.isdigit() else 0.0, text)
+
+
+def _value(value: str, times: CandidateTimes, default: float) -> dict[str, Any]:
+    best, mean = (f"{times.best / default:.3f}", f"{times.mean / default:.3f}") if times.count else ("-", "-")
+    return {"value": value, "tried": times.count, "without": times.without, "best": best, "mean": mean}
+
+
+def _micro(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds == math.inf else seconds * 1e6
+
+
+def _reward(seconds: float, default: float | None) -> float:
+    return default / seconds if default and 0 < seconds < math.inf else 0.0
+
+
+# ---- the e-graph
+
+
+def egraph_record(made: Exploration, found: Sequence[Candidate]) -> dict[str, Any]:
+    """Return the e-classes of each region with their members, the best solution's members, and the candidates.
+
+    `left_out` counts classes beyond MOST_CLASSES.
+    """
+    regions, left_out, count = [], 0, 0
+    for region in _regions_of(made):
+        kept = region["classes"][: max(0, MOST_CLASSES - count)]
+        left_out += len(region["classes"]) - len(kept)
+        count += len(kept)
+        regions.append({**region, "classes": kept})
+    return {"regions": regions, "left_out": left_out, "candidates": [_candidate(one) for one in found]}
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    return {
+        "label": one.label, "kernels": one.kernels, "bytes": one.bytes, "us": one.predicted_us,
+        "rules": list(one.rules), "problem": one.problem or "",
+    }  # fmt: skip
+
+
+def _regions_of(made: Exploration) -> list[dict[str, Any]]:
+    """Return each distinct region of a program with its e-classes, and how often it occurs."""
+    seen: dict[int, dict[str, Any]] = {}
+    for problem, solved in made.problems:
+        graph = solved.search.graph
+        if id(solved) in seen:
+            seen[id(solved)]["times"] += 1
+        else:
+            seen[id(solved)] = _region(graph, solved.found[0], [_named(term, made) for term in problem.terms])
+    return list(seen.values())
+
+
+def _named(term: Any, made: Exploration) -> str:
+    """Return the name of a value in the program, or an empty text."""
+    names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
+    return str(getattr(term, "name", "") or names.get(term, ""))
+
+
+def _region(graph: EGraph, best: PricedSolution, names: list[str]) -> dict[str, Any]:
+    """Return the e-classes of a region with all members, and the kernels of the best solution."""
+    problem = graph.problem
+    axes = {1 << place: axis.name for place, axis in enumerate(problem.axes)}
+    of: dict[int, str] = {}
+    for place, cls in enumerate(graph.of):
+        if names[place]:
+            of.setdefault(cls, names[place])
+
+    def title(cls: int) -> str:
+        return of.get(cls) or f"c{cls}"
+
+    def spelled(node: Any) -> str:
+        op, attributes, children = node
+        below = ", ".join(title(child) for child in children)
+        if op == "E":
+            return f"{attributes[0]}({below})"
+        if op in ("Red", "Fold"):
+            name = "Reduce" if op == "Red" else op
+            return f"{name}({attributes[0]}, {', '.join(axes[bit] for bit in bits(attributes[1]))}, {below})"
+        if op == "Num":
+            return str(attributes[0])
+        if op == "Leaf":
+            return "read from memory" if problem.leaves[attributes[0]].memory else "index"
+        return f"{op.lower()} {attributes[0]} of {below}"
+
+    solution = best.solution
+    classes = [
+        {
+            "title": title(cls),
+            "axes": ", ".join(f"{axes[bit]}:{problem.extents[bit]}" for bit in bits(graph.mask[cls])),
+            "dtype": graph.dtype[cls],
+            "known": cls in graph.known,
+            "stored": cls in solution.stored,
+            "needed": cls in solution.choice,
+            "spellings": [
+                {"text": spelled(node), "chosen": solution.choice.get(cls) == place} for place, node in enumerate(nodes)
+            ],
+        }
+        for cls, nodes in enumerate(graph.classes)
+    ]
+    stop = graph.stop
+    return {
+        "times": 1, "classes": classes, "enodes": graph.enodes, "operations": len(problem.nodes),
+        "stop": "without egglog" if stop is None else f"{stop.reason} after {stop.iterations} iterations",
+        "rules": graph.fired, "kernels": [" and ".join(title(cls) for cls in group) for group in best.table],
+    }  # fmt: skip
