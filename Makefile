@@ -80,10 +80,10 @@ bench: $(READY) ## compile times and rewrite rates, measured here
 pages: $(READY) ## figures of pages, printed into them by their commands (ALL=1: also what is measured or takes minutes)
 	@$(BIN)/python examples/benches/pages.py $(if $(ALL),--all)
 
-docs: $(READY) ## a site of all rules, nodes, facts and numbers, with a search, in build/rules
-	@$(BIN)/dplc rules doc -o build/rules
+docs: $(READY) ## the site of docs/ with all rules, statements, facts and constants, in build/site
+	@$(BIN)/python docs/generate.py && $(BIN)/mkdocs build --strict --quiet
 
-pictures: $(READY) ## the pictures of README, in Chromium
+pictures: $(READY) ## the pictures of the README and of the site, in Chromium
 	@$(BIN)/python examples/benches/pictures.py
 
 gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suites and models measured; installs PyCUDA
@@ -91,7 +91,7 @@ gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suit
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[cuda]'
 	@$(BIN)/python examples/benches/gpu.py
 
-pack: $(READY) ## all suites as one file for a machine with a GPU (TARGET=h200): examples/suites/measuring.md
+pack: $(READY) ## all suites as one file for a machine with a GPU (TARGET=h200): docs/guides/measure_elsewhere.md
 	@mkdir -p build
 	@$(BIN)/dplc bench $(addprefix examples/suites/,families.json kernels_84.json limits.json:layer.* variants.json limits.json halves.json) --candidates 30 --target $(or $(TARGET),h200) --pack build/$(or $(TARGET),h200).dplc
 

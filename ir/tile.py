@@ -1,6 +1,6 @@
 """Tile IR: the schedule. Everything decided here is an axis with a role, a field of Stage, or an order of statements.
 
-Semantics: LANGUAGE section "Tile IR" in ARCHITECTURE.md; executable in ir/interp/tile.py.
+Semantics: docs/reference/tile_ir.md; executable in ir/interp/tile.py.
 """
 
 from __future__ import annotations

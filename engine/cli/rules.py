@@ -32,7 +32,7 @@ from ..rewrite.statements.driver import Engine
 from ..rewrite.statements.examples import Failure, run_examples
 from ..rewrite.torch_rules import examples as torch_examples
 from .options import Flags
-from .output import PAGE, bars, print_json, print_note, print_text, write, write_file, writing
+from .output import bars, print_json, print_note, print_text, write, write_file, writing
 
 if TYPE_CHECKING:
     from ..workbench.reference import Word
@@ -552,19 +552,12 @@ def _from_op(name: str, op: str, flags: Flags) -> str:
 # ---- doc
 
 
-MAKES = {
-    ".html": PAGE,
-    ".css": re.compile(rb"\A:root \{ color-scheme: light dark;"),
-    ".js": re.compile(rb"\Aconst WORDS = "),
-}
-
-
-def write_site(folder: Path, paths: list[Path], suite: Path | None) -> None:
-    """The pages in a folder. Files of the site that are there are replaced; others are left alone."""
+def write_pages(folder: Path, paths: list[Path], suite: Path | None) -> None:
+    """Write the pages to a folder. Replace earlier pages and leave all other files."""
     from ..api import target_for
     from ..ruleset import toolchain
     from ..view.records import fired_in
-    from ..view.rules_site import pages
+    from ..view.rule_pages import MARK, pages
 
     tools = toolchain(paths)
     fired = None
@@ -573,12 +566,12 @@ def write_site(folder: Path, paths: list[Path], suite: Path | None) -> None:
             fired = fired_in(suite, tools, target_for("emulator"), tell, priced=True)
     made = pages(tools.rules, fired, suite.name if suite is not None else "")
     try:
-        (folder / "rules").mkdir(parents=True, exist_ok=True)
+        (folder / "groups").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DplcError(f"cannot write {folder}: {error.strerror}") from None
     for name, text in made.items():
-        write_file(folder / name, text, MAKES[Path(name).suffix])
-    print_note(f"note: {len(made)} files in {folder}: open {folder / 'index.html'}")
+        write_file(folder / name, text, re.compile(rf"\A{MARK}".encode()))
+    print_note(f"note: {len(made)} files in {folder}: begin with {folder / 'index.md'}")
 
 
 # ---- the language server

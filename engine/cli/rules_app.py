@@ -117,16 +117,16 @@ def rules_lint(
 
 @rules_app.command("doc")
 def rules_doc(
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder of the site.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the pages.")],
     rules: RuleFiles = None,
     suite: Annotated[
         Path | None, typer.Option("--suite", metavar="SUITE", help="Add the firings in a suite (minutes).")
     ] = None,
 ) -> None:
-    """Write all rules, nodes, facts and numbers as a site that opens from its folder, with a search."""
-    from .rules import write_site
+    """Write all rules, statements, facts and constants as Markdown pages."""
+    from .rules import write_pages
 
-    write_site(out, rules or [], suite)
+    write_pages(out, rules or [], suite)
 
 
 @rules_app.command("why")

@@ -38,27 +38,21 @@ from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.ir.facts.dataflow import Dataflow
 from dplc.ir.tensor import Reduce, Remap, operands, postorder
 
-HEAD = """# What fusion makes of nineteen programs
+HEAD = """# Fusion of nineteen programs
 
-Made by `{command}` on {date}. All in float32.
-Kernels are launches (a sum that is split over blocks is two: xAB of rank 8192, gated pooling and attention of one row
-have one each), megabytes what they read and write; both are counted in what the rules make of each program. **Times are
-predicted** for {device} by the model (published peaks, not calibrated); nothing was measured. *unfused*: every
-operation a kernel. *rules*: what the rules decide in their order, which is what `dplc compile` does. *explored*: the
-candidate of `dplc fuse --explore` that is predicted to be fastest, with the rules without which it would not be there.
-*fewest kernels*: a candidate with fewer launches than that, found as if each took 500 us, with its time as it is. In
-float32 a large product keeps the FMA units busy: a norm that is fused into it saves memory traffic, but every block of
-the product computes it again. Attention in one kernel is bound by shared memory: at heads of 128 a thread has registers
-for a patch of 8 x 4 scores beside its results. search: CPU seconds on a busy machine.
+Made by `{command}` on {date}. Predicted for {device} in float32. Nothing is measured.
+
+- *unfused*: one kernel for each operator.
+- *rules*: the default.
+- *explored*: the fastest candidate of `dplc fuse --explore`.
+- *fewest kernels*: the candidate with the fewest launches.
 {torch}
 | program | unfused | | | rules | | | explored | | | fewest kernels | | | made by | search |{column}
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|{line}
 | | kernels | MB | us | kernels | MB | us | kernels | MB | us | kernels | MB | us | | s |{unit}
 """
-TORCH = """*torch.compile* {version}, {backend} backend: functions that inductor generates + calls of libraries.{note}
+TORCH = """- *torch.compile* {version}, {backend} backend: functions that inductor generates and calls of libraries.
 """
-ON_CPU = """ On the CPU
-it fuses by other rules than on a GPU, and one function may hold several loop nests, one after the other."""
 
 
 class Program(nn.Module):
@@ -214,8 +208,7 @@ def row(case: Case, device: str, torch_too: bool) -> str:
 def head(device: str, markdown: Path, torch_too: bool) -> str:
     """What stands above the table."""
     command = f"python examples/benches/fusion.py --target {device} --markdown {markdown}{' --torch' * torch_too}"
-    note = ON_CPU if torch_kernels.backend() == "CPU" else ""
-    told = TORCH.format(version=torch.__version__, backend=torch_kernels.backend(), note=note)
+    told = TORCH.format(version=torch.__version__, backend=torch_kernels.backend())
     return HEAD.format(
         command=command, date=time.strftime("%Y-%m-%d"), device=target(device).name, torch=told if torch_too else "",
         column=" torch.compile |" * torch_too, line="---|" * torch_too, unit=" |" * torch_too,

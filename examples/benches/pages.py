@@ -41,7 +41,7 @@ RECORDS = {  # what commands print while they write their pages
 
 def pages() -> list[Path]:
     """Return the pages that have marks."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "rules").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     return sorted(path for path in found if marked(path.read_text()))
 
 

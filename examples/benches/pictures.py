@@ -1,4 +1,4 @@
-"""Pictures of the page of `dplc view`, for README: `make pictures` (Chromium and selenium are needed).
+"""Pictures of the page of `dplc view` and of the site: `make pictures` (Chromium and selenium are needed).
 
 A block of a decoder is compiled as by `dplc view -c .. -o FILE`, opened, and a line is chosen in it; a softmax of a
 product is tuned as by `--tune 60`.
@@ -7,6 +7,7 @@ product is tuned as by `--tune 60`.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,8 +18,9 @@ from dplc.engine.cli.output import PAGE, write_file
 from dplc.engine.cli.view import record_of
 from dplc.engine.view.server import page
 
-FOLDER = Path(__file__).resolve().parents[1] / "pictures"
-BLOCK = Path(__file__).resolve().parents[1] / "pictures" / "block.txt"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "pictures"
+BLOCK = FOLDER / "block.txt"
 WIDTH, HEIGHT = 1500, 760
 LINE = "data.columns[6].lines.findIndex((line) => line.includes('exp2_approx'))"
 SEARCHED = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
@@ -30,6 +32,11 @@ VIEWS = {
         "openEvent(data.trace.findIndex((event) => event.rule === 'stage_inputs' && event.event === 'fired'))",
     ),
     "tuning_light.png": ("search", "light", "openTab('tuning')"),
+}
+SITE = {  # pages of the site that `make docs` builds
+    "index": "index.html",
+    "first_kernel": "tutorials/first_kernel/index.html",
+    "rule": "reference/generated/groups/tile_memory/index.html#stage_inputs",
 }
 
 
@@ -52,13 +59,21 @@ def main() -> None:
         block, searched = (Flags(text, no_db=True, target="sm_80") for text in (BLOCK.read_text(), SEARCHED))
         write_file(files["block"], page(record_of(block)), PAGE)
         write_file(files["search"], page(record_of(searched, tries=60)), PAGE)
+        site = Path(folder) / "site"
+        subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(site)], cwd=ROOT, check=True)
         driver = browser(f"{folder}/profile")
         size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        for name, (which, scheme, script) in VIEWS.items():
+        shots = [(name, files[which].as_uri(), scheme, script) for name, (which, scheme, script) in VIEWS.items()]
+        for name, page_of_site in SITE.items():
+            path, _, heading = page_of_site.partition("#")
+            address = (site / path).as_uri() + (f"#{heading}" if heading else "")
+            shots += [(f"site_{name}_{scheme}.png", address, scheme, "") for scheme in ("light", "dark")]
+        for name, address, scheme, script in shots:
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-            driver.get(files[which].as_uri())
+            driver.get(address)
             driver.execute_script(script)
             driver.execute_async_script("setTimeout(arguments[0], 1500)")
             driver.save_screenshot(str(FOLDER / name))

@@ -87,7 +87,7 @@ def page_rows(times: int) -> Iterator[Row]:
     """The page of a compile."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "page.html"
-        block = (ROOT / "examples" / "pictures" / "block.txt").read_text()
+        block = (ROOT / "docs" / "pictures" / "block.txt").read_text()
         few = max(1, times // 4)
         imports = [sys.executable, "-c", "import torch.export._trace"]
         yield "torch and its export are imported", [_of_child(imports) for _ in range(few)], 0

@@ -96,7 +96,7 @@ def test_the_rule_for_users_fires_and_changes_the_kernel(capsys: pytest.CaptureF
 
 def commands() -> list[str]:
     """The dplc lines of the shell blocks of the READMEs."""
-    texts = [(ROOT / name).read_text() for name in ("README.md", "examples/README.md")]
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/guides/commands.md", "examples/README.md")]
     blocks = [block for text in texts for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
     return [line for block in blocks for line in block.splitlines() if line.startswith("dplc ")]
 

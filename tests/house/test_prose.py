@@ -37,12 +37,12 @@ LIMITS = {
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs and list items of a page, without code, tables and headings."""
+    """Yield the paragraphs and list items of a page, without code, tables, headings and the dates of tables."""
     text = re.sub(r"<!--.*?-->", "", re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL), flags=re.DOTALL)
     lines: list[str] = []
     for line in [*text.splitlines(), ""]:
         item = re.match(r"^\s*([-*+]|\d+\.)\s", line)
-        if not line.strip() or item or re.match(r"^\s*(\||#|!\[)", line):
+        if not line.strip() or item or re.match(r"^\s*(\||#|!\[|Run on \d)", line):
             if lines:
                 yield re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(lines))
                 lines = []

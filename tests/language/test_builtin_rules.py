@@ -55,8 +55,13 @@ def test_signatures_of_facts_say_sorts_that_exist() -> None:
 
 
 def test_the_rules_of_the_page_are_sound() -> None:
-    snippets = re.findall(r"```rw\n(.*?)```", (BUILT_IN / "README.md").read_text(), re.S)
-    assert len(snippets) == 4
+    pages = ("rule_language.md", "rules_on_tensors.md")
+    snippets = [
+        snippet
+        for page in pages
+        for snippet in re.findall(r"```rw\n(.*?)```", (ROOT / "docs" / "reference" / page).read_text(), re.S)
+    ]
+    assert len(snippets) == 2
     for number, snippet in enumerate(snippets):
         policy = read_rules(Source("policy.rw", (BUILT_IN / "policy.rw").read_text()))
         found = checks.check(RuleSet([policy, read_rules(Source(f"README{number}.rw", snippet))]))

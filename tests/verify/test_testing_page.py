@@ -11,7 +11,7 @@ from test_check_command import plugin
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "examples" / "rules"
-PAGE = (ROOT / "examples/rules/TESTING.md").read_text()
+PAGE = (ROOT / "docs/guides/test_rules.md").read_text()
 
 
 def test_the_page_runs(pytester: pytest.Pytester) -> None:

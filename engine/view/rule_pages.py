@@ -1,0 +1,174 @@
+"""Write all rules, statements, facts and constants as Markdown pages.
+
+    for path, text in pages(load()).items(): ...
+
+Links are relative, so a folder of the pages opens in any renderer of Markdown. `make docs` adds them to the site.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from ...ir import kernel as kernel_nodes
+from ...ir import loop as loop_nodes
+from ...ir import tensor as tensor_nodes
+from ...ir import tile as tile_nodes
+from ...ir.node import Node
+from ...ir.text.print_statements import print_value
+from ..language.check import load_facts
+from ..language.facts import FACTS
+from ..language.format import format_fact, format_number, format_rule
+from ..language.numbers import format_value
+from ..language.pipeline import PassStep, pipelines
+from ..language.rule import Rule, RuleSet
+
+MARK = "<!-- written by dplc rules doc -->"  # the first line of every page: `dplc rules doc` replaces no other file
+LEVELS = {"tensor": tensor_nodes, "loop": loop_nodes, "tile": tile_nodes, "kernel": kernel_nodes}
+# (case of a suite, firings, predicted speed-up) of each rule
+Fired = Mapping[str, Sequence[tuple[str, int, float]]]
+
+
+def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[str, str]:
+    """Return {path: Markdown}: a page for each folder of rules, an index, statements, facts and constants.
+
+    fired: the firings of each rule in the cases of a suite, if it was compiled. suite: the name of that suite.
+    """
+    load_facts()
+    steps = pipelines(rules)
+    folders: dict[str, list[Rule]] = {}
+    for rule in rules.rules.values():
+        folders.setdefault(_page(rule), []).append(rule)
+    made = {
+        page: "\n".join([f"# Rules: {PurePosixPath(page).stem}", *_each(found, rules, steps, fired, suite)])
+        for page, found in folders.items()
+    }
+    made["index.md"] = "\n".join(_order(steps, len(rules.rules)))
+    made["statements.md"] = "\n".join(_statements())
+    made["facts.md"] = "\n".join(_facts(rules))
+    made["constants.md"] = "\n".join(_constants(rules))
+    return {path: f"{MARK}\n\n{text.rstrip()}\n" for path, text in made.items()}
+
+
+def _page(rule: Rule) -> str:
+    """Return the page of a rule: its folder, and for Torch IR, which has most of the rules, its file."""
+    path = PurePosixPath(rule.location.rsplit(":", 1)[0])
+    parts = path.parts
+    inside = parts[parts.index("rules") + 1 : -1] if "rules" in parts else ("yours",)
+    return f"groups/{'_'.join((*inside, *((path.stem,) if rule.level == 'torch' else ())))}.md"
+
+
+def _text(text: str) -> str:
+    """Return a text of a rule file with everything escaped that Markdown or HTML would interpret."""
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(text, quote=False))
+
+
+def _code(text: str) -> str:
+    fence = "````" if "```" in text else "```"
+    return f"{fence}dplc\n{text.rstrip()}\n{fence}\n"
+
+
+def first_sentence(docs: Iterable[str]) -> str:
+    """Return the first sentence of a comment."""
+    return re.split(r"(?<=\.)\s", " ".join(docs).strip(), maxsplit=1)[0]
+
+
+def _each(
+    found: Sequence[Rule], rules: RuleSet, steps: Mapping[str, Sequence[PassStep]], fired: Fired | None, suite: str
+) -> Iterator[str]:
+    for rule in found:
+        written = rules.written.get(rule.name, rule)
+        body = "\n".join(line for line in format_rule(written).splitlines() if not line.startswith("## "))
+        yield f"\n## {rule.name}\n\n{_text(' '.join(rule.docs))}\n\n{_code(body)}"
+        yield f"- Defined in `{rule.location}`, on {rule.level}."
+        yield from (f"- {line}" for line in _passes(rule, steps))
+        words = set(written.words)
+        for title, page, names in (
+            ("Facts", "facts", words & (set(rules.facts) | {fact.name for fact in FACTS.values()})),
+            ("Constants", "constants", words & rules.numbers.keys()),
+        ):
+            if names:
+                yield f"- {title}: " + ", ".join(f"[`{name}`](../{page}.md#{name})" for name in sorted(names))
+        if fired is not None:
+            yield f"- {_firings(fired.get(rule.name, ()), suite)}"
+
+
+def _passes(rule: Rule, steps: Mapping[str, Sequence[PassStep]]) -> Iterator[str]:
+    for pipeline, listed in steps.items():
+        for number, step in enumerate(listed, 1):
+            if any(one.name == rule.name for one in step.rules):
+                because = f", because {_text(step.reason)}" if step.reason else ""
+                yield f"Pass `{step.label or step.name}`, {number} of {len(listed)} of `{pipeline}`{because}."
+
+
+def _firings(cases: Sequence[tuple[str, int, float]], suite: str) -> str:
+    if not cases:
+        return f"Does not fire in {_text(suite)}."
+    logs = [math.log(times) for _, _, times in cases if times != 1.0]
+    gain = ""
+    if logs:
+        factor = 1 / math.exp(math.fsum(logs) / len(logs))
+        gain = f"; geometric mean of the predicted time, with over without the firing: {factor:.2f}"
+    each = ", ".join(
+        f"{_text(name)} ({count}{f', {times:.2f}x' if times != 1.0 else ''})"
+        for name, count, times in sorted(cases, key=lambda one: -one[2])
+    )
+    return f"Fires in {len(cases)} cases of {_text(suite)}{gain}: {each}."
+
+
+def _order(steps: Mapping[str, Sequence[PassStep]], count: int) -> Iterator[str]:
+    yield f"# Rules\n\n{count} rules in the order of their pipelines."
+    for name, listed in steps.items():
+        yield f"\n## {name}\n\n| pass | rules | reason for its position |\n|---|---|---|"
+        for step in listed:
+            linked = "<br>".join(
+                f"[`{rule.name}`]({_page(rule)}#{rule.name}) {_text(first_sentence(rule.docs))}" for rule in step.rules
+            )
+            yield f"| `{step.label or step.name}` | {linked} | {_text(step.reason or '')} |"
+
+
+def _statements() -> Iterator[str]:
+    yield "# Statements"
+    for level, module in LEVELS.items():
+        yield f"\n## {level}"
+        for name, cls in inspect.getmembers(module, inspect.isclass):
+            if not issubclass(cls, Node) or cls.__module__ != module.__name__ or cls.__subclasses__():
+                continue
+            fields = ", ".join(
+                f"{f.name}: {f.sort}{', ..' if f.many else ''}" + ("" if f.required else f" = {print_value(f.default)}")
+                for f in cls.fields
+            )
+            yield f"\n### {name}\n\n`{name}({fields})`\n\n{_text(inspect.cleandoc(cls.__doc__ or ''))}"
+
+
+def _facts(rules: RuleSet) -> Iterator[str]:
+    yield "# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts in Python"
+    once = sorted({id(fact): fact for fact in FACTS.values()}.values(), key=lambda fact: fact.name)
+    previous = ""
+    for fact in once:
+        if fact.name != previous:  # one name may have several signatures, for different levels
+            yield f"\n### {fact.name}"
+        previous = fact.name
+        signature = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
+        yield f"\n`{signature}` on {', '.join(sorted(fact.levels))}\n\n{_text(inspect.cleandoc(fact.doc))}"
+    yield "\n## Facts in rule files"
+    for file in rules.files:
+        for written in file.facts:
+            yield f"\n### {written.name}\n\n{_code(format_fact(written))}"
+
+
+def _constants(rules: RuleSet) -> Iterator[str]:
+    readers: dict[str, list[Rule]] = {}
+    for rule in rules.rules.values():
+        for word in set(rules.written.get(rule.name, rule).words) & rules.numbers.keys():
+            readers.setdefault(word, []).append(rule)
+    yield "# Constants\n\nOverride a constant in a file for `--rules`: `override number NAME = VALUE`."
+    for name, number in rules.numbers.items():
+        yield f"\n## {name}\n\nValue: `{format_value(number.value)}`\n\n{_code(format_number(number.declared))}"
+        if name in readers:
+            links = (f"[`{rule.name}`]({_page(rule)}#{rule.name})" for rule in readers[name])
+            yield "Read by " + ", ".join(links) + "."
