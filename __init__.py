@@ -37,7 +37,7 @@ _HOME = {
     "Dim": "engine.capture.sizes",
     "Shares": "engine.capture.shares",
     "DplcError": "ir.diagnostic",
-    "programs_of": "engine.verify.strategies",
+    "programs_of": "engine.verify.run",
     "load_ipython_extension": "engine.view.notebook",
 }
 

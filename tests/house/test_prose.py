@@ -37,12 +37,13 @@ LIMITS = {
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs and list items of a page, without code, tables, headings and the dates of tables."""
+    """Yield the paragraphs and list items of a page, without code, tables, headings and what commands print."""
+    text = re.sub(r"<!-- (printed by|long run):.*?<!-- end -->", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL), flags=re.DOTALL)
     lines: list[str] = []
     for line in [*text.splitlines(), ""]:
         item = re.match(r"^\s*([-*+]|\d+\.)\s", line)
-        if not line.strip() or item or re.match(r"^\s*(\||#|!\[|Run on \d)", line):
+        if not line.strip() or item or re.match(r"^\s*(\||#|!\[|Run on |Made by )", line):
             if lines:
                 yield re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(lines))
                 lines = []

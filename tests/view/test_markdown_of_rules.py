@@ -49,7 +49,7 @@ def test_every_rule_has_its_text_and_its_reasons() -> None:
         assert f"\n## {rule.name}\n" in text and f"`{rule.location}`" in text
     page = written()["groups/tile_memory.md"]
     assert "the barriers of the chunk loop would diverge" in page
-    assert "[`staged_share`](../constants.md#staged_share)" in page and "[`fitting`](../facts.md#fitting)" in page
+    assert "[`staged_share`](../constants.md#staged_share)" in page and "[`lies_in`](../facts.md#lies_in)" in page
     assert "### Stage" in written()["statements.md"]
 
 
