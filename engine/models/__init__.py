@@ -1,1 +1,1 @@
-"""Whole models of the Hugging Face families: a configuration in, an artefact out, and a runner. docs/internals/models.md explains it."""
+"""Compile whole models of the Hugging Face families to artefacts and run them: docs/internals/models.md."""
