@@ -51,7 +51,7 @@ class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """An operation at sizes. published: figures of others by name, for people; nothing computes with them.
 
     emulated: the sizes at which its schedules are checked, where a rule for all sizes would break how they hang
-    together (so many heads of so many columns). Else `engine/bench/extents.py` reduces them.
+    together (so many heads of so many columns). Else `examples/benches/short_extents.py` reduces them.
     rules: rule files that are laid over the rules for this case; in a suite file, relative to that file.
     """
 

@@ -401,7 +401,6 @@ Patience = Annotated[
     int | None, typer.Option("--patience", min=1, help="Maximum number of programs without an improvement.")
 ]
 SearchSeed = Annotated[int, typer.Option("--seed", help="Seed of the search.")]
-ShowSpace = Annotated[bool, typer.Option("--space", help="Print the search space and try nothing.")]
 Free = Annotated[
     list[str] | None,
     typer.Option("--free", metavar="PASS", help="Search only these passes. All others run by default."),
@@ -459,7 +458,6 @@ def tune_command(
     seed: SearchSeed = 0,
     top: Top = 4,
     target: TargetName = None,
-    space: ShowSpace = False,
     free: Free = None,
     assemble: AssembleCandidates = False,
     predict: Predict = False,
@@ -487,11 +485,7 @@ def tune_command(
     budget, passes = Budget(tries, programs, seconds, patience), frozenset(free or ()) or None
     wanted = SearchOptions(search or DEFAULT_SEARCH, seed, budget, passes, True, predict, assemble)
     interrupted = False
-    if space:
-        from .tune import show_space
-
-        show_space(flags, wanted, top)
-    elif many:
+    if many:
         from .tune import Many, tune_many
 
         interrupted = tune_many(flags, wanted, Many(ctx.obj, only, grid or [], jobs, executor, top))  # type: ignore[arg-type]

@@ -261,13 +261,12 @@ TABLE: dict[str, dict[str, str]] = {
         "model": "--layers --seq-len",
     },
     "tune": {
-        "text model suite": "--rules --set --exact --target --seed --free --top --json --no-db",
-        "text model suite without --space": f"{BUDGET} --jobs --executor",
-        "text model suite without --space --no-db": "--db",
-        "text model suite without --space --jobs --executor": "--verbose",
+        "text model suite": f"{BUDGET} --rules --set --exact --target --seed --free --top --json --no-db "
+        "--jobs --executor",
+        "text model suite without --no-db": "--db",
+        "text model suite without --jobs --executor": "--verbose",
         "text model": "--row --dtype",
-        "text": "--space",
-        "text without --space": "--grid",
+        "text": "--grid",
         "model": "--layers --seq-len --batch",
         "suite": "--only",
     },

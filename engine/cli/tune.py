@@ -29,12 +29,10 @@ from ..models.inputs import drawn
 from ..models.module import build
 from ..ruleset import Toolchain
 from ..run.rows import narrowed
-from ..schedule.program_space import ProgramSpace
 from ..schedule.space import Start
 from ..store.protocol import Decision, Schedule
 from ..store.store import default_path, open_store
 from ..tune.choosing import ChosenWay, choose
-from ..tune.describe import PassDescription, levels, plain_text, size
 from ..tune.job import Job, JobOutcome
 from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, program_of, summary
 from ..tune.running import SEARCHES, SearchProgress
@@ -42,7 +40,7 @@ from ..tune.search import Tried
 from ..tune.search_log import SearchLog, micro
 from ..tune.tuning import SearchOptions, TuningOutcome
 from ..tune.tuning_job import evaluator_for, tune_job
-from ..tune.tuning_program import CANDIDATE, Programmed, space_of, tune_program
+from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
 from .models import shape_of, source_of
 from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_remark, progress, write
@@ -417,74 +415,6 @@ def _named(job: Job) -> str:
 def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
     tuned = None if outcome.tuned is None else msgspec.to_builtins(outcome.tuned)
     return {"names": list(job.names), "failed": outcome.failed or None, "about": outcome.line, "tuned": tuned}
-
-
-# ---- --space
-
-
-def show_space(flags: Flags, search: SearchOptions, top: int) -> None:
-    """`dplc tune --space`: the candidates of fusion first, then the decisions of every kernel, once."""
-    tools, fusing = fusing_of(flags, top)
-    check_passes(search.free, tools)
-    space = space_of(fusing, search)
-    ways = [_way(space, fusing, way) for way in range(len(space.ways))]
-    kernels: dict[str, dict[str, Any]] = {}
-    for way in range(len(space.ways)):
-        for inner, count in space.spaces(way):
-            about = kernels.setdefault(
-                inner.name,
-                {"kernel": inner.start.kernels[0].name, "count": count, "candidates": [], "schedules": 0.0},
-            )
-            about["candidates"].append(space.ways[way])
-            if "passes" not in about:
-                about |= {"passes": levels(inner), "schedules": size(inner, search.seed)}
-    total = size(space, search.seed)
-    if flags.as_json:
-        rows = [{**one, "passes": [level.record() for level in one["passes"]]} for one in kernels.values()]
-        print_json({"target": space.target.name, "programs": total, "candidates": ways, "kernels": rows})
-        return
-    write(_candidates(ways, total) + "\n".join(_kernel_space(one, len(ways)) for one in kernels.values()))
-
-
-def _way(space: ProgramSpace, fusing: Fusing, way: int) -> dict[str, Any]:
-    """A candidate as data."""
-    spaces = space.spaces(way)
-    names = [f"{inner.start.kernels[0].name}" + (f" x{count}" if count > 1 else "") for inner, count in spaces]
-    rules: list[str] = []
-    if spaces:
-        rules = list(fusing.rules(way))
-    return {"candidate": space.ways[way], "kernels": names, "rules": rules, "problem": space.problems.get(way)}
-
-
-def _candidates(ways: list[dict[str, Any]], total: float) -> str:
-    if len(ways) == 1:
-        return ""
-    lines = [f"candidate: by default rules, about {total:.0e} programs (estimated)"]
-    for one in ways:
-        made = f"; made by {', '.join(one['rules'])}" if one["rules"] else ""
-        lines.append(f"  {one['candidate']}: {one['problem'] or ', '.join(one['kernels']) + made}")
-    return "\n".join(lines) + "\n\n"
-
-
-def _kernel_space(about: dict[str, Any], ways: int) -> str:
-    found: tuple[PassDescription, ...] = about["passes"]
-    times = "" if about["count"] == 1 else f" ({about['count']} times)"
-    used = f", in {', '.join(about['candidates'])}" if ways > 1 else ""
-    schedules = f"about {about['schedules']:.0e} schedules (estimated)"
-    lines = [f"{about['kernel']}{times}{used}: {len(found)} passes to decide, {schedules}"]
-    for level in found:
-        opens = f"; opens {', '.join(level.opens)}" if level.opens else ""
-        lines.append(f"  {level.step}: by default {level.reference}{opens}")
-        for site in level.sites:
-            lines.append(f"    {site.rule} at {site.where}")
-            for name, values, _ in site.parameters:
-                lines.append(f"      {name} in {_domain(values)}")
-    return "\n".join(lines) + "\n"
-
-
-def _domain(values: tuple[Any, ...]) -> str:
-    shown = ", ".join(plain_text(value) for value in values[:12])
-    return "{" + shown + (f", .. {len(values)} values" if len(values) > 12 else "") + "}"
 
 
 # ---- fuse

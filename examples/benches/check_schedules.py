@@ -29,11 +29,11 @@ from typing import Any
 
 import torch
 from msgspec import structs
+from short_extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, reduced
 
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.bench.bench import versions
-from dplc.engine.bench.extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, reduced
 from dplc.engine.bench.schedules import processor_seconds
 from dplc.engine.bench.suites import DTYPES, BenchCase, Suite, read_suite
 from dplc.engine.ruleset import Toolchain, toolchain

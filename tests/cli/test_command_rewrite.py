@@ -199,7 +199,6 @@ def test_a_trace_names_numbered_passes_by_their_number(ok: Command) -> None:
         ("rules", "show", "007_stage_inputs"),
         ("compile", "-c", MATMUL, "--set", "002_chunk_matmul_k.BK=16"),
         ("compile", "-c", MATMUL, "--target", "h200", "--prefer", "011_tma_copy"),
-        ("tune", "-c", MATMUL, "--space", "--free", "010_double_buffer"),
     ],
 )
 def test_commands_accept_a_pass_with_its_number_and_without(dplc: Command, given: tuple[str, ...]) -> None:

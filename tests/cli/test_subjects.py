@@ -196,7 +196,6 @@ def needed(command: str, line: Applies) -> list[list[str]]:
         ("run FILE --set residency.B=0", "the value is not in the domain of `B`"),
         ("run -c torch.ones(3)+1 --check --out x.npz", "`--out` does not go with `--check`"),
         ("compile -c torch.ones(3)+1 --db none.db --no-db", "`--db` does not go with `--no-db`"),
-        ("tune -c torch.ones(3)+1 --space --db x.db", "`--db` does not go with `--space`"),
         ("doctor --layers 1", "`--layers` needs a program"),
         ("compile torch.ones(3)+1", "an expression needs the option -c in front of it"),
         ("run " + "torch.relu(" * 99, "an expression needs the option -c in front of it"),

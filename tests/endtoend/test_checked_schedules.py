@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.bench.extents import Points, reduced, shortened, summed_over
 from dplc.engine.bench.schedules import CaseSpace
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite
 from dplc.engine.capture.text import capture_text
 from dplc.engine.ruleset import toolchain
 from dplc.ir.tile import Sync
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "benches"))
+
+from short_extents import Points, reduced, shortened, summed_over
 
 SEED = int(os.environ.get("DPLC_SCHEDULE_SEED", "0"))
 POINTS = int(os.environ.get("DPLC_SCHEDULE_POINTS", "2"))

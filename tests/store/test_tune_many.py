@@ -87,7 +87,6 @@ def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path, monkeypatc
     [
         (("suite.json", *GRID), "takes one program"),
         ((*GRID, "--executor", "slurm"), "executors are"),
-        ((*GRID, "--space"), "does not go with"),
         ((*GRID, "--grid", "M=2"), "has its values already"),
         ((*GRID, "--search", "hil"), "no such search"),
         (("absent.json",), "cannot read the suite"),

@@ -16,7 +16,6 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.replay import replay
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
 from dplc.engine.store.protocol import Decision
-from dplc.engine.tune.describe import levels, size
 from dplc.engine.tune.search import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
@@ -139,30 +138,12 @@ def test_mutations_change_something_and_stay_in_the_space() -> None:
     assert len(keys - {default.key}) >= 6
 
 
-def test_the_size_of_a_space_is_about_right() -> None:
-    found = space(SUM, "cooperative_reduce", "register_row")
-    paths = _paths(found, found.root.state)
-    assert size(found, probes=400) == pytest.approx(paths, rel=0.15)
-    assert next(iter(levels(found))).step == "cooperative_reduce"
-
-
-def _paths(found: Space, state: Any) -> int:
-    if found.done(state):
-        return 1
-    moves = [found.after(state, token) for token in tokens(found, state)]
-    return sum(_paths(found, move.state) for move in moves)
-
-
 BOXED = "torch.randn(64, 256) @ torch.randn(256, 64)"
 
 
-def test_tma_can_be_chosen_and_what_it_opens_is_said() -> None:
+def test_tma_can_be_chosen_with_what_it_opens() -> None:
     """cp.async by default; TMA, its swizzle and the peeled ring are in the space."""
     found = space(BOXED)
-    known = {level.step: level for level in levels(found)}
-    assert known["tma_copy"].reference == "nothing"
-    assert known["tma_copy"].opens == ("split_inner_for_swizzle", "clusters")
-    assert known["async_copy"].reference == "async_copy"
 
     def by_tma(space: Space, state: State, slot: DecisionPoint) -> Token:
         if slot.step == "pipeline_predicated":

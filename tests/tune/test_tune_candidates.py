@@ -388,18 +388,6 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, st
     return seen.out, seen.err
 
 
-def test_tune_prints_the_candidates_first(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = called(capsys, "tune", "-c", TWO, "--space", "--free", "candidate", "--free", "snake")
-    assert out.startswith("candidate: by default rules")
-    assert "its kernels are those of the rules" in out and "snake: by default" in out
-    out, _ = called(capsys, "tune", "-c", TWO, "--space", "--json")
-    found = json.loads(out)
-    assert [one["candidate"] for one in found["candidates"]][:2] == ["rules", "candidate 1"]
-    assert {name for one in found["kernels"] for name in one["candidates"]} == {"rules", "candidate 1"}
-    out, _ = called(capsys, "tune", "-c", TWO, "--space", "--top", "1", "--free", "snake")
-    assert "candidate" not in out
-
-
 @pytest.mark.parametrize("search", ["hill", "mcts"])
 def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "t.sqlite")

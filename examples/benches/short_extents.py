@@ -11,14 +11,14 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...codegen.target import Target
-from ...ir.loop import For
-from ...ir.node import nodes
-from ..capture.capture import capture
-from ..compiler import CompileOptions, cut_into_kernels
-from ..ruleset import Toolchain
-from .schedules import CaseSpace, Drawn
-from .suites import BenchCase, BenchOperation, Suite, subject_of
+from dplc.codegen.target import Target
+from dplc.engine.bench.schedules import CaseSpace, Drawn
+from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
+from dplc.engine.capture.capture import capture
+from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.ruleset import Toolchain
+from dplc.ir.loop import For
+from dplc.ir.node import nodes
 
 LONGEST, KEPT = 256, 64  # sizes beyond the first are reduced, and keep their residue modulo the second
 SHORT = 3  # times KEPT: tiles of every side, and one more
