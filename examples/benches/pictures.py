@@ -69,7 +69,9 @@ def main() -> None:
         for name, page_of_site in SITE.items():
             path, _, heading = page_of_site.partition("#")
             address = (site / path).as_uri() + (f"#{heading}" if heading else "")
-            shots += [(f"site_{name}_{scheme}.png", address, scheme, "") for scheme in ("light", "dark")]
+            for scheme, palette in (("light", "default"), ("dark", "slate")):
+                dress = f"document.body.setAttribute('data-md-color-scheme', '{palette}')"
+                shots.append((f"site_{name}_{scheme}.png", address, scheme, dress))
         for name, address, scheme, script in shots:
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
