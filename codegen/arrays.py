@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from .kernel import POINTER_ALIGNMENT, Buffer, Program
 
 if TYPE_CHECKING:
     import torch
+
 
 Array = Any  # numpy.ndarray or torch.Tensor; torch is not always installed
 
@@ -113,3 +115,21 @@ def _torch() -> Any:
     import torch
 
     return torch
+
+
+# ---- memory of this machine: a process that takes too much is killed, so callers ask first
+
+
+def memory_bytes() -> int:
+    """The memory of this machine; a lot where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 40
+
+
+def check_room(wanted: int, what: str) -> None:
+    """Raises DplcError for more bytes than this machine has. what: "the weights"."""
+    there = memory_bytes()
+    if wanted > there:
+        raise DplcError(f"{what} take {wanted / 1e9:.1f} GB; this machine has {there / 1e9:.1f} GB")

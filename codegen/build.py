@@ -15,9 +15,18 @@ from pathlib import Path
 
 from ..ir.diagnostic import INTERNAL
 from .cache import cached
-from .compiler import BuildError, CompilerFailure, diagnose, find_program, program_identity, run_compiler, system_reason
+from .compiler import (
+    BuildError,
+    CompilerFailure,
+    Nvrtc,
+    diagnose,
+    find_nvrtc,
+    find_program,
+    program_identity,
+    run_compiler,
+    system_reason,
+)
 from .kernel import CudaKernel
-from .nvrtc import Nvrtc, find_nvrtc
 
 __all__ = [
     "Assembly",

@@ -1,14 +1,18 @@
-"""Running a compiler, and saying clearly why it gave nothing."""
+"""Run a compiler and explain its failures; NVRTC, the compiler that runs in this process."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import functools
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 from ..ir.diagnostic import USER, DplcError
 
@@ -84,3 +88,103 @@ def diagnose(printed: str, sources: Mapping[str, str]) -> str:
         if 1 <= number <= len(source):
             text += f"\n{place[1]} line {number}: {source[number - 1].strip()}"
     return text
+
+
+# ---- NVRTC through ctypes: compiles to a cubin in tens of milliseconds, without CUDA headers
+
+
+# Newest first; the unversioned name is what a full toolkit installs for linking.
+LIBRARY_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+WHEEL_FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
+
+
+class Nvrtc:
+    """A loaded NVRTC library."""
+
+    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+        self._library = library
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.version = major.value, minor.value
+        self.identity = f"nvrtc {major.value}.{minor.value} {path}"
+
+    @functools.cached_property
+    def architectures(self) -> frozenset[int]:
+        """The compute capabilities it compiles for: 80, 90, 120, ..."""
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        found = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(found))
+        return frozenset(found)
+
+    def knows(self, target: str) -> bool:
+        """Whether it compiles for a target such as "sm_90a"."""
+        number = re.fullmatch(r"sm_(\d+)[a-z]?", target)
+        return number is not None and int(number[1]) in self.architectures
+
+    def compile(self, text: str, name: str, options: Sequence[str]) -> tuple[bytes, str]:
+        """The cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
+        program = ctypes.c_void_p()
+        create = self._library.nvrtcCreateProgram
+        self._check(create(ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
+        try:
+            encoded = [option.encode() for option in options]
+            result = self._library.nvrtcCompileProgram(
+                program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)
+            )
+            log = self._fetch(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            if result != 0:
+                raise CompilerFailure(log or self._reason(result))
+            return self._fetch(program, "CUBIN"), log
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _fetch(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
+        return buffer.raw
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            raise CompilerFailure(self._reason(result))
+
+    def _reason(self, result: int) -> str:
+        reason: bytes = self._library.nvrtcGetErrorString(result)
+        return reason.decode()
+
+
+def find_nvrtc() -> Nvrtc | None:
+    """The newest NVRTC here, None without one."""
+    return next(iter(find_all()), None)
+
+
+@functools.cache
+def find_all() -> tuple[Nvrtc, ...]:
+    """Every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
+    found: dict[tuple[int, int], Nvrtc] = {}
+    for candidate in (*_wheel_libraries(), *LIBRARY_NAMES):
+        try:
+            one = Nvrtc(ctypes.CDLL(candidate), candidate)
+        except (OSError, AttributeError, CompilerFailure):
+            continue
+        found.setdefault(one.version, one)
+    return tuple(found[version] for version in sorted(found, reverse=True))
+
+
+def suited(driver: int, target: str) -> tuple[Nvrtc, ...]:
+    """Those that know a target, in the order to try them for a driver of a CUDA version (12080 is 12.8).
+
+    A driver takes what any compiler of its own major version made, and of older ones; a newer one is the last resort.
+    """
+    known = [one for one in find_all() if one.knows(target)]
+    return tuple(sorted(known, key=lambda one: one.version[0] > driver // 1000))
+
+
+def _wheel_libraries() -> list[str]:
+    spec = importlib.util.find_spec("nvidia")
+    roots = list(spec.submodule_search_locations or ()) if spec else []
+    paths = [Path(root) / folder / name for root in roots for folder in WHEEL_FOLDERS for name in LIBRARY_NAMES]
+    return [str(path) for path in paths if path.exists()]

@@ -1,4 +1,4 @@
-"""The CUDA driver through ctypes: for graphs, and for a process that has neither PyCUDA nor a compiler.
+"""The CUDA driver through ctypes: graphs, tensor maps, and processes that have neither PyCUDA nor a compiler.
 
 Handles and addresses are plain numbers. Every call is checked.
 """
@@ -6,12 +6,15 @@ Handles and addresses are plain numbers. Every call is checked.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import DplcError
-from .kernel import CudaKernel
+from ..ir.dtypes import DtypeName
+from .kernel import CudaKernel, KernelParam, TensorView
 
 # A kernel must ask before it gets more dynamic shared memory than this.
 DEFAULT_DYNAMIC_SMEM = 48 << 10
@@ -189,3 +192,228 @@ def _cell(value: int | bytes, parameter: bool) -> tuple[Any, int]:
         return room, start
     cell = ctypes.c_uint64(value) if parameter else ctypes.c_int(value)
     return cell, ctypes.addressof(cell)
+
+
+# ---- CUDA graphs: launches captured once on a stream, then enqueued by one call of the driver
+#
+# PyCUDA has no graphs, so these calls go to libcuda. Handles are plain numbers. A graph holds the addresses of its
+# capture, so whoever replays it keeps that memory alive.
+
+
+Enqueue = Callable[[], None]
+Addresses = tuple[int, ...]
+
+# Nothing but launches happens between begin and end, so other threads may allocate meanwhile: CU_STREAM_CAPTURE_MODE_*.
+RELAXED = 2
+WITHOUT_TIMES = 2  # CU_EVENT_DISABLE_TIMING
+MOST_GRAPHS, MOST_MET = 4, 16
+
+
+class Graph:
+    """Launches ready to be enqueued again. Destroyed when `close` is called, or when it is no longer referenced."""
+
+    def __init__(self, stream: int, enqueue: Enqueue) -> None:
+        """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
+        executable = ctypes.c_void_p()
+        with _Captured(stream, enqueue) as graph:
+            call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+        self._executable = executable
+        self.close = weakref.finalize(self, _destroy, executable)
+
+    def update(self, stream: int, enqueue: Enqueue) -> bool:
+        """Make it what `enqueue` launches now, in place; False if the driver needs a new one for that.
+
+        Raises DriverError, and what `enqueue` raises.
+        """
+        result = (ctypes.c_uint64 * 3)()  # CUgraphExecUpdateResultInfo: an enum and two nodes
+        with _Captured(stream, enqueue) as graph:
+            try:
+                call("cuGraphExecUpdate_v2", self._executable, graph, ctypes.byref(result))
+            except DriverError:
+                return False
+        return True
+
+    def replay(self, stream: int) -> None:
+        """Enqueue the launches on any stream; 0 is the default one. Raises DriverError."""
+        call("cuGraphLaunch", self._executable, ctypes.c_void_p(stream))
+
+
+class Replays:
+    """The graphs of one program on its way through the same few places, by the addresses they were captured with.
+
+    Capturing costs more than launching, so addresses are captured when they are met again, not before: a program whose
+    arrays never come back is never captured. The graph that has waited longest gives way to a fifth.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: OrderedDict[Addresses, Graph] = OrderedDict()
+        self._met: OrderedDict[Addresses, None] = OrderedDict()
+
+    def graph(self, addresses: Addresses, stream: int, enqueue: Enqueue) -> Graph | None:
+        """The graph for these addresses, captured if they were met before; None if this is the first time.
+
+        Raises DriverError, and what `enqueue` raises.
+        """
+        if addresses in self._graphs:
+            self._graphs.move_to_end(addresses)
+            return self._graphs[addresses]
+        if addresses not in self._met:
+            self._met[addresses] = None
+            if len(self._met) > MOST_MET:
+                self._met.popitem(last=False)
+            return None
+        del self._met[addresses]
+        made = self._graphs[addresses] = self._capture(stream, enqueue)
+        return made
+
+    def _capture(self, stream: int, enqueue: Enqueue) -> Graph:
+        if len(self._graphs) == MOST_GRAPHS:
+            oldest = self._graphs.popitem(last=False)[1]
+            if oldest.update(stream, enqueue):
+                return oldest
+            oldest.close()
+        return Graph(stream, enqueue)
+
+    def close(self) -> None:
+        """Destroy every graph."""
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+        self._met.clear()
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether what is enqueued on a stream is being captured. The default one cannot be captured."""
+    capturing = ctypes.c_int()
+    if stream:
+        call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(capturing))
+    return capturing.value != 0
+
+
+def order(before: int, after: int) -> None:
+    """What is enqueued on stream `after` from now on waits for what is on `before`; in a capture it becomes part of it.
+
+    Raises DriverError.
+    """
+    event = ctypes.c_void_p()
+    call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(WITHOUT_TIMES))
+    try:
+        call("cuEventRecord", event, ctypes.c_void_p(before))
+        call("cuStreamWaitEvent", ctypes.c_void_p(after), event, ctypes.c_uint(0))
+    finally:
+        call("cuEventDestroy_v2", event)  # at once for us; the driver keeps it until it has happened
+
+
+class _Captured:
+    """A graph of what `enqueue` launches, for as long as a `with` lasts. The stream is given back whatever happens."""
+
+    def __init__(self, stream: int, enqueue: Enqueue) -> None:
+        self._stream, self._enqueue = ctypes.c_void_p(stream), enqueue
+        self._graph = ctypes.c_void_p()
+
+    def __enter__(self) -> ctypes.c_void_p:
+        call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(RELAXED))
+        try:
+            self._enqueue()
+        except BaseException:
+            status("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
+            self.__exit__()
+            raise
+        try:
+            call("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
+        except DriverError:
+            self.__exit__()
+            raise
+        return self._graph
+
+    def __exit__(self, *problem: object) -> None:
+        if self._graph:
+            status("cuGraphDestroy", self._graph)
+
+
+def _destroy(executable: ctypes.c_void_p) -> None:
+    status("cuGraphExecDestroy", executable)  # a run of it that is on its way is finished first
+
+
+# ---- tensor maps: 128 opaque bytes that the driver encodes (cuTensorMapEncodeTiled)
+
+
+MAP_BYTES = 128
+POINTER_BYTES = 8
+
+# CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion
+DATA_TYPES: dict[DtypeName, int] = {
+    "b8": 0, "u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0,
+    "i16": 1, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9
+}  # fmt: skip
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+NO_INTERLEAVE, L2_128_BYTES, FILL_WITH_ZEROS = 0, 2, 0
+
+
+class TensorMapError(DplcError):
+    """The driver does not take a tensor map."""
+
+
+def encode(param: KernelParam, address: int) -> bytes:
+    """The map of a parameter of role "tensor_map" whose buffer lies at a device address. Raises TensorMapError."""
+    view = TensorView.of(param)
+    rank = len(view.box)
+    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    start = -ctypes.addressof(room) % MAP_ALIGNMENT
+    status = _encoder()(
+        ctypes.byref(room, start),
+        DATA_TYPES[param.dtype],
+        rank,
+        address,
+        (ctypes.c_uint64 * rank)(*view.extents),
+        (ctypes.c_uint64 * rank)(*view.strides),
+        (ctypes.c_uint32 * rank)(*view.box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        NO_INTERLEAVE,
+        SWIZZLES[view.swizzle],
+        L2_128_BYTES,
+        FILL_WITH_ZEROS,
+    )
+    if status != 0:
+        shape, box = list(param.shape), list(view.box[::-1])
+        raise TensorMapError(f"the driver refuses the tensor map `{param.name}` ({shape}, boxes of {box}): {status}")
+    return room.raw[start : start + MAP_BYTES]
+
+
+def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
+    """What a launch passes: for each parameter, given the address of its buffer, then sizes. Raises TensorMapError."""
+    passed = (
+        encode(param, pointer) if param.role == "tensor_map" else pointer
+        for param, pointer in zip(kernel.params, pointers, strict=True)
+    )
+    return [*passed, *kernel.values]
+
+
+@lru_cache(maxsize=1)
+def _encoder() -> ctypes._NamedFuncPointer:
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+    except (OSError, AttributeError) as error:
+        raise TensorMapError(
+            "this driver cannot encode tensor maps", notes=(str(error),), hint="use via=ASYNC"
+        ) from error
+    integer, pointer = ctypes.c_uint32, ctypes.c_void_p
+    function.argtypes = [
+        pointer, ctypes.c_int, integer, pointer, pointer, pointer, pointer, pointer, *[ctypes.c_int] * 4,
+    ]  # fmt: skip
+    function.restype = ctypes.c_int
+    return function
+
+
+def parameter_format(params: tuple[KernelParam, ...]) -> str:
+    """How the parameters lie in memory, as `struct` writes it: pointers, then maps each at a multiple of 64 bytes."""
+    text, at = "", 0
+    for param in params:
+        if param.role == "tensor_map":
+            gap = -at % MAP_ALIGNMENT
+            text += (f"{gap}x" if gap else "") + f"{MAP_BYTES}s"
+            at += gap + MAP_BYTES
+        else:
+            text += "P"
+            at += POINTER_BYTES
+    return text

@@ -6,14 +6,18 @@ torch's current stream. pycuda and torch are imported when a `CudaExecutor` is m
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import itertools
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from ..ir.diagnostic import DplcError
 from .arrays import (
     Array,
     LaunchError,
@@ -23,19 +27,363 @@ from .arrays import (
     check_names,
     is_tensor,
     misalignment_note,
+    place_of,
     resolved,
     torch_dtype,
     torch_dtype_name,
 )
 from .build import build_device, device_text
+from .compiler import suited
+from .driver import (
+    DEFAULT_DYNAMIC_SMEM,
+    NON_BLOCKING,
+    DriverError,
+    Replays,
+    arguments,
+    is_capturing,
+    order,
+    parameter_format,
+)
 from .emulator.executor import EmulatorExecutor
 from .emulator.runtime import EmulatorError
-from .gpu import DeviceError, LoadedKernel, debugging, gpu
-from .graphs import is_capturing, order
 from .kernel import Buffer, CudaKernel, Program
-from .nvrtc import suited
-from .session import CudaSession
-from .tensor_maps import arguments
+
+# ---- one GPU: torch's primary context, loaded kernels, own streams
+#
+# All executors share one `Gpu` for each device, so a kernel of two programs is loaded once. It stays loaded while it is
+# referenced, and whoever may replay a graph of it must reference it.
+
+
+class DeviceError(DplcError):
+    """The device asked for cannot be used, or not for this kernel; the message says what is missing."""
+
+
+class LoadedKernel:
+    """A kernel in a GPU's memory, ready to be launched."""
+
+    def __init__(self, gpu: Gpu, kernel: CudaKernel, function: Any) -> None:
+        self.gpu, self.kernel, self.function = gpu, kernel, function
+        self.unload = weakref.finalize(self, gpu.discard, function)
+
+    def launch(self, values: Sequence[int | bytes], stream: Any) -> None:
+        """Enqueue it, given a value for each parameter. With $DPLC_DEBUG, wait for it. Raises DeviceError."""
+        kernel, error = self.kernel, self.gpu.driver.Error
+        try:
+            self.function.prepared_async_call(
+                kernel.grid, (kernel.block, 1, 1), stream, *values, shared_size=kernel.smem
+            )
+        except error as problem:
+            raise DeviceError(f"kernel `{kernel.name}` cannot be launched: {problem}") from problem
+        if not debugging() or (stream is not None and is_capturing(stream.handle)):
+            return
+        try:
+            self.gpu.driver.Context.synchronize()
+        except error as problem:
+            raise DeviceError(
+                f"kernel `{kernel.name}` failed: {problem}",
+                hint="dplc run --check on the emulator looks at every access",
+            ) from problem
+
+
+class Gpu:
+    """One device: its number among those that torch sees. `gpu` makes it, once."""
+
+    def __init__(self, driver: Any, ordinal: int) -> None:
+        self.driver, self.ordinal = driver, ordinal
+        self.device = driver.Device(ordinal)
+        self._context = self.device.retain_primary_context()
+        self._lock, self._home = threading.RLock(), threading.get_ident()
+        self._discarded: list[Any] = []
+        self._kernels: weakref.WeakValueDictionary[CudaKernel, LoadedKernel] = weakref.WeakValueDictionary()
+        self._alive: weakref.WeakSet[LoadedKernel] = weakref.WeakSet()
+        self._kept: set[LoadedKernel] = set()
+        self._idle: list[Any] = []  # streams that are free
+        self._closed_first: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def name(self) -> str:
+        return str(self.device.name())
+
+    @property
+    def target(self) -> str:
+        """What to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
+        major, minor = self.device.compute_capability()
+        return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
+
+    def attribute(self, name: str) -> int:
+        """An attribute of the device, as the driver names it: MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, ..."""
+        return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Torch's context entered."""
+        self._context.push()
+        try:
+            yield
+        finally:
+            self.driver.Context.pop()
+
+    @contextmanager
+    def side_stream(self) -> Iterator[Any]:
+        """The context entered, and a PyCUDA stream that no other thread uses meanwhile: it may capture."""
+        with self.context():
+            with self._lock:
+                stream = self._idle.pop() if self._idle else self.driver.Stream(NON_BLOCKING)
+            try:
+                yield stream
+            finally:
+                with self._lock:
+                    self._idle.append(stream)
+
+    def loaded(self, kernel: CudaKernel, images: Callable[[CudaKernel], Iterable[bytes]]) -> LoadedKernel:
+        """A kernel, loaded if it is not. images: what the driver may be given, until it takes one.
+
+        Raises BuildError and DeviceError.
+        """
+        with self._lock:
+            self.discard()
+            found = self._kernels.get(kernel)
+            if found is None:
+                with self.context():
+                    function = self._bound_otherwise(kernel) or self._load(kernel, images(kernel))
+                found = self._kernels[kernel] = LoadedKernel(self, kernel, function)
+                self._alive.add(found)
+            return found
+
+    def _bound_otherwise(self, kernel: CudaKernel) -> Any:
+        """The function of a kernel that is loaded at another binding of its sizes; None if there is none."""
+        if not kernel.values:
+            return None
+        key = kernel.text, kernel.smem
+        return next((k.function for k in self._alive if (k.kernel.text, k.kernel.smem) == key), None)
+
+    def has(self, kernel: CudaKernel) -> bool:
+        """Whether a kernel is loaded."""
+        return kernel in self._kernels
+
+    def forget(self) -> None:
+        """Load every kernel anew from now on, also one that is still referenced."""
+        with self._lock:
+            self._kernels.clear()
+
+    def discard(self, *functions: Any) -> None:
+        """Unload what is no longer referenced. PyCUDA can only do so in the thread that made its context:
+        others leave it for later."""
+        self._discarded.extend(functions)
+        if self._discarded and threading.get_ident() == self._home:
+            with self.context():
+                self._discarded.clear()
+
+    def keep(self, kernels: Iterable[LoadedKernel]) -> None:
+        """Keep kernels until the process ends: a graph of the user's may replay them at any time."""
+        self._kept.update(kernels)
+
+    def close_before_exit(self, holder: Any) -> None:
+        """Have `holder.close()` called before the process ends: later there is no context to give back to."""
+        self._closed_first.add(holder)
+
+    def close(self) -> None:
+        """Let go of everything on the device."""
+        for holder in list(self._closed_first):
+            holder.close()
+        self._kept.clear()
+        for kernel in list(self._alive):
+            kernel.function = None
+            kernel.unload()
+        with self.context():
+            self._discarded.clear()
+            self._idle.clear()
+        self._context = None
+
+    def _module(self, kernel: CudaKernel, images: Iterable[bytes]) -> Any:
+        """The first image that the driver takes."""
+        problem = None
+        for image in images:
+            try:
+                return self.driver.module_from_buffer(image)
+            except self.driver.Error as error:
+                problem = error
+        cuda = self.driver.get_driver_version()
+        version = f"{cuda // 1000}.{cuda % 1000 // 10}"
+        raise DeviceError(
+            f"kernel `{kernel.name}` cannot be loaded: {problem or 'nothing compiles it'}",
+            notes=(f"this driver is for CUDA {version}, this GPU {self.target}",),
+            hint=f"pip install nvidia-cuda-nvrtc-cu{cuda // 1000} (a compiler for this driver), or update the driver",
+        ) from problem
+
+    def _load(self, kernel: CudaKernel, images: Iterable[bytes]) -> Any:
+        function = self._module(kernel, images).get_function(kernel.name)  # it keeps its module
+        if kernel.smem > DEFAULT_DYNAMIC_SMEM:
+            limit = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+            if kernel.smem > limit:
+                raise DeviceError(
+                    f"kernel `{kernel.name}` needs {kernel.smem} bytes of shared memory per block; "
+                    f"{self.name} has {limit}"
+                )
+            function.set_attribute(self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.smem)
+        function.prepare(parameter_format(kernel.params) + "i" * len(kernel.values))
+        return function
+
+
+def debugging() -> bool:
+    """Whether every launch is waited for, so that a fault names its kernel: $DPLC_DEBUG, unless it is 0."""
+    return os.environ.get("DPLC_DEBUG", "0") != "0"
+
+
+_GPUS: dict[int, Gpu] = {}
+_MAKING = threading.Lock()
+
+
+def gpu(driver: Any, ordinal: int) -> Gpu:
+    """The GPU with this number, made when first asked for. driver: the module pycuda.driver, initialised."""
+    with _MAKING:
+        if not _GPUS:
+            atexit.register(close_all)
+        if ordinal not in _GPUS:
+            _GPUS[ordinal] = Gpu(driver, ordinal)
+        return _GPUS[ordinal]
+
+
+def close_all() -> None:
+    """Let go of every GPU: at exit, before torch's contexts end."""
+    while _GPUS:
+        _GPUS.popitem()[1].close()
+
+
+# ---- sessions: constants are placed once, launches replay as a CUDA graph where that is possible
+
+
+class Launcher(Protocol):
+    """What a session asks of the executor that made it (`launch.CudaExecutor`)."""
+
+    graphs: bool
+    gpu: Gpu
+    notes: tuple[str, ...]
+
+    def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any: ...
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any: ...
+
+    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]: ...
+
+    def load(self, program: Program) -> tuple[LoadedKernel, ...]: ...
+
+    def loaded(self, kernel: CudaKernel) -> LoadedKernel: ...
+
+    def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None: ...
+
+    def stream(self) -> AbstractContextManager[Any]: ...
+
+    def current_stream(self) -> int: ...
+
+    def captured_by_user(self, stream: int) -> bool: ...
+
+
+class CudaSession:
+    """A program whose constants are on the GPU; those not given here are given at every run.
+
+    Runs of one session share its arena, so threads take turns to enqueue them. Runs that meet the same addresses again
+    replay a CUDA graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a
+    note says once.
+    """
+
+    def __init__(
+        self,
+        executor: Launcher,
+        program: Program,
+        constants: Mapping[str, Array],
+        beside: CudaSession | None = None,
+    ):
+        self.program, self._executor = program, executor
+        self._notes: list[str] = []
+        self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
+        self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
+        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
+        self._constants: dict[str, Any] = {
+            b.name: there[where]
+            if (where := place_of(constants[b.name])) in there
+            else executor.place(b, constants[b.name], self._notes)
+            for b in program.constants
+            if b.name in constants
+        }
+        self._tensors = any(map(is_tensor, self._given.values()))
+        self._kept, self._temporaries = executor.temporaries(program)
+        self._kernels = executor.load(program)  # held, so that no graph outlives them
+        self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
+        self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
+        self._turn = threading.Lock()
+        executor.gpu.close_before_exit(self)
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name, given the inputs by name; launched, not waited for.
+
+        Raises LaunchError, BuildError and DeviceError.
+        """
+        check_names(self.program, arrays, self._wanted)
+        with self._turn:
+            return self._run(arrays)
+
+    def _run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        program, executor = self.program, self._executor
+        self.release()  # so that results the caller has dropped are likely to lie where they lay before
+        notes = list(self._notes)
+        given = {buffer.name: executor.place(buffer, arrays[buffer.name], notes) for buffer in self._wanted}
+        made = {output: given[source] for output, source in program.aliases.items()}
+        made = {
+            b.name: made[b.name] if b.name in made else executor.empty(b.shape, torch_dtype(b.dtype))
+            for b in program.outputs
+        }
+        moving = {name: tensor.data_ptr() for name, tensor in (given | made).items()}
+        fixed = {name: tensor.data_ptr() for name, tensor in self._constants.items()}
+        places = self._temporaries | fixed | moving
+        if not self._replayed(tuple(moving.values()), places, notes):
+            with executor.stream() as stream:
+                executor.launch(program, places, stream)
+        self._latest = given | made, places
+        executor.notes = tuple(notes)
+        if self._tensors or any(is_tensor(value) for value in arrays.values()):
+            return made
+        return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
+
+    def launch(self, place: int) -> None:
+        """One launch of the program again, on the buffers of the latest run."""
+        (launch,) = itertools.islice(self.program.launches(), place, place + 1)
+        values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
+        with self._executor.stream() as stream:
+            self._executor.loaded(launch.kernel).launch(values, stream)
+
+    def release(self) -> None:
+        """Let go of the arrays of the latest run."""
+        self._latest = {}, {}
+
+    def close(self) -> None:
+        """Destroy the graphs; runs from now on launch one by one."""
+        if self._replays is not None:
+            self._replays.close()
+            self._replays = None
+
+    def _replayed(self, moving: tuple[int, ...], places: Mapping[str, int], notes: list[str]) -> bool:
+        """Whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
+        executor = self._executor
+        current = executor.current_stream()
+        if executor.captured_by_user(current):
+            executor.gpu.keep(self._kernels)
+            return False
+        if self._replays is None:
+            return False
+        try:
+            with executor.gpu.side_stream() as stream:
+                graph = self._replays.graph(
+                    moving, stream.handle, lambda: executor.launch(self.program, places, stream)
+                )
+                if graph is not None:
+                    graph.replay(current)
+        except (DriverError, DeviceError) as error:
+            self.close()
+            notes.append(f"no CUDA graph, launched one by one: {error.what}")
+            return False
+        return graph is not None
+
 
 __all__ = [
     "CudaExecutor",

@@ -16,8 +16,7 @@ import torch
 from ..codegen.arrays import as_tensor, is_tensor
 from ..codegen.kernel import Program
 from ..codegen.launch import CudaExecutor, Executor, executor
-from ..codegen.present import target_of
-from ..codegen.target import Target
+from ..codegen.target import Target, target_of
 from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..codegen.cuda import bound as bound_kernel
-from ..codegen.kernel import Buffer, CudaKernel, Program
-from ..codegen.memory_plan import with_arena
+from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.expr import Size

@@ -1,1 +1,1 @@
-"""Runs CUDA text on the CPU: see `kernels.run` for one kernel, `executor.EmulatorExecutor` for a program."""
+"""Runs CUDA text on the CPU: see `runtime.run` for one kernel, `executor.EmulatorExecutor` for a program."""

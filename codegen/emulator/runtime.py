@@ -1,12 +1,13 @@
-"""The emulator's runtime library, through ctypes."""
+"""The runtime library of the emulator through ctypes, and kernels that run on it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -15,9 +16,96 @@ import numpy.typing as npt
 
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.dtypes import DTYPES
-from ..build import build_runtime
+from ..arrays import Array, as_numpy
+from ..build import build_host, build_runtime, host_text
 from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
-from .redzones import Spaced, spaced
+
+# ---- layout of shared memory in checked mode: a gap after each slab, so that an access outside of one hits no other
+#
+# A kernel computes the addresses in its shared memory by adding offsets to one base, in lines of a known form:
+#
+# const uint32_t smem = smem_addr(smem_buf);
+# const uint32_t x_smem = smem;
+# const uint32_t y_smem = smem + 16384;
+#
+# The checked build enlarges the offsets in these lines. Nothing else of the text changes, and its line numbers stay.
+
+
+GAP = 64 << 10  # bytes between slabs. A multiple of every unit that addresses are flipped or swizzled in
+SPAN = 2 << 20  # bytes that shared memory may take with its gaps: mirrors dplc::shared_region
+
+BASE = re.compile(r"^ *const uint32_t (\w+) = smem_addr\(smem_buf\);$", re.MULTILINE)
+DERIVED = r"^( *const uint32_t (\w+) = ({roots}))(?: \+ (\d+))?;$"
+
+
+@dataclass(frozen=True)
+class SlabPlace:
+    """A slab: its name in the text, where it starts in the kernel's layout and in the checked one, its bytes."""
+
+    name: str
+    start: int
+    begin: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Spaced:
+    """A kernel with its slabs apart. span: bytes of shared memory, gaps among them; no slabs: it is as it was."""
+
+    kernel: CudaKernel
+    slabs: tuple[SlabPlace, ...]
+    span: int
+
+
+@lru_cache(maxsize=256)
+def spaced(kernel: CudaKernel) -> Spaced:
+    """The checked build's text of a kernel, and what stands where in it."""
+    as_it_is = Spaced(kernel, (), kernel.smem)
+    base = BASE.search(kernel.text)
+    if base is None or len(BASE.findall(kernel.text)) > 1:
+        return as_it_is
+    root = base[1]
+    lines = {m[2]: int(m[4] or 0) for m in _derived(kernel.text, (root,))}
+    if not lines or len(lines) + 1 != len(re.findall(rf"\b{root}\b", kernel.text)):
+        return as_it_is  # the base is used in another way, or a name has two meanings
+    first = {start: name for name, start in lines.items()}
+    if len(first) < len(lines):
+        return as_it_is
+    starts = sorted(first)
+    if starts[0] != 0 or starts[-1] >= kernel.smem or (kernel.smem + GAP * len(starts)) * kernel.cluster > SPAN:
+        return as_it_is
+    ends = [*starts[1:], kernel.smem]
+    slabs = tuple(
+        SlabPlace(first[start], start, start + n * GAP, end - start)
+        for n, (start, end) in enumerate(zip(starts, ends, strict=True))
+    )
+    text = _moved(kernel.text, root, lines, slabs)
+    return Spaced(replace(kernel, text=text), slabs, kernel.smem + GAP * (len(slabs) - 1))
+
+
+def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
+    """The lines that add a number to one of some addresses."""
+    return list(re.finditer(DERIVED.format(roots="|".join(roots)), text, re.MULTILINE))
+
+
+def _moved(text: str, root: str, starts: dict[str, int], slabs: Sequence[SlabPlace]) -> str:
+    """The text with every line of a slab's address in the new layout; also of those that one slab's address gives."""
+    order = [slab.start for slab in slabs]
+
+    def place(start: int) -> SlabPlace:
+        return slabs[bisect_right(order, start) - 1]
+
+    def line(match: re.Match[str]) -> str:
+        from_root = match[3] == root
+        start = (0 if from_root else starts[match[3]]) + int(match[4] or 0)
+        gap = place(start).begin - place(start).start
+        if not from_root:  # an address within its slab stays where it is
+            gap -= place(starts[match[3]]).begin - place(starts[match[3]]).start
+        offset = int(match[4] or 0) + gap
+        return f"{match[1]} + {offset};" if offset else f"{match[1]};"
+
+    return re.sub(DERIVED.format(roots="|".join((root, *starts))), line, text, flags=re.MULTILINE)
+
 
 MESSAGE_BYTES = 1024
 SWIZZLE_REPEAT = 1024  # bytes: the shared memories of a cluster start at its multiples
@@ -329,3 +417,104 @@ def _failure(kernel: CudaKernel, message: str, by_data: bool) -> DplcError:
     notes = [f"line {number}: {text[number - 1].strip()}" for number in dict.fromkeys(numbers) if number <= len(text)]
     what = f"kernel `{kernel.name}`, {message}"
     return DataError(what, notes=notes, hint=DATA_HINT) if by_data else EmulatorError(what, notes=notes)
+
+
+# ---- registers in checked mode: a register that is declared without a value starts as poison
+#
+# A stack that is mostly zeros would hide a sum without a start value. Poison is a NaN, another one than that of
+# uninitialised memory, or a conspicuous integer.
+
+
+WORDS = "uint32_t"  # of fragments
+TYPES = "|".join(re.escape(name) for name in (*(dtype.c_type for dtype in DTYPES.values()), WORDS))
+DECLARED = re.compile(rf"^( *(?:{TYPES}) (\w+)(?:\[\d+\])*;)$", re.MULTILINE)
+
+
+def poisoned(kernel: CudaKernel) -> CudaKernel:
+    """The checked build's text of a kernel; its lines keep their numbers."""
+    text = DECLARED.sub(r"\1 dplc_poison(\2);", kernel.text)
+    return kernel if text == kernel.text else replace(kernel, text=text)
+
+
+# ---- kernels on numpy arrays
+
+
+class LoadedKernels:
+    """Some kernels, compiled together in one call of the compiler and loaded into this process."""
+
+    def __init__(self, kernels: Sequence[CudaKernel], checked: bool) -> None:
+        runtime()  # first: the kernels' library takes its symbols from there
+        self._checked = checked
+        texts = [poisoned(spaced(kernel).kernel) for kernel in kernels] if checked else kernels
+        self._library = ctypes.CDLL(str(build_host(host_text(texts), checked)))
+
+    def launch(
+        self, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
+    ) -> tuple[LineCost, ...]:
+        """Runs one of the kernels on a buffer per parameter name. Raises EmulatorError."""
+        entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p).value
+        assert entry is not None
+        return launch(kernel, entry, buffers, replace(options, checked=self._checked))
+
+
+@lru_cache(maxsize=256)
+def load(kernels: tuple[CudaKernel, ...], checked: bool = False) -> LoadedKernels:
+    """The kernels, built if need be. Raises BuildError."""
+    return LoadedKernels(kernels, checked)
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """What came of a kernel: its "out" parameters by name and, in checked mode, what its accesses cost."""
+
+    outputs: dict[str, npt.NDArray[np.generic]]
+    sites: tuple[LineCost, ...]
+
+
+def run(
+    kernel: CudaKernel,
+    arrays: Mapping[str, Array],
+    *,
+    workers: int | None = None,
+    blocks: Sequence[int] | None = None,
+    reverse: bool = False,
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Runs one kernel on copies of the arrays and returns its "out" parameters by name.
+
+    An "out" parameter need not be given; it then starts as poison (NaN), and so do elements no block writes. `blocks`
+    restricts the run to some blocks by linear index, `reverse` starts the threads of a block from the last. Raises
+    BuildError, LaunchError (an array does not fit its parameter) and EmulatorError.
+    """
+    chosen = None if blocks is None else tuple(blocks)
+    options = LaunchOptions(workers=workers, blocks=chosen, order=int(reverse))
+    return run_with(kernel, arrays, options).outputs
+
+
+def run_with(kernel: CudaKernel, arrays: Mapping[str, Array], options: LaunchOptions) -> KernelRun:
+    """As `run`, with every option, and the costs of accesses that checked mode counts."""
+    pointers = [param for param in kernel.params if param.role != "tensor_map"]
+    buffers = {param.name: DeviceBuffer(param) for param in pointers}
+    for param in pointers:
+        if param.role == "in" or param.name in arrays:
+            buffers[param.name].array[...] = as_numpy(param, arrays[param.name])
+        buffers[param.name].protect(writable=param.role == "out")
+    buffers |= {param.name: buffers[param.box.source] for param in kernel.params if param.box is not None}
+    loaded = load((kernel,), options.checked)
+    sites = loaded.launch(kernel, buffers, options)
+    return KernelRun({p.name: buffers[p.name].array.copy() for p in kernel.params if p.role == "out"}, sites)
+
+
+def check(
+    kernel: CudaKernel,
+    arrays: Mapping[str, Array],
+    blocks: Sequence[int] | None = None,
+    order: int = 0,
+    counted: bool = True,
+) -> KernelRun:
+    """Runs a kernel, or some of its blocks, in checked mode: ten times slower, a hundred if costs are counted.
+
+    Raises EmulatorError for what no lucky order of threads excuses: a race, a read of shared memory that nothing wrote
+    or whose asynchronous copy was not waited for, an access out of bounds; and as `run`.
+    """
+    chosen = None if blocks is None else tuple(blocks)
+    return run_with(kernel, arrays, LaunchOptions(blocks=chosen, order=order, checked=True, counted=counted))

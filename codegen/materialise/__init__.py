@@ -12,15 +12,19 @@ from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel, Stmt
 from ...ir.tile import Team
 from ..target import Target
-from .accumulators import find_accumulators
-from .blocks import lower_block
-from .boxes import first_of_all
-from .copies import plan_groups
-from .launch import block_axes, check_cluster, check_limits, check_registers, thread_axes
-from .lowering import Heard, start_lowering
-from .prepare import prepare
-from .rings import last_meeting
-from .slabs import share_memory
+from .blocks import lower_block, plan_groups
+from .lowering import (
+    Heard,
+    block_axes,
+    check_cluster,
+    check_limits,
+    check_registers,
+    prepare,
+    start_lowering,
+    thread_axes,
+)
+from .shared_memory import first_of_all, last_meeting, share_memory
+from .values import find_accumulators
 
 __all__ = ["materialise"]
 

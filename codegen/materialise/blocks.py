@@ -1,37 +1,355 @@
-"""Blocks, guards and loops.
+"""Blocks, guards, loops, loads, stores and cooperative copies.
 
 Unrolled loops are one more replicated axis; the others are a level of the nest with address registers of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...ir import tile
 from ...ir.diagnostic import InternalError
-from ...ir.expr import Var, add, free_names, multiply
-from ...ir.kernel import Branch, Loop, Replicate
+from ...ir.expr import Call, Var, add, binary, floordiv, free_names, modulo, multiply
+from ...ir.facts.layout import (
+    DTYPE_BYTES,
+    VECTOR_BYTES,
+    copy_shape,
+    is_vector,
+    lanes_of,
+    operand_of,
+    place_in_source,
+    rows_in_turn,
+)
+from ...ir.functions import opmath
+from ...ir.kernel import (
+    Branch,
+    CheckPlace,
+    Commit,
+    CopyAsync,
+    Element,
+    LoadFrom,
+    Loop,
+    Registers,
+    Replicate,
+    StoreTo,
+    WaitGroup,
+)
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ...ir.node import Expr, Node
 from ...ir.program import Block, Stmt
+from ...ir.ranges import interval
+from ...ir.sizes import lowest
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_statement
-from .accumulators import replicated_axes
-from .combine import lower_combine
-from .combine_tuple import lower_combine_tuple
-from .copies import lower_put, lower_stage, lower_sync, lower_wait
-from .fragments import lower_mma
-from .guards import simplify_condition, weaken
-from .late import lower_settle
-from .lowering import Held, Level, Lowering, Path, Place, fresh
-from .memory import element_of, lower_load, lower_store, vector_axis
-from .ranges import counter_dtype, greatest, least, ranging, tidied
-from .registers import axes_of, in_registers, nest
-from .relays import lower_enter, lower_leave
-from .rings import lower_acquire, lower_await, lower_release, lower_team
-from .scan import lower_scan
-from .trips import trip_count
-from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale
+from ...ir.tile import Put, Stage, Sync, Wait
+from .expressions import (
+    axes_of,
+    conjunction,
+    counter_dtype,
+    dtype_in,
+    extents,
+    flat,
+    global_address,
+    greatest,
+    in_chunks,
+    in_registers,
+    least,
+    narrowed,
+    nest,
+    ranging,
+    register_of,
+    simplify_condition,
+    tidied,
+    varies,
+    weaken,
+)
+from .lowering import Held, LateOperand, Level, Lowering, Path, Place, fresh, trip_count
+from .reductions import lower_combine, lower_combine_tuple, lower_scan
+from .shared_memory import (
+    cell_address,
+    element_bytes,
+    lower_acquire,
+    lower_await,
+    lower_box_wait,
+    lower_boxes,
+    lower_enter,
+    lower_leave,
+    lower_release,
+    lower_team,
+    plan_boxes,
+    plan_relays,
+    plan_rings,
+    slab_address,
+    slab_dtype,
+    slab_element,
+)
+from .tensor_cores import lower_matrices, lower_mma, lower_settle
+from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale, replicated_axes
+
+# ---- loads and stores: one vector instruction where a VEC axis and the address allow it, else one for each element
+
+
+def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
+    """A load into registers. Its guard is tested once per vector, or else the load is no vector."""
+    if stmt.buf in low.written:
+        raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
+    if stmt in low.views:
+        low.env[stmt.dst] = LateOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype_of_buffer(low, stmt.buf))
+        return ()
+    stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
+    if isinstance(stage, Stage) and (operand := operand_of(stmt.dst, at.block[at.position + 1 :])) is not None:
+        matrices = lower_matrices(low, stmt, stage, operand, at)
+        if matrices is not None:
+            return matrices
+    guarded = axes_of(low, when, at.bound)
+    vector = vector_axis(low, stmt.buf, element, [a for a in axes_of(low, stmt.idx, at.bound) if a not in guarded])
+    idx, width = stmt.idx, 1
+    if vector is None:
+        when = stmt.when
+    else:
+        idx, width = substitute(idx, {vector: 0}), low.replicated[vector]
+        element = tidied(low, substitute(element, {vector: 0}))
+    axes = tuple(axis for axis in axes_of(low, (stmt.idx, when), at.bound) if axis != vector)
+    address = slab_address(low, stage, idx, f"{stmt.dst}_rd") if stage else global_address(low, stmt.buf, element)
+    inner = (vector,) if vector else ()
+    dtype = dtype_of_buffer(low, stmt.buf)
+    value = Held(fresh(low, stmt.dst), (*axes, *inner), opmath(dtype))
+    into = register_of(low, value, skip=inner)
+    load = LoadFrom(into, dtype, address, width, in_registers(low, simplify_condition(low, when)), stmt.other)
+    checks = () if stage else place_checks(low, stmt, when, vector, at)
+    low.env[stmt.dst] = value
+    return (*checks, Registers(value.name, value.dtype, extents(low, value.axes)), *nest(low, axes, (load,)))
+
+
+def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
+    """What stops the kernel before a load whose place the data says, where the ranges do not prove that it exists."""
+    checks: list[Stmt] = []
+    for position, extent in zip(stmt.idx, low.params[stmt.buf].shape, strict=True):
+        first, last = interval(tidied(low, position), low.ranges)
+        if not free_names(position) & low.env.keys() or (first >= 0 and last < lowest(extent)):
+            continue
+        lanes = (0, low.replicated[vector] - 1) if vector is not None and vector in free_names(position) else (0,)
+        for lane in lanes:
+            place = substitute(position, {vector: lane}) if vector is not None else position
+            check = CheckPlace(
+                in_registers(low, tidied(low, place)), extent, in_registers(low, simplify_condition(low, when))
+            )
+            checks += nest(low, axes_of(low, (place, when), at.bound), (check,))
+    return tuple(checks)
+
+
+def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
+    """A store to a buffer or a slab, converted to what its dtype is computed in; the last rounding is the store's."""
+    dtype = dtype_of_buffer(low, stmt.buf)
+    converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
+    val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
+    vector = vector_axis(low, stmt.buf, element_of(low, stmt), axes_of(low, stmt.idx, at.bound), several=True)
+    width = 1 if vector is None else low.vectors[vector]
+    at_once = min(width, VECTOR_BYTES[-1] // DTYPE_BYTES[dtype_of_buffer(low, stmt.buf)])
+    stores = []
+    for first in range(0, width, at_once):
+        idx = stmt.idx if vector is None else substitute(stmt.idx, {vector: first})
+        lanes = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
+        values = tuple(in_registers(low, val, lane) for lane in lanes)
+        stores.append(StoreTo(dtype, _address_of_store(low, stmt, idx), values))
+    axes = axes_of(low, (stmt.idx, val), at.bound)
+    return nest(low, tuple(axis for axis in axes if axis != vector), tuple(stores))
+
+
+def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr:
+    """Where a store, or one of several vectors of it, goes."""
+    stage = low.stages.get(stmt.buf)
+    if stage:
+        return slab_address(low, stage, idx, f"{stmt.buf}_wr")
+    return global_address(low, stmt.buf, tidied(low, flat(low, stmt.buf, idx)))
+
+
+def element_of(low: Lowering, stmt: Load | Store) -> Expr:
+    """The element of an access, counted from the start of its buffer or slab."""
+    stage = low.stages.get(stmt.buf)
+    return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
+
+
+def dtype_of_buffer(low: Lowering, buf: str) -> str:
+    """The dtype of a buffer, or of the source of a slab."""
+    stage = low.stages.get(buf)
+    return slab_dtype(low, stage) if stage else low.params[buf].dtype
+
+
+def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], several: bool = False) -> str | None:
+    """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one; or, if
+    asked for, several of the largest."""
+    size, most = DTYPE_BYTES[dtype_of_buffer(low, buf)], VECTOR_BYTES[-1]
+    for axis in reversed(axes):
+        width = low.vectors.get(axis)
+        if width is None or not (width * size in VECTOR_BYTES or (several and width * size % most == 0)):
+            continue
+        if is_vector(element, axis, width) and not varies(low, element, axis):
+            return axis
+    return None
+
+
+# ---- cooperative copies to shared memory, and the groups by which asynchronous copies are waited for
+#
+# A chunk is 16 bytes where source and slab allow it, else one element. L lanes copy a row: thread t copies the rows
+# t//L + r*(T//L), and in them the chunks t%L + L*c. r and c are replicated axes, so their addresses need no code.
+
+
+class ChunkShape(NamedTuple):
+    """width: elements of a chunk; chunks of a row; rows; lanes of a row; groups: rows that are copied at once."""
+
+    width: int
+    chunks: int
+    rows: int
+    lanes: int
+    groups: int
+
+
+def shape_of(low: Lowering, stage: Stage) -> ChunkShape:
+    """How the block's threads divide a slab: the same division that Tile IR's meaning has."""
+    width, chunks, rows, threads = copy_shape(low.kernel, stage)
+    lanes = min(lanes_of(low.kernel, stage), threads)
+    return ChunkShape(width, chunks, rows, lanes, threads // lanes)
+
+
+def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
+    """One Stage. Rows and chunks beyond the slab are left out by the predicate, never by a branch around a cp.async."""
+    if stmt.via == "TMA":
+        return lower_boxes(low, stmt, at)
+    shape = shape_of(low, stmt)
+    row_axis, chunk_axis = "r", "c"
+    while {row_axis, chunk_axis} & (low.taken | low.env.keys()):
+        row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
+    turns = {row_axis: -(-shape.rows // shape.groups), chunk_axis: -(-shape.chunks // shape.lanes)}
+    low.replicated.update(turns)
+    with ranging(low, {name: (0, extent - 1) for name, extent in turns.items()}):
+        out = _copy(low, stmt, shape, row_axis, chunk_axis)
+    for name in turns:
+        del low.replicated[name]
+    grouped = stmt.via == "ASYNC" and (low.group == 1 or (at.path, at.position) in low.commits)
+    return (*out, Commit()) if grouped else out
+
+
+def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_axis: str) -> Block:
+    turns, axes = low.replicated, tuple(axis for axis in (row_axis, chunk_axis) if low.replicated[axis] > 1)
+    thread: Expr = low.thread if low.thread_count > 1 else 0
+    run = rows_in_turn(stmt, shape.rows, shape.groups)
+    first, step = multiply(floordiv(thread, shape.lanes), run), shape.groups if run == 1 else 1
+    row = add(first, multiply(Var(row_axis), step) if turns[row_axis] > 1 else 0)
+    chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
+    row, column = tidied(low, row), tidied(low, multiply(chunk, shape.width))
+    position = source_position(low, stmt, row, column)
+    ends, under = tuple(zip(position, low.params[stmt.src].shape, strict=True)), narrowed(low, stmt.when)
+    inside = conjunction(
+        [binary(">=", p, 0) for p, _ in ends if not _always((">=", p, 0), under)]
+        + [in_chunks(low, p, m) for p, m in ends if not _always(("<", p, m), under)]
+    )
+    mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
+    mine += [binary("<", row, shape.rows)] if shape.rows % shape.groups else []
+    mine += [binary("<", chunk, shape.chunks)] if shape.chunks % shape.lanes else []
+    when = in_registers(low, simplify_condition(low, conjunction([*mine, stmt.when])))
+    inside = in_registers(low, inside)
+    to = cell_address(low, stmt, row, column, stmt.slot, f"{stmt.dst}_wr")
+    source = global_address(low, stmt.src, flat(low, stmt.src, position))
+    size = shape.width * element_bytes(low, stmt)
+    if stmt.via == "ASYNC" and size >= 4:
+        return nest(low, axes, (CopyAsync(to, source, size, when, inside),))
+    # one at a time, all loads before all stores: their latencies overlap
+    dtype, name = low.params[stmt.src].dtype, fresh(low, f"{stmt.dst}_cp")
+    here = tuple(map(Var, axes))
+    into: Expr = Element(name, here) if here else Var(name)
+    lanes = [Element(name, (*here, lane)) for lane in range(shape.width)] if shape.width > 1 else [into]
+    held = (*extents(low, axes), *([shape.width] if shape.width > 1 else []))
+    early = int(stmt.via == "FETCH")
+    load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]), early=early)
+    store: Stmt = StoreTo(dtype, to, tuple(lanes))
+    if when is not True:
+        store = Branch(when, (store,))
+    loads, stores = (Registers(name, dtype, held), *nest(low, axes, (load,))), nest(low, axes, (store,))
+    if stmt.via == "FETCH":
+        low.fetched[stmt.dst] = stores
+        return loads
+    return (*loads, *stores)
+
+
+def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
+    """The stores of a fetch. Both stand in one block, so its registers and addresses are still there."""
+    return low.fetched.pop(stmt.dst)
+
+
+def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    """The element of the source that goes to a cell, through the axes of the slab."""
+    places: list[Expr] = []
+    rest = math.prod(axis.extent for axis in stmt.slab[:-1])
+    for number, axis in enumerate(stmt.slab[:-1]):
+        rest //= axis.extent
+        place = floordiv(row, rest)
+        places.append(tidied(low, modulo(place, axis.extent) if number else place))
+    return tuple(tidied(low, p) for p in place_in_source(stmt, (*places, column)))
+
+
+def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> bool:
+    op, e, limit = edge
+    lowest, highest = interval(e, ranges)
+    return lowest >= limit if op == ">=" else highest < interval(limit, {})[0]
+
+
+# ---- waiting
+
+
+def plan_groups(low: Lowering) -> None:
+    """Decide what a commit group is.
+
+    A run of neighbouring asynchronous copies is one group, ended where its first buffer comes again (in a peeled
+    prologue the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
+    """
+    runs, boxes = list(runs_of(low.kernel.body, "ASYNC")), list(runs_of(low.kernel.body, "TMA"))
+    plan_rings(low)
+    plan_relays(low)
+    if low.rings:  # every box is of some turn
+        boxes = []
+    plan_boxes(low, boxes, mixed=bool(runs and boxes))
+    lengths = {length for length, _ in runs}
+    low.group = lengths.pop() if len(lengths) == 1 else 1
+    if boxes or any(wait.keep % low.group for wait in _waits(low.kernel.body)):
+        low.group = 1
+    low.commits = frozenset(end for _, end in runs)
+
+
+def runs_of(block: Block, via: str, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
+    """(length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
+    seen: list[str] = []
+    when: Expr = True
+    for position, stmt in enumerate(block):
+        copy = isinstance(stmt, Stage) and stmt.via == via
+        if seen and (not copy or stmt.dst in seen or stmt.when != when):  # type: ignore[attr-defined]
+            yield len(seen), (path, position - 1)
+            seen = []
+        if copy:
+            seen.append(stmt.dst)  # type: ignore[attr-defined]
+            when = stmt.when  # type: ignore[attr-defined]
+        yield from runs_of(getattr(stmt, "body", ()), via, (*path, position))
+    if seen:
+        yield len(seen), (path, len(block) - 1)
+
+
+def _waits(block: Block) -> Iterator[Wait]:
+    for stmt in block:
+        if isinstance(stmt, Wait):
+            yield stmt
+        yield from _waits(getattr(stmt, "body", ()))
+
+
+def lower_sync(low: Lowering, stmt: Sync, at: Place) -> Block:
+    return (low.barrier,) if low.thread_count * low.tile.cluster > 1 else ()
+
+
+def lower_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
+    keep = 0 if low.boxes is not None else stmt.keep // low.group
+    return (*([WaitGroup(keep)] if low.commits else []), *lower_box_wait(low, stmt, at))
+
 
 NONE: frozenset[int] = frozenset()
 

@@ -1,28 +1,137 @@
 """The record of one lowering: what is replicated, where values are, the levels of the nest, the names that are taken.
 
-Functions that ask about it stand in files of their own: `ranges` (what is known of an index), `registers` (values and
-the axes they vary with), `slabs`, `accumulators`, `boxes`.
+The functions that read it are in `expressions` (indices, registers, addresses), `values` and `shared_memory`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...ir.expr import Axis, Var
+from ...ir.diagnostic import DplcError, InternalError
+from ...ir.expr import Axis, Var, floordiv, is_int, modulo, multiply, only_sizes
 from ...ir.facts.layout import params, stages, views_of
-from ...ir.kernel import Barrier, InitBarrier
+from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, Barrier, Define, InitBarrier
 from ...ir.loop import For, Load
 from ...ir.names import unused
-from ...ir.node import Expr, nodes
+from ...ir.node import Expr, names_in, nodes, replace
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import Interval, interval
-from ...ir.sizes import has_sizes, sizes_in
-from ...ir.tile import Stage, Tile
+from ...ir.sizes import has_sizes, lowest, sizes_in
+from ...ir.substitute import substitute
+from ...ir.text.print_statements import print_expr
+from ...ir.tile import Slab, Stage, Tile
+from ..kernel import MAX_GRID, MAX_THREADS_PER_BLOCK
 from ..target import Target
-from .prepare import RESERVED, TID
+
+# ---- preparation: one Tile a kernel, no axis of extent 1, no name with two meanings
+
+
+TID = "tid"  # the index in the block, where several THREAD axes share it
+# `lanes` counts in the shuffles of the printed kernel
+RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
+
+
+def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
+    """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
+    tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
+    if tiles and len(kernel.body) != 1:
+        raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
+    tile = tiles[0] if tiles else Tile((), kernel.body)  # a nest that no rule tiled: one thread does it all
+    kernel = rename_buffers(replace(kernel, body=(drop_unit_axes(tile),)))
+    (tile,) = kernel.body  # type: ignore[assignment]
+    tile = rename_reserved(kernel, rename_collisions(kernel, tile))
+    return replace(kernel, body=(tile,)), tile
+
+
+def rename_buffers(kernel: Kernel) -> Kernel:
+    """A buffer may be called like something that a launch binds: Kernel IR then has it under another name."""
+    params = (*kernel.ins, *kernel.outs)
+    taken = {*RESERVED, *(param.name for param in params)}
+    names: dict[str, str] = {}
+    for param in params:
+        if param.name in RESERVED:
+            names[param.name] = unused(param.name, taken)
+            taken.add(names[param.name])
+    if not names:
+        return kernel
+    ins, outs = (tuple(replace(p, name=names.get(p.name, p.name)) for p in ps) for ps in (kernel.ins, kernel.outs))
+    return replace(kernel, ins=ins, outs=outs, body=_with_buffers(kernel.body, names))
+
+
+def _with_buffers(block: Block, names: dict[str, str]) -> Block:
+    out = []
+    for stmt in block:
+        changes = {f: names.get(getattr(stmt, f), getattr(stmt, f)) for f in ("buf", "src") if hasattr(stmt, f)}
+        if hasattr(stmt, "body"):
+            changes["body"] = _with_buffers(stmt.body, names)
+        out.append(replace(stmt, **changes) if changes else stmt)
+    return tuple(out)
+
+
+def drop_unit_axes(tile: Tile) -> Tile:
+    """An axis of extent 1 is the number 0."""
+    for axis in tile.axes:
+        waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
+        if not (is_int(axis.extent) or waits) or lowest(axis.extent) < 1:
+            raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
+    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
+    if not unit:
+        return tile
+    kept = tuple(axis for axis in tile.axes if axis.name not in unit)
+    return replace(tile, axes=kept, body=substitute(tile.body, unit))
+
+
+def slab_names(tile: Tile) -> set[str]:
+    """The names of the shared slabs of a tile."""
+    return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
+
+
+def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
+    """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
+    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
+    owned |= set(RESERVED)
+    binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
+    clashing = [name for name in dict.fromkeys(binders) if name in owned]
+    if not clashing:
+        return tile
+    taken = owned | set(binders)
+    images: dict[str, Expr] = {}
+    for name in clashing:
+        fresh = unused(name, taken)
+        taken.add(fresh)
+        images[name] = Var(fresh)
+    axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)
+    return replace(tile, axes=axes, body=substitute_variables(tile.body, images))
+
+
+def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
+    """A value may be called like something that a launch binds, too: the lowering means its own by that."""
+    taken = {*names_in(tile), *RESERVED, *(param.name for param in (*kernel.ins, *kernel.outs))}
+    images: dict[str, Expr] = {}
+    for name in RESERVED:
+        if name in names_in(tile):
+            images[name] = Var(unused(name, taken))
+            taken.add(images[name].name)
+    return replace(tile, body=substitute(tile.body, images)) if images else tile
+
+
+def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> object:
+    """Substitution that renames loops and their uses but leaves buffers alone, although they are Names too."""
+    return tuple(_rename(stmt, images) for stmt in body)
+
+
+def _rename(stmt: object, images: dict[str, Expr]) -> object:
+    buffers = {field: getattr(stmt, field) for field in ("dst", "src", "buf", "acc", "ring") if hasattr(stmt, field)}
+    inner = getattr(stmt, "body", None)
+    changed = substitute(replace(stmt, body=()) if inner is not None else stmt, images)  # type: ignore[type-var]
+    if inner is not None:
+        changed = replace(changed, body=substitute_variables(inner, images))
+    return replace(changed, **buffers) if buffers else changed
+
 
 # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
 Path = tuple[int, ...]
@@ -263,3 +372,88 @@ def allocate(low: Lowering, size: int, alignment: int = 128) -> int:
     offset = -(-low.shared_bytes // alignment) * alignment
     low.shared_bytes = offset + size
     return offset
+
+
+# ---- launches: indices of block and thread, and the limits of the device
+
+
+FIRST_CLUSTERS = 90  # the architecture that brought them
+LANES_OF_GROUP = 128  # that multiply together
+MAX_REPLICATED = 2**14  # elements of 4 bytes along one axis of registers: an eighth of the local memory of a thread
+
+
+def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
+    """The grid and the definitions of the BLOCK axes: the last is x, then y, z; or all in x if they do not fit."""
+    axes = [axis for axis in low.tile.axes if axis.role == "BLOCK"]
+    grid: list[Expr] = [1, 1, 1]
+    out: list[Stmt] = []
+    if len(axes) <= 3 and all(interval(axis.extent, {})[1] <= MAX_GRID[1] for axis in axes[:-1]):
+        for number, axis in enumerate(reversed(axes)):
+            grid[number] = axis.extent
+            out.append(Define(axis.name, "i32", Var(BLOCK_INDEX[number])))
+    else:
+        grid[0] = functools.reduce(multiply, [axis.extent for axis in axes])
+        out = decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
+    if interval(grid[0], {})[1] > MAX_GRID[0]:
+        wanted = f"kernel `{low.kernel.name}` needs {print_expr(grid[0])} blocks"
+        raise DplcError(f"{wanted}; a launch has at most {MAX_GRID[0]}")
+    return (grid[0], grid[1], grid[2]), out
+
+
+def thread_axes(low: Lowering) -> list[Stmt]:
+    """The definitions of the THREAD axes from the thread's index, row-major."""
+    axes = [(axis.name, axis.extent) for axis in low.threads]
+    if len(axes) < 2:
+        return decompose(THREAD, axes)
+    whole = LANES_OF_GROUP if low.views else 0  # where a descriptor is must be seen to be the same for a warp
+    return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes, whole)]
+
+
+def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[Stmt]:
+    """Row-major coordinates of an index. Shifts and masks where extents are powers of two.
+
+    whole: so many threads have the same along an axis whose stride is a multiple of it, and are told so.
+    """
+    out: list[Stmt] = []
+    stride: Expr = 1
+    for number, (name, extent) in enumerate(reversed(axes)):
+        e: Expr = floordiv(Var(index), stride)
+        same = bool(whole) and is_int(stride) and stride % whole == 0  # type: ignore[operator]
+        out.append(Define(name, "i32", modulo(e, extent) if number < len(axes) - 1 else e, uniform=int(same)))
+        stride = multiply(stride, extent)
+    return out[::-1]
+
+
+def check_registers(tile: Tile) -> None:
+    """Raises DplcError for an axis that no thread has room for: its elements are written out one by one."""
+    for axis in tile.axes:
+        most = interval(axis.extent, {})[1] if axis.role in ("REG", "VEC") else 0
+        if most > MAX_REPLICATED:
+            raise DplcError(
+                f"a thread has {most} elements along {axis.name}={axis.role}; {MAX_REPLICATED} are possible"
+            )
+
+
+def check_cluster(tile: Tile, target: Target) -> None:
+    """Raises DplcError for a cluster that the target refuses."""
+    if tile.cluster > 1 and target.sm < FIRST_CLUSTERS:
+        raise DplcError(f"{target.name} has no clusters of blocks", hint="cluster=1")
+
+
+def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:
+    """Raises DplcError for a launch that the target refuses."""
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise DplcError(f"kernel `{kernel.name}` has {threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible")
+    if shared_bytes > target.smem:
+        what = f"kernel `{kernel.name}` uses {shared_bytes} bytes of shared memory"
+        raise DplcError(f"{what}; {target.name} has {target.smem} per block")
+
+
+# ---- trip counts
+
+
+def trip_count(stmt: For) -> int | None:
+    """How often a loop turns, where that is known."""
+    if not (is_int(stmt.start) and is_int(stmt.stop) and is_int(stmt.step)):
+        return None
+    return max(0, int(-(-(stmt.stop - stmt.start) // stmt.step)))

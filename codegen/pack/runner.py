@@ -9,20 +9,229 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...ir.diagnostic import DplcError
 from .contents import OpenPack, PackedCase
-from .processes import WorkerGone, WorkerHandle, pack_of_this, run_limited, worker_command
-from .results import START, TOOLS, PackGroup, PackItem, ResultsFile
+
+# ---- the tasks of a pack, their results, and the file that is written after every case
+
+
+RESULTS_FORMAT = "dplc results 1"
+TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
+START = 8.0  # seconds until a worker has imported torch, as expected
+
+
+@dataclass(frozen=True)
+class PackItem:
+    """Something to do with a case: measure it, time torch.compile (compile), or run one of TOOLS on it."""
+
+    do: str
+    case: PackedCase
+
+    @property
+    def seconds(self) -> float:
+        """Return the expected seconds."""
+        if self.do in TOOLS:
+            return 3.0
+        case, run = self.case, self.case.predicted_us * 1e-6
+        flush = 80e-6
+        timing = 0.035 + min(60 * (run + flush), 0.4) + 60 * run
+        made = case.nbytes / 20e9  # inputs drawn, widened, compared
+        if self.do == "compile":
+            return 1.2 + 0.2 * len(case.program.kernels) + timing + made
+        return 0.08 + 6 * made + 10 * run + (1 if case.candidate is not None else 2.5) * timing
+
+
+@dataclass(frozen=True)
+class PackGroup:
+    """Items that one process works on. first: whether they belong to what must be measured first."""
+
+    name: str
+    items: tuple[PackItem, ...]
+    first: bool
+
+    @property
+    def seconds(self) -> float:
+        start = 0.0 if self.items[0].do in TOOLS else START
+        return start + sum(item.seconds for item in self.items)
+
+
+@dataclass
+class ResultsFile:
+    """What is known so far, and the file that it is written to."""
+
+    pack: OpenPack
+    path: Path
+    device: dict[str, Any] = field(default_factory=dict)
+    cases: dict[int, dict[str, Any]] = field(default_factory=dict)
+    sanitizer: list[dict[str, Any]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    left: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def note(self, item: PackItem, found: dict[str, Any], clocks: dict[str, float]) -> None:
+        """Take down what came of an item, and write everything."""
+        if item.do in TOOLS:
+            self.sanitizer.append({"tool": item.do, "suite": item.case.suite, "name": item.case.name, **found})
+        else:
+            self.cases.setdefault(item.case.number, {}).update(found)
+            if clocks and item.do == "measure":
+                self.cases[item.case.number]["clocks"] = clocks
+        self.write()
+
+    def check(self) -> None:
+        """Raises DplcError where a file is that is not of results, or where none can be written."""
+        try:
+            start = self.path.read_bytes()[:100].lstrip(b"{\n ") if self.path.exists() else None
+            if start is not None and not start.startswith(b'"format": "dplc results'):
+                raise DplcError(f"{self.path} is there and holds no results", hint="-o names another file")
+            self.write()
+        except OSError as error:
+            raise DplcError(f"cannot write {self.path}: {error.strerror}") from None
+
+    def write(self) -> None:
+        """Replace the file: it is whole at any time."""
+        kept = ("suite", "name", "dtype", "rules", "same", "candidate", "predicted_us", "least_us", "launches", "texts")
+        listed, by_name = [], dict[tuple[str, str], dict[str, Any]]()
+        for case in self.pack.cases:
+            found = self.cases.get(case.number) or (by_name.get((case.suite, case.same)) if case.same else None)
+            if found is not None:
+                if case.candidate is None:
+                    by_name.setdefault((case.suite, case.name), found)
+                listed.append({**{name: case.about[name] for name in kept}, **found})
+        head = {name: value for name, value in self.pack.about.items() if name != "cases"}
+        whole = {
+            "format": RESULTS_FORMAT, "pack": head, "device": self.device,
+            "seconds": round(time.monotonic() - self.began, 1), "left": self.left, "faults": self.faults,
+            "sanitizer": self.sanitizer, "cases": listed,
+        }  # fmt: skip
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(whole))
+        partial.replace(self.path)
+
+
+# ---- worker processes
+
+
+class WorkerGone(Exception):
+    """The process that measured has ended, or was killed after its time; the message says how."""
+
+    def __init__(self, how: str, killed: bool = False) -> None:
+        super().__init__(how)
+        self.killed = killed
+
+
+class WorkerHandle:
+    """A worker: asked for one case at a time."""
+
+    def __init__(self, pack: OpenPack, memory: str) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        self._process = subprocess.Popen(
+            worker_command(pack, memory), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            env=environment(), text=True, start_new_session=True,
+        )  # fmt: skip
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):
+            for line in self._process.stdout:
+                self._answers.put(json.loads(line))
+        self._answers.put(None)
+
+    def answer(self, limit: float, key: str) -> dict[str, Any]:
+        """The next message that has a key. Raises WorkerGone, after `limit` seconds too."""
+        until = time.monotonic() + limit
+        while True:
+            try:
+                found = self._answers.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                self.kill()
+                raise WorkerGone(f"no answer after {limit:.0f} seconds: killed", killed=True) from None
+            if found is None:
+                raise WorkerGone(f"the process {self._end()}")
+            if "unusable" in found:
+                raise DplcError(f"nothing can be measured here: {found['unusable']}")
+            if key in found:
+                return found
+
+    def ask(self, item: PackItem, limit: float) -> dict[str, Any]:
+        """Return the result of an item. Raises WorkerGone."""
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps({"do": item.do, "case": item.case.number}), file=self._process.stdin, flush=True)
+        except OSError:
+            raise WorkerGone(f"the process {self._end()}") from None
+        return self.answer(limit, "ended")
+
+    def _end(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5.0)
+        code = self._process.poll()
+        self.kill()
+        how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        return f"{how}: {lines[-1][:300]}" if lines else how
+
+    def kill(self) -> None:
+        """End the process, and what it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def worker_command(pack: OpenPack, *arguments: str) -> list[str]:
+    """Return the command that starts a worker."""
+    return [sys.executable, "-P", "-m", "dplc.codegen.pack.worker", str(pack.path), *arguments]
+
+
+def pack_of_this() -> str | None:
+    """The pack that this module was imported from; None where it was installed."""
+    found: str | None = getattr(__spec__.loader, "archive", None)
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a worker, in which the modules of a pack are importable."""
+    archive = pack_of_this()
+    if archive is None:
+        return dict(os.environ)
+    others = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((archive, others)) if others else archive}
+
+
+def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
+    """The exit code of a command and what it printed; None where it was killed, with its children, after `limit`
+    seconds."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None, ""
+    return process.returncode, printed
+
 
 FIRST = 3  # suites of a pack that are measured, next to torch.compile too, before everything else
 SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at

@@ -15,9 +15,8 @@ import torch
 
 from ...codegen.build import HEADERS, BuildError, assemble, device_text
 from ...codegen.cache import cached
-from ...codegen.compiler import find_program, program_identity
+from ...codegen.compiler import find_nvrtc, find_program, program_identity
 from ...codegen.kernel import CudaKernel
-from ...codegen.nvrtc import find_nvrtc
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, DplcError

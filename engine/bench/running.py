@@ -14,8 +14,7 @@ import torch
 
 from ...codegen.arrays import as_numpy, as_tensor, is_written
 from ...codegen.build import BuildError, build_host, build_runtime, host_text
-from ...codegen.emulator.kernels import load
-from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost
+from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost, load
 from ...codegen.kernel import CudaKernel, Launch, Program
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel

@@ -19,9 +19,8 @@ from typing import Any
 
 from ...codegen import cache
 from ...codegen.build import emulator_sources
-from ...codegen.emulator.checking import WholeExecutor
-from ...codegen.emulator.kernels import load
-from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.emulator.executor import WholeExecutor
+from ...codegen.emulator.runtime import EmulatorError, load
 from ...codegen.kernel import Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError

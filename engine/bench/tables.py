@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import torch
 
+from ...codegen.cuda import safe_kernel_name
 from ...codegen.kernel import Program
-from ...codegen.names import safe_kernel_name
 from ...codegen.target import Target
 from ...ir.program import Kernel
 from ..cost.predict import RESOURCES, UNHIDDEN

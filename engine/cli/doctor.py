@@ -139,8 +139,7 @@ def _emulator() -> ReportLine:
 
 
 def _device_compiler() -> ReportLine:
-    from ...codegen.compiler import find_program
-    from ...codegen.nvrtc import find_nvrtc
+    from ...codegen.compiler import find_nvrtc, find_program
 
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
     found = [text for text in (nvrtc.identity if nvrtc else "", f"nvcc {nvcc}" if nvcc else "") if text]

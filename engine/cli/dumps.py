@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from ...codegen.arrays import torch_dtype
-from ...codegen.host_memory import check_room
+from ...codegen.arrays import check_room, torch_dtype
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError
 from ...ir.expr import is_int
 from ...ir.interp import kernel as kernel_meaning

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ...codegen.emulator.checking import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Violation
+from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, Violation
 from ...codegen.emulator.runtime import EmulatorError, LineCost
 from ...codegen.kernel import CudaKernel
 from ...codegen.target import Target

@@ -29,10 +29,9 @@ from typing import Any
 import msgspec
 
 from ...codegen.build import build_device, device_text
-from ...codegen.compiler import find_program
+from ...codegen.compiler import find_nvrtc, find_program
 from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel, Program
-from ...codegen.nvrtc import find_nvrtc
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.program import Kernel

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...codegen.cuda import safe_kernel_name
 from ...codegen.kernel import Program
-from ...codegen.names import safe_kernel_name
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError

@@ -10,9 +10,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ...codegen.cuda import print_cuda
+from ...codegen.cuda import print_cuda, safe_kernel_name
 from ...codegen.kernel import CudaKernel
-from ...codegen.names import safe_kernel_name
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import only_sizes
 from ...ir.program import Kernel

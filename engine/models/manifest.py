@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from ...codegen.host_memory import memory_bytes
+from ...codegen.arrays import memory_bytes
 from ...ir.diagnostic import DplcError
 
 MANIFEST = "dplc-artefact.json"

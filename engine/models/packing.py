@@ -46,9 +46,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
 RUNNER = (
     "ir/diagnostic.py", "ir/dtypes.py", "codegen/arrays.py", "codegen/compiler.py", "codegen/driver.py",
-    "codegen/graphs.py", "codegen/judge.py", "codegen/kernel.py", "codegen/nvrtc.py", "codegen/tensor_maps.py",
-    "codegen/pack/contents.py", "codegen/pack/processes.py", "codegen/pack/results.py", "codegen/pack/runner.py",
-    "codegen/pack/timing.py", "codegen/pack/worker.py",
+    "codegen/judge.py", "codegen/kernel.py", "codegen/pack/contents.py", "codegen/pack/runner.py",
+    "codegen/pack/worker.py",
 )  # fmt: skip
 PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...codegen.cuda import bound
-from ...codegen.kernel import POINTER_ALIGNMENT, CudaKernel, Program
-from ...codegen.memory_plan import lifetimes
+from ...codegen.kernel import POINTER_ALIGNMENT, CudaKernel, Program, lifetimes
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES

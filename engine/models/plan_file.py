@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ...codegen.kernel import Arena, Buffer, CudaKernel, Program
-from ...codegen.memory_plan import with_arena
+from ...codegen.kernel import Arena, Buffer, CudaKernel, Program, with_arena
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ..capture.sizes import Dim

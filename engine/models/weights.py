@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...codegen.host_memory import check_room
+from ...codegen.arrays import check_room
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.schemas import DTYPES
 

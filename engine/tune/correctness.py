@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from ...codegen.arrays import as_tensor, is_written
-from ...codegen.emulator.checking import CheckingExecutor, chosen_blocks
-from ...codegen.emulator.kernels import load
-from ...codegen.emulator.runtime import LaunchOptions
+from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
+from ...codegen.emulator.runtime import LaunchOptions, load
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel

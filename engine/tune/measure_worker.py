@@ -27,8 +27,7 @@ import torch
 from ...codegen.arrays import as_tensor, is_written, torch_dtype
 from ...codegen.cache import cache_directory
 from ...codegen.compiler import find_program
-from ...codegen.driver import DriverError
-from ...codegen.graphs import Graph
+from ...codegen.driver import DriverError, Graph
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import CudaExecutor, DeviceError
 from ...ir.diagnostic import DplcError

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...codegen.cuda_statements import Printer
+from ...codegen.cuda import Printer, safe_names
 from ...codegen.kernel import CudaKernel
 from ...codegen.materialise import materialise
 from ...codegen.materialise.lowering import Heard
-from ...codegen.names import safe_names
 from ...codegen.target import Target
 from ...ir.diagnostic import Span
 from ...ir.expr import Axis, Var

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.build import BuildError
-from ...codegen.emulator.checking import CheckedLaunch, CheckingExecutor
+from ...codegen.emulator.executor import CheckedLaunch, CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from dplc.codegen.emulator.executor import EmulatorExecutor, EmulatorSession
-from dplc.codegen.emulator.kernels import load
+from dplc.codegen.emulator.runtime import load
 from dplc.codegen.kernel import Program
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplc.codegen.emulator.kernels import check
+from dplc.codegen.emulator.runtime import check
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import MATMUL, SOFTMAX, Command
 
-from dplc.codegen.emulator.checking import chosen_blocks
+from dplc.codegen.emulator.executor import chosen_blocks
 from dplc.codegen.kernel import CudaKernel
 from dplc.ir.diagnostic import UsageError
 

@@ -14,8 +14,8 @@ import pytest
 from dplc.codegen import build, compiler
 from dplc.codegen.build import BuildError, assemble, build_device, build_host, device_text, host_text
 from dplc.codegen.cache import cached, digest
+from dplc.codegen.compiler import find_nvrtc
 from dplc.codegen.kernel import CudaKernel
-from dplc.codegen.nvrtc import find_nvrtc
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_an_unwritable_cache_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 RACE = """
 import sys, numpy as np
 from dplc.codegen import build
-from dplc.codegen.emulator.kernels import run
+from dplc.codegen.emulator.runtime import run
 build.RUNTIME_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-pthread")  # quick to build
 from dplc.codegen.kernel import CudaKernel, KernelParam
 text = 'extern "C" __global__ void test(float* y) { stg32(y + threadIdx.x, 7.0f); }'
@@ -313,16 +313,16 @@ def test_a_compiler_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_compilers_of_the_drivers_own_version_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cubin of a newer major version may not load: it is the last resort."""
-    from dplc.codegen import nvrtc
+    from dplc.codegen import compiler
 
     class Some(Old):
         def __init__(self, *version: int) -> None:
             self.version = version  # type: ignore[assignment]
 
-    monkeypatch.setattr(nvrtc, "find_all", lambda: (Some(13, 5), Some(12, 8), Some(12, 2)))
-    assert [one.version for one in nvrtc.suited(12040, "sm_80")] == [(12, 8), (12, 2), (13, 5)]
-    assert [one.version for one in nvrtc.suited(13000, "sm_80")] == [(13, 5), (12, 8), (12, 2)]
-    assert nvrtc.suited(13000, "sm_90a") == ()
+    monkeypatch.setattr(compiler, "find_all", lambda: (Some(13, 5), Some(12, 8), Some(12, 2)))
+    assert [one.version for one in compiler.suited(12040, "sm_80")] == [(12, 8), (12, 2), (13, 5)]
+    assert [one.version for one in compiler.suited(13000, "sm_80")] == [(13, 5), (12, 8), (12, 2)]
+    assert compiler.suited(13000, "sm_90a") == ()
 
 
 @pytest.mark.parametrize(("identity", "own"), [("g++ 12.2", True), ("clang version 17.0.1", False)])

@@ -12,10 +12,8 @@ import pytest
 import torch
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.codegen.emulator.kernels import KernelRun, check, run
-from dplc.codegen.emulator.runtime import EmulatorError
+from dplc.codegen.emulator.executor import CheckingExecutor, EmulatorExecutor
+from dplc.codegen.emulator.runtime import EmulatorError, KernelRun, check, run
 from dplc.codegen.kernel import Box, Buffer, CudaKernel, KernelParam, Program
 
 MakeKernel = Callable[..., CudaKernel]

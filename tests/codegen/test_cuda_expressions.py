@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplc.codegen.cuda import print_cuda
-from dplc.codegen.cuda_expressions import ExpressionPrinter
+from dplc.codegen.cuda import ExpressionPrinter, print_cuda
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.kernel import Buffer, Program
 from dplc.ir.expr import Expr, Var, add, floordiv, modulo, multiply, subtract
@@ -26,7 +25,7 @@ POWERS = st.sampled_from([2, 8, 32])
 
 def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Sums, products, quotients, remainders; quotients rounded up, by powers of two: Kernel IR calls a function where a
-    dividend may be negative (`materialise/ranges.py`), but for shifts and masks."""
+    dividend may be negative (`materialise/expressions.py`), but for shifts and masks."""
     pair = st.tuples(inner, st.one_of(inner, NUMBERS))
     return st.one_of(
         pair.map(lambda p: add(*p)),

@@ -8,9 +8,8 @@ import pytest
 
 from dplc.codegen import build
 from dplc.codegen.build import assemble, build_host, device_text, host_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.kernel import Box, CudaKernel, KernelParam
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.ir.dtypes import DTYPES, SMALL_FLOATS, DtypeName
 
 needs_device_compiler = pytest.mark.skipif(

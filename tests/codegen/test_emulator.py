@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dplc.codegen.emulator.kernels import run, run_with
-from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost
+from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost, run, run_with
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, DtypeName
 
@@ -244,7 +243,7 @@ PORTABLE = '''
 import numpy as np
 from dplc.codegen import build
 build.RUNTIME_FLAGS += ("-DDPLC_UCONTEXT",)
-from dplc.codegen.emulator.kernels import run, run_with
+from dplc.codegen.emulator.runtime import run, run_with
 from dplc.codegen.kernel import CudaKernel, KernelParam
 text = """extern "C" __global__ void test(float* y) {
   block_sync();

@@ -11,8 +11,19 @@ import numpy as np
 import pytest
 
 from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.codegen.kernel import Arena, Buffer, CudaKernel, KernelParam, Program
-from dplc.codegen.memory_plan import ALIGNMENT, aligned, lifetimes, most_alive, plan, with_arena
+from dplc.codegen.kernel import (
+    ALIGNMENT,
+    Arena,
+    Buffer,
+    CudaKernel,
+    KernelParam,
+    Program,
+    aligned,
+    lifetimes,
+    most_alive,
+    plan,
+    with_arena,
+)
 from dplc.ir.diagnostic import DplcError
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.codegen.cuda import print_cuda
+from dplc.codegen.cuda import OURS, is_reserved, print_cuda, reserved, safe_names
 from dplc.codegen.materialise import materialise
-from dplc.codegen.names import OURS, is_reserved, reserved, safe_names
 from dplc.codegen.target import target
 from dplc.ir.text.programs import read_program
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from dplc.codegen.emulator.kernels import run
+from dplc.codegen.emulator.runtime import run
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, SMALL_FLOATS, DtypeName
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dplc.codegen.build import build_device
-from dplc.codegen.nvrtc import find_nvrtc
-from dplc.codegen.present import target_of
-from dplc.codegen.target import devices, load_device, target
+from dplc.codegen.compiler import find_nvrtc
+from dplc.codegen.target import devices, load_device, target, target_of
 from dplc.ir.diagnostic import UsageError
 
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.kernels import check, run
-from dplc.codegen.emulator.redzones import GAP, spaced
-from dplc.codegen.emulator.runtime import EmulatorError
+from dplc.codegen.emulator.runtime import GAP, EmulatorError, check, run, spaced
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

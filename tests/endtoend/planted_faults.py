@@ -11,8 +11,7 @@ import pytest
 import torch
 from altered_texts import altered
 
-from dplc.codegen.emulator.kernels import LoadedKernels
-from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions
+from dplc.codegen.emulator.runtime import DeviceBuffer, EmulatorError, LaunchOptions, LoadedKernels
 from dplc.codegen.kernel import CudaKernel
 
 

@@ -11,9 +11,8 @@ import torch
 
 import dplc
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.sass import disassemble
 from dplc.ir.node import nodes
 from dplc.ir.tile import Mma

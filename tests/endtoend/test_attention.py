@@ -11,7 +11,7 @@ from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text

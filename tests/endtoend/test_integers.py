@@ -14,9 +14,8 @@ from torch import nn
 
 import dplc
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.emulator.runtime import DataError
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.ir.interp import kernel, loop, tensor, tile
 

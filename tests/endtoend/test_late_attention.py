@@ -9,7 +9,7 @@ import torch
 from products_of_halves import FOUR_WARPS, PING_PONG, TEAMS, assembled_as_written, atoms, heads, judged, same_places
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict

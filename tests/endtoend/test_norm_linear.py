@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled

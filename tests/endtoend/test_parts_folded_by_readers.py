@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
-from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor, EmulatorExecutor
 from dplc.codegen.emulator.runtime import DataError
 
 TABLE = torch.arange(72.0).reshape(9, 8)

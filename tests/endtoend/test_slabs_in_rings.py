@@ -14,8 +14,7 @@ from products_of_halves import judged
 
 import dplc
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile as tile_meaning

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text

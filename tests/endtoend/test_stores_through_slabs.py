@@ -13,9 +13,8 @@ from products_of_halves import judged
 
 import dplc
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.emulator.runtime import EmulatorError
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts

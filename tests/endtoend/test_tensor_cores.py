@@ -10,7 +10,7 @@ import torch
 from products_of_halves import heads, same_places
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.ir.node import nodes
 from dplc.ir.tile import Mma
 

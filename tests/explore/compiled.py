@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from exploring import H100, shared_lowering, tools
 
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, Values, compile_captured

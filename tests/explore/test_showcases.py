@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import dplc
-from dplc.codegen.emulator.checking import CheckingExecutor
+from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.engine.run.judge import GATE, errors, run_reference
 
 

@@ -15,7 +15,7 @@ import torch
 from on_mock_driver import AXPY, SIZE, TRANSPOSE, MockedExecutor
 
 from dplc.codegen.cuda import generate
-from dplc.codegen.graphs import MOST_GRAPHS, Graph
+from dplc.codegen.driver import MOST_GRAPHS, Graph
 from dplc.codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from dplc.codegen.launch import CudaSession, DeviceError
 from dplc.codegen.target import target

@@ -18,7 +18,7 @@ sys.setdlopenflags(os.RTLD_LAZY)  # the mock has only the part of the driver tha
 
 
 def outcome(scenario: str) -> str:
-    from dplc.codegen.gpu import close_all
+    from dplc.codegen.launch import close_all
 
     module, name = scenario.split(".")
     try:

@@ -13,10 +13,9 @@ import torch
 from mock_driver import environment
 
 from dplc.codegen.build import build_host, host_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.launch import DeviceError
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
 from dplc.engine.cli.machine import calibrate_device

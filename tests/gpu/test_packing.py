@@ -18,12 +18,11 @@ import pytest
 from mock_driver import environment
 
 from dplc.codegen.build import build_host, host_text
+from dplc.codegen.compiler import find_nvrtc
 from dplc.codegen.driver import Driver, DriverError, Loaded
 from dplc.codegen.kernel import CudaKernel
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.pack.contents import OpenPack
-from dplc.codegen.pack.results import ResultsFile
-from dplc.codegen.pack.runner import plan, sanitized
+from dplc.codegen.pack.runner import ResultsFile, plan, sanitized
 from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
 from dplc.engine.bench.records import comparison, read_results

@@ -15,7 +15,7 @@ import torch
 from tiny_models import compiled
 
 import dplc
-from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.compiler import find_nvrtc
 from dplc.engine.models import artefact, kernel_texts
 from dplc.engine.models.compiling import CompiledModel
 from dplc.engine.models.manifest import seal

@@ -21,7 +21,7 @@ def test_a_model_with_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelSource("tiny", {"model_type": entry["type"], **entry["config"]})
     found = shares_of(model, ModelShape(length=7), target("h200"))
     assert found.ops == found.all_ops and 0 < found.seconds == found.all_seconds and not found.eager
-    monkeypatch.setattr("dplc.codegen.host_memory.memory_bytes", lambda: 1000)
+    monkeypatch.setattr("dplc.codegen.arrays.memory_bytes", lambda: 1000)
     with pytest.raises(DplcError, match=r"the weights \(--layers 1 takes fewer\) take"):
         shares_of(model, ModelShape(length=7), target("h200"))
 

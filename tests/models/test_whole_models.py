@@ -9,7 +9,7 @@ import torch
 from counting import at_most_calls
 from drawing import draws
 
-from dplc.codegen.memory_plan import most_alive
+from dplc.codegen.kernel import most_alive
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, compile_captured

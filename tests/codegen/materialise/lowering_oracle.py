@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.kernels import check as run_checked
-from dplc.codegen.emulator.kernels import run
+from dplc.codegen.emulator.runtime import check as run_checked
+from dplc.codegen.emulator.runtime import run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

@@ -52,7 +52,7 @@ def test_text_round_trips():
 
 
 def test_every_statement_has_a_check_and_a_text():
-    from dplc.codegen.cuda_statements import PRINT
+    from dplc.codegen.cuda import PRINT
     from dplc.ir.interp.kernel import _MEANING
     from dplc.ir.verify.kernel import _CHECKS
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dplc.codegen.materialise.last_boxes import only_full_ones
 from dplc.codegen.materialise.lowering import Boxes
+from dplc.codegen.materialise.shared_memory import only_full_ones
 from dplc.ir.text.programs import read_program
 
 RING = """## level: tile

@@ -13,11 +13,10 @@ from lowering_oracle import lower, read
 from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator.kernels import check as run_checked
-from dplc.codegen.emulator.kernels import run
+from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.emulator.runtime import check as run_checked
+from dplc.codegen.emulator.runtime import run
 from dplc.codegen.materialise import materialise
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError

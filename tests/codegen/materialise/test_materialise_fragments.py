@@ -9,8 +9,8 @@ import pytest
 from altered_texts import altered
 from lowering_oracle import lower, read
 
-from dplc.codegen.emulator.kernels import check as run_checked
-from dplc.codegen.emulator.kernels import run
+from dplc.codegen.emulator.runtime import check as run_checked
+from dplc.codegen.emulator.runtime import run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

@@ -14,8 +14,8 @@ import pytest
 from lowering_oracle import read, same
 
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.kernels import check
-from dplc.codegen.materialise import addresses, combine, copies, guards, materialise, memory, slabs, values
+from dplc.codegen.emulator.runtime import check
+from dplc.codegen.materialise import blocks, expressions, materialise, reductions, shared_memory, values
 from dplc.codegen.target import target
 from dplc.ir import kernel as k
 from dplc.ir.diagnostic import DplcError
@@ -183,17 +183,17 @@ def no_identity(fn: str, dtype: str) -> Any:
 
 BREAKS: dict[str, tuple[Any, str, Any, str]] = {
     "accumulators start from zero": (values, "identity", no_identity, "columns"),
-    "guards weakened across the edge": (guards, "on_edge", lambda limit, width: True, "columns"),
-    "vectors although misaligned": (memory, "is_vector", lambda *a: True, "columns"),
-    "axis of a vector left in the address": (memory, "substitute", lambda value, mapping: value, "rows"),
-    "parts of an xor that share bits": (slabs, "possible_bits", lambda low, e: 0, "overlap"),
-    "ring starts at its first slot": (addresses, "linear", lambda e: (addresses_linear(e)[0], 0), "ring"),
-    "copies narrowed by nothing": (copies, "narrowed", lambda low, when: {**low.ranges, "c": (0, 0)}, "ragged"),
-    "exchange areas on one another": (slabs, "allocate", lambda low, size, alignment=128: 0, "ring"),
-    "lane bits taken for parts": (combine, "floordiv", lambda a, b: 0, "rows"),
-    "a chain too few folded": (combine, "tree", lambda fn, terms: terms[0], "rows"),
+    "guards weakened across the edge": (expressions, "on_edge", lambda limit, width: True, "columns"),
+    "vectors although misaligned": (blocks, "is_vector", lambda *a: True, "columns"),
+    "axis of a vector left in the address": (blocks, "substitute", lambda value, mapping: value, "rows"),
+    "parts of an xor that share bits": (shared_memory, "possible_bits", lambda low, e: 0, "overlap"),
+    "ring starts at its first slot": (expressions, "linear", lambda e: (addresses_linear(e)[0], 0), "ring"),
+    "copies narrowed by nothing": (blocks, "narrowed", lambda low, when: {**low.ranges, "c": (0, 0)}, "ragged"),
+    "exchange areas on one another": (shared_memory, "allocate", lambda low, size, alignment=128: 0, "ring"),
+    "lane bits taken for parts": (reductions, "floordiv", lambda a, b: 0, "rows"),
+    "a chain too few folded": (reductions, "tree", lambda fn, terms: terms[0], "rows"),
 }
-addresses_linear = addresses.linear
+addresses_linear = expressions.linear
 
 
 @pytest.mark.parametrize("title", BREAKS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lowering_oracle import read, same
 
 from dplc.codegen.materialise import materialise
-from dplc.codegen.materialise.prepare import RESERVED
+from dplc.codegen.materialise.lowering import RESERVED
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured

@@ -13,12 +13,11 @@ import pytest
 from lowering_oracle import lower, read, same
 
 from dplc.codegen.build import Assembly, assemble, device_text
-from dplc.codegen.compiler import find_program
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.kernels import check, run
+from dplc.codegen.emulator.runtime import check, run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
-from dplc.codegen.nvrtc import find_nvrtc
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.ir.node import replace

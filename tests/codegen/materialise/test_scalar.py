@@ -7,8 +7,7 @@ import pytest
 from lowering_oracle import lower, read
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.scalar import ATOM, UNARY, integer, literal
 from dplc.engine.run.judge import GATES
 from dplc.ir.dtypes import DTYPES, INTEGERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.codegen.materialise.widths import exact, fits, widen
+from dplc.codegen.materialise.expressions import exact, fits, widen
 from dplc.ir.expr import Binary, Call, Expr, Var, add, multiply
 
 X, Y = Var("i"), Var("j")

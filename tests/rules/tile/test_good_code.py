@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_program
-from dplc.codegen.emulator import kernels as emulator
-from dplc.codegen.nvrtc import find_nvrtc
+from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.emulator import runtime as emulator
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text

@@ -1,0 +1,428 @@
+"""Expressions of Kernel IR: ranges and widths of indices, values in registers, addresses, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ...ir.diagnostic import InternalError
+from ...ir.expr import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Not,
+    Sum,
+    Var,
+    add,
+    binary,
+    both,
+    floordiv,
+    free_names,
+    from_linear,
+    is_int,
+    linear,
+    multiple_of,
+    multiply,
+    only_sizes,
+    rebuild,
+    subtract,
+    total,
+)
+from ...ir.facts.layout import DTYPE_BYTES, is_vector, strides, tidy
+from ...ir.functions import ARITHMETIC, FUNCTIONS
+from ...ir.kernel import Address, Advance, Assign, Base, Define, Element, Replicate
+from ...ir.node import Expr, Node, contents, marks_of, memoised, nodes
+from ...ir.program import Block
+from ...ir.ranges import Interval, Ranges, decide, interval
+from ...ir.substitute import substitute
+from ..dtypes import dtype_of, is_index_arithmetic
+from .lowering import Held, LateOperand, Level, Lowering, Words, fresh
+
+# ---- widths of index arithmetic: int where the ranges prove that no part leaves it, else 64 bits
+#
+# An `i64(..)` around a part widens an expression. C computes the rest of the expression in 64 bits.
+
+
+INT_LIMIT = 2**31
+
+
+def widen(e: Expr, ranges: Ranges) -> Expr:
+    """An offset computed in 64 bits where 32 may not hold a part of it. A pointer takes its terms one at a time."""
+    if e.__class__ is Sum:
+        parts = [(_widened(atom, factor, ranges), factor) for atom, factor in e.terms]
+        return from_linear(dict(parts), e.constant)
+    return _widened(e, 1, ranges) if isinstance(e, Node) else e
+
+
+def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
+    """An atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
+    if not fits(atom, ranges):
+        return wide(atom, ranges)
+    lowest, highest = interval(atom, ranges)
+    small = max(abs(lowest * factor), abs(highest * factor)) < INT_LIMIT
+    return atom if small else Call("i64", (atom,))
+
+
+def exact(e: Expr, ranges: Ranges) -> Expr:
+    """A value or a condition, with the arithmetic that 32 bits may not hold in 64."""
+    kind = e.__class__
+    if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):
+        return rebuild(e, lambda part: exact(part, ranges))
+    return e if (kind is not Sum and kind is not Binary) or fits(e, ranges) else wide(e, ranges)
+
+
+def wide(e: Any, ranges: Ranges) -> Expr:
+    """e computed in 64 bits: from parts of 64 bits where it is itself computed from what an int may not hold."""
+    if not isinstance(e, Node) or (e.__class__ is Call and e.fn == "i64"):
+        return e
+    if e.__class__ is Sum:  # from left to right: what a wide term is added to, or is added to it, is wide
+        (first, factor), *others = e.terms
+        terms = [(wide(first, ranges), factor), *((_widened(atom, n, ranges), n) for atom, n in others)]
+        return from_linear(dict(terms), e.constant)
+    if e.__class__ is Binary and not (fits(e.a, ranges) and fits(e.b, ranges)):
+        return rebuild(e, lambda part: wide(part, ranges))
+    if e.__class__ is Binary and not fits(e, ranges):
+        return rebuild(e, lambda part: Call("i64", (part,)) if isinstance(part, Node) else part)
+    return Call("i64", (e,))
+
+
+def fits(e: Any, ranges: Ranges) -> bool:
+    """Whether an int holds e and everything it is computed from."""
+    lowest, highest = interval(e, ranges)
+    if max(abs(lowest), abs(highest)) >= INT_LIMIT:
+        return False
+    if e.__class__ is Sum:
+        return (
+            all(fits(multiply(atom, factor), ranges) for atom, factor in e.terms)
+            if len(e.terms) > 1
+            else fits(e.terms[0][0], ranges)
+        )
+    return e.__class__ is not Binary or (fits(e.a, ranges) and fits(e.b, ranges))
+
+
+def tidied(low: Lowering, e: Expr) -> Expr:
+    """e simplified by the ranges of the names in scope."""
+    if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
+        return e  # a sum of names: nothing to divide
+    known = low.tidied.get(e)
+    if known is None:
+        known = low.tidied[e] = rounded_down(low, tidy(e, low.ranges))
+    return known
+
+
+def rounded_down(low: Lowering, e: Expr) -> Expr:
+    """C rounds to zero: a quotient whose dividend may be negative is a call, but for shifts and masks."""
+    if not isinstance(e, Node) or all(least(low, division.a) >= 0 for division in divisions(e)):
+        return e
+    e = rebuild(e, lambda part: rounded_down(low, part))
+    if e not in divisions(e) or least(low, e.a) >= 0:
+        return e
+    return Call("floor_divide" if e.op == "//" else "remainder", (e.a, e.b))
+
+
+@contextmanager
+def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
+    """Within: these names have these ranges. What was simplified is kept by ranges: copies of two slabs take turns, and
+    each finds again what it knew.
+    """
+    before = {name: low.ranges.get(name) for name in ranges}
+    low.ranges.update(ranges)
+    if any(before[name] != ranges[name] for name in ranges):
+        low.tidied, low.cells = low.simplified.setdefault(frozenset(low.ranges.items()), ({}, {}))
+    yield
+    # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers
+
+
+def least(low: Lowering, e: Expr) -> int:
+    """The least value of an index."""
+    return interval(e, low.ranges)[0]
+
+
+def greatest(low: Lowering, e: Expr) -> int:
+    """The greatest value of an index."""
+    return interval(e, low.ranges)[1]
+
+
+def counter_dtype(low: Lowering, start: Expr, stop: Expr, step: Expr) -> str:
+    """The dtype of a loop's variable, which must hold the value that ends the loop too."""
+    last = greatest(low, stop) - 1 + (step if is_int(step) else greatest(low, step))
+    return "i32" if fits(start, low.ranges) and fits(stop, low.ranges) and last < INT_LIMIT else "i64"
+
+
+@memoised
+def divisions(e: Any) -> tuple[Any, ...]:
+    """The quotients and remainders in an expression that are not shifts and masks."""
+    found = (part for part in nodes(e, Binary) if part.op in ("//", "%"))
+    return tuple(part for part in found if not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0))
+
+
+# ---- registers: the replicated axes and dtypes of values, and the expressions that read them
+
+
+def axes_of(low: Lowering, e: Any, bound: frozenset[str]) -> tuple[str, ...]:
+    """The replicated axes that an expression varies with, outermost first, without those that a loop has fixed."""
+    found: set[str] = set()
+    for name in free_names(e):
+        if name in low.replicated:
+            found.add(name)
+        elif name in low.env:
+            found.update(low.env[name].axes)
+    return tuple(axis for axis in low.replicated if axis in found and axis not in bound)
+
+
+def extents(low: Lowering, axes: Iterable[str]) -> tuple[int, ...]:
+    return tuple(low.replicated[axis] for axis in axes)
+
+
+def nest(low: Lowering, axes: tuple[str, ...], body: Block, snake: bool = False) -> Block:
+    """The block once for every value of the axes. snake: inner axes run backwards where the outermost is odd."""
+    for depth in reversed(range(len(axes))):
+        reverse = axes[0] if snake and depth else None
+        body = (Replicate(axes[depth], low.replicated[axes[depth]], body, reverse),)
+    return body
+
+
+def varies(low: Lowering, e: Expr, axis: str) -> bool:
+    """Whether a value in the expression (not the axis itself) varies with a replicated axis."""
+    return any(axis in low.env[name].axes for name in free_names(e) if name in low.env)
+
+
+def dtype_in(low: Lowering, e: Expr) -> str:
+    """The dtype of an expression of the program."""
+    return dtype_of(e, partial(type_of, low), "i64")
+
+
+def type_of(low: Lowering, name: str) -> str:
+    value = low.env.get(name)
+    return "i64" if value is None else value.dtype
+
+
+def in_registers(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
+    """A value or a condition of the program in registers, with the axes in `fixed` at one value."""
+    return exact(read(low, e, fixed), low.ranges)
+
+
+_CHANGES = marks_of(Binary, Call)
+
+
+def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
+    """An expression of the program in registers, index arithmetic in int outside of calls."""
+    fixed = fixed or {}
+    kind = e.__class__
+    if kind is Var:
+        value = low.env.get(e.name)
+        if value is None:
+            return fixed.get(e.name, e)
+        if isinstance(value, Words | LateOperand):
+            raise InternalError(f"`{e.name}` is an operand of tensor cores: only an Mma reads it")
+        return register_of(low, value, fixed) if isinstance(value, Held) else read(low, value.val, fixed)
+    if kind is Call:
+        integer = FUNCTIONS[e.fn].kind == ARITHMETIC
+        return Call(e.fn, tuple(_operand(low, arg, fixed, integer) for arg in e.args))
+    if not isinstance(e, Node):
+        return e
+    names = free_names(e)
+    if names.isdisjoint(low.env) and names.isdisjoint(fixed) and not contents(e) & _CHANGES:
+        return e  # a sum of names, as most places are
+    return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
+
+
+def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:
+    """Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it."""
+    further = arithmetic and is_index_arithmetic(e, low.env.__contains__)
+    value = in_registers(low, e, fixed)
+    return value if not further or (value.__class__ is Call and value.fn == "i64") else Call("i64", (value,))
+
+
+def register_of(low: Lowering, value: Held, fixed: Mapping[str, int] | None = None, skip: tuple[str, ...] = ()) -> Expr:
+    """The registers of a value at the current place of its axes, but for the axes in `skip` at the end."""
+    index = tuple((fixed or {}).get(axis, Var(axis)) for axis in value.axes if axis not in skip)
+    return Element(value.name, index) if index else Var(value.name)
+
+
+# ---- addresses: a flat linear form, split by the level of the nest at which each of its terms is known
+#
+# only THREAD and BLOCK axes     one named base at the top of the kernel
+# a loop at run time             global memory: a pointer advanced each iteration; shared: base + slot, each iteration
+# a replicated axis, a value     the immediate part, at the access
+#
+# Bases are keyed by (base below, terms), so accesses share them. ptxas compiles this form best: one register and an
+# immediate for an access. It computes any other form again inside the loop.
+
+
+FAR_BYTES = 4096  # cp.async does not fold immediates beyond this: two additions per copy otherwise
+AT_ACCESS = -1
+
+
+def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
+    """The element of a buffer in global memory, as a linear form."""
+    return tidied(low, total(idx, strides(low.params[buf].shape)))
+
+
+def global_address(low: Lowering, buf: str, element: Expr) -> Address:
+    """The address of an element of a buffer."""
+    far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
+    base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
+    return Address(base, widen(read(low, offset), low.ranges))
+
+
+def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: int = 0) -> tuple[str, Expr]:
+    """(base, what is left for the access) of a linear form. Far constants go to the innermost base."""
+    terms, constant = linear(e)
+    by_level: dict[int, dict[Any, int]] = {}
+    for atom, factor in terms.items():
+        by_level.setdefault(level_of(low, atom), {})[atom] = factor
+    rest = by_level.pop(AT_ACCESS, {})
+    moved = constant if far and abs(constant) >= far else 0
+    if moved and not by_level:
+        by_level[0] = {}
+    base, last = root, max(by_level, default=0)
+    for number in sorted(by_level):
+        base = derive(low, base, number, by_level[number], moved if number == last else 0, hint, shared)
+    return base, from_linear(rest, constant - moved)
+
+
+def level_of(low: Lowering, atom: Expr) -> int:
+    """The outermost level that knows an atom: 0 is the kernel's top, others are loops, AT_ACCESS is none of them."""
+    names = free_names(atom)
+    if names <= low.fixed:
+        return 0
+    if any(name in low.replicated or name in low.env for name in names):
+        return AT_ACCESS
+    loops = [number for number, level in enumerate(low.levels) if level.var in names]
+    return loops[-1] if loops else AT_ACCESS
+
+
+def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constant: int, hint: str, shared: bool) -> str:
+    """A base of a level: the one before it plus the terms of this level."""
+    level = low.levels[number]
+    key = (root, tuple(terms.items()), constant)
+    if key in level.bases:
+        return level.bases[key]
+    offset = from_linear(terms, constant)
+    var = Var(level.var) if level.var else None
+    if var is not None and not shared and terms.keys() == {var} and is_int(level.step):
+        name = fresh(low, hint)
+        start = add(multiply(level.start, terms[var]), constant)
+        level.before.append(Base(name, root, widen(start, low.ranges), 1))
+        level.tail.append(Advance(name, multiply(level.step, terms[var])))
+    elif var is not None and shared:
+        slots = [ring(low, level, atom, factor) for atom, factor in terms.items()]
+        name = fresh(low, hint)
+        level.head.append(Base(name, root, total((constant, *slots))))
+    else:
+        name = fresh(low, hint)
+        level.head.append(Base(name, root, widen(offset, low.ranges)))
+    level.bases[key] = name
+    return name
+
+
+def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
+    """`(k + d) % N * bytes` of a ring of slots: a mask for a power of two, else a counter that wraps by a select.
+
+    `k % 3` costs about 20 instructions a turn, the select one or two.
+    """
+    if not _is_ring(level, atom):
+        return multiply(atom, factor)
+    key = ("ring", atom, factor)
+    if key not in level.bases:
+        turns, (_, ahead) = atom.b, linear(atom.a)
+        name = level.bases[key] = fresh(low, "slot")
+        if turns & (turns - 1) == 0:
+            level.head.append(Define(name, "i32", multiply(atom, factor)))
+        else:
+            level.before.append(Define(name, "i32", (level.start + ahead) % turns * factor, 1))
+            last = Binary("==", Var(name), (turns - 1) * factor)
+            level.tail.append(Assign(Var(name), Call("where", (last, 0, add(Var(name), factor)))))
+    return Var(level.bases[key])
+
+
+def _is_ring(level: Level, atom: Any) -> bool:
+    if atom.__class__ is not Binary or atom.op != "%" or not is_int(atom.b):
+        return False
+    counts = linear(atom.a)[0] == {Var(level.var or ""): 1}
+    return counts and level.step == 1 and is_int(level.start)
+
+
+# ---- conditions at vector granularity, and the ranges that a condition implies
+
+
+def weaken(low: Lowering, condition: Expr) -> Expr:
+    """The condition without the positions inside vectors on which it does not depend.
+
+    `e < N` holds for all of a vector or none of it, if e counts aligned neighbours and N is a multiple of the width.
+    That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not.
+    """
+    if condition.__class__ is not Binary:
+        return condition
+    if condition.op in ("and", "or"):
+        return binary(condition.op, weaken(low, condition.a), weaken(low, condition.b))
+    names = free_names(condition)
+    for axis, width in low.vectors.items():
+        edge = condition.op in ("<", ">=") and on_edge(condition.b, width)
+        if (
+            edge
+            and axis in names
+            and is_vector(tidied(low, condition.a), axis, width)
+            and not varies(low, condition, axis)
+        ):
+            condition = binary(condition.op, substitute(condition.a, {axis: 0}), condition.b)
+            if condition.__class__ is not Binary:
+                break
+    return condition
+
+
+def on_edge(limit: Expr, width: int) -> bool:
+    """Whether no vector of a width has a limit inside."""
+    return only_sizes(limit) and multiple_of(limit) % width == 0
+
+
+def simplify_condition(low: Lowering, condition: Expr) -> Expr:
+    """The condition simplified, with the parts that ranges decide taken out."""
+    condition = tidied(low, condition)
+    decided = decide(condition, low.ranges)
+    if decided is not None:
+        return decided
+    if condition.__class__ is Binary and condition.op in ("and", "or"):
+        return binary(condition.op, simplify_condition(low, condition.a), simplify_condition(low, condition.b))
+    return condition
+
+
+def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
+    """The ranges of names where the condition `name + c < limit` holds."""
+    ranges = dict(low.ranges)
+    if condition.__class__ is Binary and condition.op == "and":
+        first, second = narrowed(low, condition.a), narrowed(low, condition.b)
+        return {name: (max(r[0], second[name][0]), min(r[1], second[name][1])) for name, r in first.items()}
+    if condition.__class__ is not Binary or condition.op not in ("<", "<="):
+        return ranges
+    terms, spare = linear(subtract(condition.b, condition.a))
+    if len(terms) == 1:
+        ((name, factor),) = terms.items()
+        if name.__class__ is Var and factor == -1 and name.name in ranges:
+            bottom, top = ranges[name.name]
+            ranges[name.name] = (bottom, min(top, spare - (condition.op == "<")))
+    return ranges
+
+
+def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
+    """`place < limit`, said of whole chunks where no chunk is cut by the limit: no thread asks for a place of its own.
+
+    `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a whole block.
+    """
+    terms, _ = linear(place)
+    for size in sorted({n for n in terms.values() if n > 1 and on_edge(limit, n)}, reverse=True):
+        chunk = tidied(low, floordiv(place, size))
+        divided = isinstance(chunk, Node) and contents(chunk) & Binary.mark
+        if not divided and free_names(chunk) < free_names(place):
+            return binary("<", chunk, floordiv(limit, size))
+    return binary("<", place, limit)
+
+
+def conjunction(conditions: list[Expr]) -> Expr:
+    result: Expr = True
+    for condition in conditions:
+        result = both(result, condition)
+    return result
