@@ -41,7 +41,7 @@ from ...ir.tensor import (
     read_by,
 )
 from ...ir.tile import Tile
-from .outcome import ERRORS
+from .outcome import ERRORS, REORDERED, unlike
 from .whole_programs import TooLarge
 
 # ---- Where a program of Tensor IR is about real numbers: the elements of its outputs that depend on nothing else.
@@ -248,11 +248,11 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
     return inputs, first
 
 
-def compare(program: Program, inputs: Arrays, wanted: Meaning, seeds: range, exact: bool = True) -> str | None:
+def compare(program: Program, inputs: Arrays, wanted: Meaning, seeds: range) -> str | None:
     """What a program does other than it should, or None."""
     for seed in seeds:
         try:
-            problem = difference(wanted, run(program, inputs, seed), exact)
+            problem = difference(wanted, run(program, inputs, seed))
         except DplcError as error:
             return "; ".join((error.what, *error.notes, f"thread order {seed}"))
         if problem is not None:
@@ -260,7 +260,7 @@ def compare(program: Program, inputs: Arrays, wanted: Meaning, seeds: range, exa
     return None
 
 
-def difference(wanted: Meaning, got: Meaning, exact: bool = True) -> str | None:
+def difference(wanted: Meaning, got: Meaning) -> str | None:
     """Where two meanings differ, in words; None if they do not. Buffers that only the second one has are its own."""
     for name, values in wanted.values.items():
         other = got.values.get(name)
@@ -271,17 +271,8 @@ def difference(wanted: Meaning, got: Meaning, exact: bool = True) -> str | None:
         counts, stored = wanted.stores[name], got.stores[name]
         if (counts != stored).any():
             at = tuple(int(n) for n in np.argwhere(counts != stored)[0])
-            return f"{_place(name, at)} is stored {stored[at]} times, not {counts[at]}"
-        chosen = counts > 0
-        same = (values == other) | ((values != values) & (other != other))
-        if not exact or values.dtype.kind == "f":
-            same = same | np.isclose(values, other, rtol=1e-12 if exact else 1e-9, atol=1e-12 if exact else 1e-9)
-        wrong = chosen & ~same
-        if wrong.any():
-            at = tuple(int(n) for n in np.argwhere(wrong)[0])
-            return f"{_place(name, at)} is {other[at]}, not {values[at]}"
+            return f"{name}{list(at)} is stored {stored[at]} times, not {counts[at]}"
+        problem = unlike(name, values, other, REORDERED, counts > 0)
+        if problem:
+            return problem
     return None
-
-
-def _place(name: str, at: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, at))}]"

@@ -19,7 +19,9 @@ from .proofs.rules import available as proving
 
 T = TypeVar("T")
 # What a wrong rule, or a program without a meaning, may raise on its way.
-ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
+ERRORS = (DplcError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError)
+# How far floats may be apart, as a share of the largest: of sums in another order, and of equations of real numbers.
+REORDERED, REAL = 1e-12, 1e-9
 ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean something
 
 
@@ -68,6 +70,15 @@ def agree(want: Any, have: Any, tolerance: float) -> Any:
             scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
             same |= finite & (np.abs(np.where(finite, want - have, 0)) <= tolerance * scale)
     return same
+
+
+def unlike(name: str, want: Any, have: Any, tolerance: float, where: Any = True) -> str | None:
+    """Where two arrays differ, in words; None if they agree. where: the elements that are compared."""
+    same = agree(want, have, tolerance) | ~np.asarray(where)
+    if same.all():
+        return None
+    at = tuple(int(n) for n in np.argwhere(~same)[0])
+    return f"{name}{list(at)} is {have[at]}, not {want[at]}"
 
 
 def said(error: Exception) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...codegen.target import Target
@@ -28,7 +28,7 @@ from ...ir.verify.tensor import verify
 from ..language.questions import NotComputed
 from .meaning import Arrays, Meaning, baseline, compare
 from .neighbours import renumbered, with_numbers
-from .outcome import ERRORS
+from .outcome import ERRORS, Subject, Wrong, said
 from .torch_subjects import NoSubject, retyped, with_extent, with_fields
 from .whole_programs import TooLarge
 
@@ -75,6 +75,35 @@ def _open(program: Program) -> set[int]:
     held = [axis.extent for axis in axes if axis.role != "BLOCK"] + [loop.step for loop in loops]
     fixed = [n for n in held if isinstance(n, int)]
     return {n for n in found if isinstance(n, int) and n > 1 and all(h % n for h in fixed)}
+
+
+def check_sized(
+    subject: Subject, found: tuple[Any, Mapping[int, Any], Size] | None, fire: Callable[[Any], Any],
+    differs: Callable[[Any, Any], str | None], show: Callable[[Any], Sequence[str]],
+) -> None:  # fmt: skip
+    """Fire on a program with a size, and compare at numbers. Raises Wrong.
+
+    Args:
+        subject: the program of numbers.
+        found: the program with a size, what it is at each number, and the size; None where there is none.
+        fire: gives what becomes of a program, None where it stays.
+        differs: says what differs between a program and what became of it, at a number.
+        show: the lines of a program.
+    """
+    if found is None:
+        return
+    before, each, size = found
+    try:
+        made = fire(before)
+    except (DplcError, *REFUSALS):
+        return
+    except ERRORS as error:
+        raise Wrong(subject, f"{said(error)} (with a size)", ("of", *show(before))) from error
+    for number, there in each.items() if made is not None else ():
+        problem = differs(there, with_sizes(made, {size.name: number}))
+        if problem:
+            where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
+            raise Wrong(subject, f"{problem} {where}", ("of", *show(before), "it becomes", *show(made)))
 
 
 class SizedCheck:
@@ -151,8 +180,9 @@ def machines_way(engine: Any, rule: Any, machine: Target) -> Fire:
 MOST_ELEMENTS = 1 << 18  # over the axes of a term, where the size is greatest
 
 
-def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, Size] | None:
-    """The program with one of its extents a size; None where none may be one. The seed decides."""
+def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, dict[int, TensorGraph], Size] | None:
+    """The program with one of its extents a size, what it is at each number, and the size; None where none may be one.
+    The seed decides."""
     found = sorted({axis.extent for x in graph.ins for axis in x.axes if axis.extent > 1})
     if not found:
         return None
@@ -172,13 +202,7 @@ def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, Size] 
         return None
     terms = postorder(out.value for out in made.outs)
     large = any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms)
-    return None if large else (made, size)
-
-
-def bindings(before: TensorGraph, made: Any, size: Size) -> list[tuple[int, TensorGraph, Any]]:
-    """(a number, the program there, what was made of it there)"""
-    each = ((n, {NAME: n}) for n in numbers(size))
-    return [(n, with_sizes(before, values), with_sizes(made, values)) for n, values in each]
+    return None if large else (made, {n: with_sizes(made, {NAME: n}) for n in numbers(size)}, size)
 
 
 # ---- A rule on torch on a program with a size: what torch gives at some of its numbers says what the program is.

@@ -28,11 +28,10 @@ from ..ruleset import Toolchain
 from .drawing import TermInstance
 from .meaning import array, in_domain, real_places, whole_sums
 from .neighbours import perturbed_term
-from .outcome import Dice, Outcome, Subject, Wrong, agree, said
-from .sized import bindings, term_with_a_size
+from .outcome import ERRORS, REAL, REORDERED, Dice, Outcome, Subject, Wrong, said, unlike
+from .sized import check_sized, term_with_a_size
 
 LEVELS = ("tensor",)
-ERRORS = (DplcError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 HEADER = "## level: tensor\n"
 
 
@@ -132,32 +131,18 @@ class TermChecker:
             return made if evidence.firings else None
 
         real = real_places if "approx" in rule.attributes else _every_place
-        self._at_a_size(subject, rewritten, meaning.run, 1e-9 if real is real_places else 1e-12, real)
+        self._at_a_size(subject, rewritten, meaning.run, REAL if real is real_places else REORDERED, real)
 
     def _at_a_size(
         self, subject: Subject, fire: Callable[[TensorGraph], Any], run: Callable[[Any, Any], list[Any]],
         tolerance: float, real: Callable[[TensorGraph, Any], Any],
     ) -> None:  # fmt: skip
-        """The same where an extent is known at a call only. fire: what becomes of a program, None where it stays.
+        """The same where an extent is known at a call only. Raises Wrong."""
 
-        Raises Wrong.
-        """
-        found = term_with_a_size(subject.value, subject.seed)
-        try:
-            made = None if found is None else fire(found[0])
-        except DplcError:  # it is refused
-            return
-        except ERRORS as error:
-            assert found is not None
-            raise Wrong(subject, f"{said(error)} (with a size)", ("of", *print_graph(found[0]).splitlines())) from error
-        if found is None or made is None:
-            return
-        before, size = found
-        for number, graph, became in bindings(before, made, size):
-            problem = _sized_difference(graph, became, run, tolerance, real, subject.seed)
-            if problem:
-                where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
-                raise Wrong(subject, f"{problem} {where}", ("of", *print_graph(before).splitlines(), *_texts(made)))
+        def differs(graph: TensorGraph, became: Any) -> str | None:
+            return _sized_difference(graph, became, run, tolerance, real, subject.seed)
+
+        check_sized(subject, term_with_a_size(subject.value, subject.seed), fire, differs, _lines)
 
     def _ends(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
         """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
@@ -212,7 +197,7 @@ class TermChecker:
             except ERRORS as error:
                 raise Wrong(subject, f"its result has no meaning: {said(error)}", _becomes(made)) from error
             exact = flavour == "whole" and not approx and whole_sums(subject.value, data)
-            problem = _difference(made, wanted, got, 1e-9 if approx else 1e-12, exact, places)
+            problem = _difference(made, wanted, got, REAL if approx else REORDERED, exact, places)
             if problem:
                 raise Wrong(subject, f"{problem} ({flavour} inputs)", _becomes(made))
 
@@ -268,16 +253,16 @@ class TermChecker:
             made, less = (compile_graph(plain, given, machine).kernels for given in (rules, without))
             return None if made == less else made
 
-        self._at_a_size(subject, kernels, lambda made, data: _memory(made, data, subject.value), 1e-9, _every_place)
+        self._at_a_size(subject, kernels, lambda made, data: _memory(made, data, subject.value), REAL, _every_place)
 
     def _kernels(self, subject: Subject, kernels: Any, data: Any, wanted: Any, flavour: str) -> None:
-        text = [line for kernel in kernels for line in print_unit(kernel).splitlines()]
+        text = _lines(kernels)
         try:
             memory = _memory(kernels, data, subject.value)
             got = [array.reshape(value.shape) for array, value in zip(memory, wanted, strict=True)]
         except ERRORS as error:
             raise Wrong(subject, said(error), ("its kernels", *text)) from error
-        problem = _difference(subject.value, wanted, got, 1e-9)
+        problem = _difference(subject.value, wanted, got, REAL)
         if problem:
             raise Wrong(subject, f"{problem} ({flavour} inputs)", ("its kernels", *text))
 
@@ -351,10 +336,11 @@ def _sized_difference(
     return None
 
 
-def _texts(made: Any) -> tuple[str, ...]:
+def _lines(made: Any) -> list[str]:
+    """The lines of a graph, or of kernels."""
     if isinstance(made, TensorGraph):
-        return _becomes(made)
-    return ("its kernels", *(line for kernel in made for line in print_unit(kernel).splitlines()))
+        return print_graph(TensorGraph(made.name, made.ins, made.outs)).splitlines()
+    return [line for kernel in made for line in print_unit(kernel).splitlines()]
 
 
 def _firings(graph: TensorGraph, rules: TermRules, weights: tuple[str, ...]) -> list[Any]:
@@ -379,12 +365,11 @@ def _difference(
     for out, want, have, where in zip(graph.outs, wanted, got, places or [True] * len(got), strict=True):
         if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
             return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
-        same = agree(want, have, 0.0 if exact else tolerance) | ~np.asarray(where)
-        if not same.all():
-            at = tuple(int(n) for n in np.argwhere(~same)[0])
-            return f"{out.name}{list(at)} is {have[at]}, not {want[at]}"
+        problem = unlike(out.name, want, have, 0.0 if exact else tolerance, where)
+        if problem:
+            return problem
     return None
 
 
 def _becomes(graph: TensorGraph) -> tuple[str, ...]:
-    return ("it becomes", *print_graph(TensorGraph(graph.name, graph.ins, graph.outs)).splitlines())
+    return ("it becomes", *_lines(graph))

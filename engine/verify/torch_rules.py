@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from types import NoneType
@@ -13,7 +14,6 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
-from ...ir.substitute import with_sizes
 from ...ir.tensor import TensorGraph, Term, axes, operands
 from ...ir.text.programs import read_program
 from ...ir.text.tensor import print_graph
@@ -26,8 +26,8 @@ from ..rewrite.torch_rules.examples import attempts, lower_with, torch_subject
 from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
-from .outcome import Dice, Outcome, Subject, Wrong, agree, said
-from .sized import torch_with_a_size
+from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said, unlike
+from .sized import check_sized, torch_with_a_size
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 LEVELS = ("torch",)
@@ -107,76 +107,63 @@ class TorchChecker:
         compiled, graph = self.compiled[rule.name], subject.value
         outcome.refusals.update(self._refusals(compiled, graph))
         try:
-            made, fired = lower_with(compiled, graph, self.rules)
-        except DplcError:
+            made = self._lowered(compiled, graph)
+        except ERRORS as error:
+            raise Wrong(subject, said(error)) from error
+        if made is None:
             return outcome
-        except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
-            if self._fires(compiled, graph):
-                raise Wrong(subject, said(error)) from error
-            return outcome
-        if not fired:
-            return outcome
-        wanted = None if _too_large(made) else self.wanted(subject)
-        if wanted is None:
+        if _too_large(made) or self.wanted(subject) is None:
             outcome.valid = False
             return outcome
-        tensors, results = wanted
-        becomes = ("it becomes", *print_graph(made).splitlines())
-        try:
-            verify(made)
-            got = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
-        except (DplcError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-            raise Wrong(subject, said(error), becomes) from error
-        undefined = any(UNWRITTEN in statement.op for statement in graph.body)
-        for out, want, have in zip(graph.outs, results, got, strict=True):
-            problem = _difference(out, _array(want), have, undefined, tolerance(graph))
-            if problem:
-                raise Wrong(subject, problem, becomes)
+        problem = self._problem(graph, made, subject.seed)
+        if problem:
+            raise Wrong(subject, problem, ("it becomes", *print_graph(made).splitlines()))
         outcome.firings += 1
         self._overlaps(compiled, graph, outcome)
-        self._at_a_size(compiled, subject)
+        found = torch_with_a_size(subject.value, subject.seed)
+        if found is not None:
+            sized, each, size = found
+            others = {number: there for number, there in each.items() if number != size.hint}  # there it is the subject
+            check_sized(
+                subject, (sized, others, size), functools.partial(self._lowered, compiled),
+                lambda there, became: self._problem(there, became, subject.seed, sized=True), _lines,
+            )  # fmt: skip
         return outcome
 
-    def _at_a_size(self, compiled: TorchRule, subject: Subject) -> None:
-        """The same where an extent is known at a call only. Raises Wrong."""
-        found = torch_with_a_size(subject.value, subject.seed)
-        if found is None:
-            return
-        sized, each, size = found
-        text = ("of", *print_torch_graph(sized).splitlines())
+    def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> TensorGraph | None:
+        """What becomes of a program where the rule fires; None where it is refused. Raises what the rule breaks on."""
         try:
-            made, fired = lower_with(compiled, sized, self.rules)
+            made, fired = lower_with(compiled, graph, self.rules)
         except DplcError:  # refused, by it or by another
-            return
-        except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
-            if self._fires(compiled, sized):
-                raise Wrong(subject, f"{said(error)} (with a size)", text) from error
-            return
-        others = (item for item in each.items() if item[0] != size.hint)  # there it is the subject
-        for number, graph in others if fired else ():
-            problem = self._sized_difference(graph, with_sizes(made, {size.name: number}), subject.seed)
-            if problem:
-                where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
-                raise Wrong(subject, f"{problem} {where}", (*text, "it becomes", *print_graph(made).splitlines()))
+            return None
+        except ERRORS:
+            if self._fires(compiled, graph):
+                raise
+            return None
+        return made if fired else None
 
-    def _sized_difference(self, graph: TorchGraph, made: TensorGraph, seed: int) -> str | None:
-        """What differs at a number; None also where torch gives nothing, or a value is too large to look at."""
+    def _problem(self, graph: TorchGraph, made: TensorGraph, seed: int, sized: bool = False) -> str | None:
+        """What a program computes otherwise than torch; None also where torch gives nothing, or a value is too large.
+
+        sized: an axis of 1 stays.
+        """
         wanted = None if _too_large(made) else self._results(graph, seed)
         if wanted is None:
             return None
         tensors, results = wanted
         try:
-            found = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
-            got = [
-                array.reshape(_places(out)) for out, array in zip(graph.outs, found, strict=True)
-            ]  # an axis of 1 stays
-        except (DplcError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+            verify(made)
+            got = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
+            if sized:
+                got = [array.reshape(_places(out)) for out, array in zip(graph.outs, got, strict=True)]
+        except ERRORS as error:
             return said(error)
         undefined = any(UNWRITTEN in statement.op for statement in graph.body)
-        pairs = zip(graph.outs, results, got, strict=True)
-        near = tolerance(graph)
-        problems = (_difference(out, _array(want), have, undefined, near) for out, want, have in pairs)
-        return next((problem for problem in problems if problem), None)
+        for out, want, have in zip(graph.outs, results, got, strict=True):
+            problem = _difference(out, _array(want), have, undefined, tolerance(graph))
+            if problem:
+                return problem
+        return None
 
     def wanted(self, subject: Subject) -> Any:
         """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
@@ -296,9 +283,8 @@ def _difference(out: Param, want: Any, got: Any, undefined: bool, near: float = 
         return f"`{out.name}` is {got.dtype}, not {out.dtype}"
     if undefined:
         return None
-    want = want.reshape(got.shape)
-    same = agree(want, got, near)
-    if same.all():
-        return None
-    at = tuple(int(n) for n in np.argwhere(~same)[0])
-    return f"{out.name}{list(at)} is {got[at]}, not {want[at]}"
+    return unlike(out.name, want.reshape(got.shape), got, near)
+
+
+def _lines(made: TorchGraph | TensorGraph) -> list[str]:
+    return (print_torch_graph(made) if isinstance(made, TorchGraph) else print_graph(made)).splitlines()
