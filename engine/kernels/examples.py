@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...codegen.target import Target
+from ...ir.compose import rebuilt
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
 from ...ir.facts.dataflow import topological
 from ...ir.program import Kernel
-from ...ir.tensor import Case, Elementwise, Fold, Mat, Output, Reduce, Remap, TensorGraph
+from ...ir.tensor import Mat, Output, TensorGraph
 from ...ir.text.programs import print_unit, read_unit
 from ...ir.text.tensor import print_graph, read_graph
 from ..language import core as s
@@ -55,22 +56,11 @@ def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
     """The program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
     done: dict[Any, Any] = {}
     for term in topological(out.value for out in graph.outs):
-        kind = term.__class__
-        if kind is Mat:
+        if term.__class__ is Mat:
             done[term] = done[term.x]
             marked.add(done[term])
             continue
-        built = term
-        if kind is Elementwise:
-            built = Elementwise(term.fn, tuple(done[arg] for arg in term.args))
-        elif kind is Reduce:
-            built = Reduce(term.fn, term.over, done[term.x])
-        elif kind is Fold:
-            built = Fold(term.part, term.over, tuple(done[arg] for arg in term.args))
-        elif kind is Remap:
-            built = Remap(done[term.x], term.map)
-        elif kind is Case:
-            built = Case(term.cond, done[term.a], done[term.b])
+        built = rebuilt(term, done.__getitem__)
         done[term] = finish(term, built)
     outs = tuple(Output(out.name, out.axes, done[out.value]) for out in graph.outs)
     return TensorGraph(graph.name, graph.ins, outs)

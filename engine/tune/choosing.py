@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..explore.candidates import NotProved, key_of_program
+from ..explore.candidates import key_of_program
+from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
 from ..store.protocol import Tuned, TuningStore
 from .jobs import TuningProgram

@@ -16,7 +16,8 @@ from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.running import WHOLE, work_of
 from ..compiler import Compilation, CompileOptions, compile_captured
-from ..explore.candidates import Fusing, NotProved, key_of_program
+from ..explore.candidates import Fusing, key_of_program
+from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace

@@ -20,15 +20,14 @@ from dplc.engine.compiler import CompileOptions, Values, compile_captured, value
 from dplc.engine.explore.candidates import (
     SOLUTION,
     Fusing,
-    NotProved,
-    StoredSolution,
     chosen,
-    explore,
+    exploration,
     key_of_program,
     remembered,
     replayed,
 )
 from dplc.engine.explore.explore import Exploration
+from dplc.engine.explore.stored_solutions import NotProved, StoredSolution
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.program_key import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -161,7 +160,7 @@ def test_what_the_rules_decide_is_remembered_too(tmp_path: Path) -> None:
 
 def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
-    before = {c.signature: c.predicted_us for c in explore(values(TWO), tools, MACHINE)}
+    before = {c.signature: c.predicted_us for c in exploration(values(TWO), tools, MACHINE).candidates()}
     with open_store(path, tools.rules) as store:
         tune_program(
             Fusing(values(TWO), tools, MACHINE, top=1),
