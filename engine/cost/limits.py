@@ -1,7 +1,9 @@
-"""What no schedule of a kernel goes below: every byte once, every operation once at the device's peak, one launch.
+"""The least time of kernels: of their bytes, of their operations, and of fused values that are computed again.
 
-Counted in Loop IR, where a value may stand in more loops than it varies with: operations are counted by what the value
-varies with, so a nest that computes something again in every turn has the limit of one that does not.
+`least_seconds` counts every byte once, every operation once at the device's peak, and one launch. It counts in Loop IR,
+where a value may stand in more loops than it varies with: operations are counted by the axes that a value varies with,
+so a nest that computes a value again in every iteration has the limit of a nest that does not. `parts`, `slots_of` and
+`bytes_of` count values of Tensor IR, for the rules of fusion.
 """
 
 from __future__ import annotations

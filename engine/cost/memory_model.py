@@ -1,4 +1,8 @@
-"""What one instruction of a warp costs in memory: sectors of global memory, wavefronts of shared memory."""
+"""The cost of memory accesses: sectors of global memory, bank conflicts of shared memory, hits in L1, and latency.
+
+`sectors` and `wavefronts` count one instruction of a warp. `FirstCache` models the hits of a block in L1. `Waits`
+collects the stalls of one block, and `alone` predicts how long the block runs by itself.
+"""
 
 from __future__ import annotations
 

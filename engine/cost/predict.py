@@ -10,8 +10,8 @@ costs a wave, but not a full one.
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
 products reach. L1 serves what a load of the same straight-line code of the block had asked for; other hits, and the
 order of blocks, are not modelled. Latency is what one block takes by itself
-(`latency.py`): however little there is to do, no wave is shorter. Made for ranking variants of one kernel and for
-seeing what binds, not for absolute times.
+(`memory_model.alone`): however little there is to do, no wave is shorter. Made for ranking variants of one kernel and
+for seeing what binds, not for absolute times.
 """
 
 from __future__ import annotations

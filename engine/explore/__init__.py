@@ -1,6 +1,7 @@
 """Fusion by equality saturation: algebra rules fill an e-graph, extraction decides spellings and stores together.
 
-A program is cut into regions (regions); a region becomes plain data (problem); its algebra is exported as egglog text
-(export, saturate) and read back (graph); kernels are priced before they have a schedule (body, and engine/cost);
-search finds the best spellings and cuts (solution, search, exact); rebuild makes Tensor IR of them again (explore).
+`explore` cuts a program into regions, and prices candidates by lowering them. `problem` makes plain data of a region.
+`rules_as_egglog` prints the algebra, and `saturate` runs egglog on it. `solution` prices kernels before they have a
+schedule, and `search` finds the best spellings and cuts and makes Tensor IR of them. `stored_solutions` proves a stored
+solution again, and `candidates` gives compile and tune what they ask for.
 """

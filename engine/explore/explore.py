@@ -1,8 +1,8 @@
 """Exploring a program: for each region the best spellings and cuts, put together as candidates for compile.
 
-The order of rules (greedy fusion) is always one of the candidates. A candidate is only called better when the lowering
-itself has made its kernels and the model says so: a kernel that cannot be lowered, or not well, is priced as what it
-really becomes, and the search goes on with that.
+`Cutting` cuts the program into regions. The order of rules (greedy fusion) is always one of the candidates. A
+candidate is only called better when the lowering itself has made its kernels and the model says so (`KernelPricer`): a
+kernel that cannot be lowered, or not well, is priced as what it really becomes, and the search goes on with that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts about how accesses run along an axis: which of them go to the next element with it, and are vectors."""
+"""Facts about accesses along axes: which are contiguous, vectors, or loaded again, and what fits in registers."""
 
 from __future__ import annotations
 

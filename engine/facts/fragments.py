@@ -1,4 +1,8 @@
-"""What tensor cores can do of a schedule: which atoms multiply the operands of its products."""
+"""Facts about tensor cores and ragged edges.
+
+They say which atoms multiply the operands of a schedule's products, which operands the threads of a block could
+transform once, and what the bounds checks of ragged edges hide.
+"""
 
 from __future__ import annotations
 

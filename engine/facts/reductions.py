@@ -1,4 +1,4 @@
-"""Facts about rows: the loops that the threads of a block share out, and what is combined over them."""
+"""Facts about reductions: rows that a block shares, prefix sums, tuples, partial results, and two launches in a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about shared memory: what to copy there, how it is laid out, and what reading it costs."""
+"""Facts about shared memory: what to copy there, its layout, bank conflicts, and the pieces of stored results."""
 
 from __future__ import annotations
 

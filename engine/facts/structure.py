@@ -1,4 +1,4 @@
-"""Facts about what stands in a run of statements, and where the run stands."""
+"""Facts about a run of statements: its contents, where it stands, what its guards do, and what Kernel IR changes."""
 
 from __future__ import annotations
 

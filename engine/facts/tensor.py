@@ -1,4 +1,7 @@
-"""Facts about Tensor IR values. True of every spelling of a value, hence safe for algebra rules (and for egglog)."""
+"""Facts about Tensor IR values, about numbers and lists, and about fusing prefix sums.
+
+They hold for every spelling of a value, so algebra rules may ask them, and egglog too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of level torch about values: shapes, dtypes, numbers, lists, dimensions.
+"""Facts of level torch: shapes, dtypes, lists and dimensions, axes, equations of einsum, steps of a loop, windows.
 
 Dimensions count from the front, or from the back if negative, as in torch.
 """

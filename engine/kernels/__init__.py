@@ -1,3 +1,3 @@
-"""From Tensor IR to Loop IR: which values are stored (decide), what every kernel computes (kernels), its loop nest
-(lift).
+"""From Tensor IR to Loop IR: `fusion_pass` decides which values are stored, `index_maps` moves index maps to the loads,
+`kernels` arranges what every kernel computes, `lift` makes its loop nest, and `sharing` compiles equal kernels once.
 """

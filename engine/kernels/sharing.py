@@ -1,7 +1,8 @@
 """Kernels that differ in names only are compiled once: which kernel stands for which launches, and with which buffers.
 
 A model's layers are alike, so 256 launches are 13 kernels. A kernel that a schedule cuts in two (split-K) stays a chain
-of kernels that are launched together, with buffers between them for every launch of the chain.
+of kernels that are launched together, with buffers between them for every launch of the chain. `key` is the structural
+key of a kernel, `fusion_summary` that of a kernel that is not lifted yet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Whether two programs of Loop and Tile IR mean the same: values and stores, under several orders of their threads."""
+"""Whether two programs compute the same: values and stores, under several orders of their threads.
+
+`run` gives the meaning of a program of Loop, Tile or Kernel IR, `compare` holds another program against it.
+`real_places` says which elements of a program of Tensor IR an equation between real numbers speaks about.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neighbours of a subject: other extents, roles, functions, guards, loops around, statements more or less."""
+"""Programs near a given one: with other extents, functions, roles or guards, a statement more or less, or smaller."""
 
 from __future__ import annotations
 

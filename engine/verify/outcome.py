@@ -1,4 +1,4 @@
-"""What checking says: about one subject, and about one rule over all its subjects."""
+"""The results of checking a rule: of one program, of all its programs, and as text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checking a set of rules: examples first, then programs drawn near them and from the patterns."""
+"""Checking a set of rules: examples first, then programs drawn near them and from the patterns.
+
+A proof that fails is shown on a program. `programs_of` gives the drawn programs to the tests of users.
+"""
 
 from __future__ import annotations
 

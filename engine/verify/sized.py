@@ -173,7 +173,7 @@ def machines_way(engine: Any, rule: Any, machine: Target) -> Fire:
 
 # ---- A rule on tensor on a program with a size: what it makes for a range must mean the same at each of its numbers.
 #
-# As `sized.py` does for kernels: an extent of a subject becomes a size, with all that are that number or a multiple of
+# As for kernels, an extent of a subject becomes a size, with all that are that number or a multiple of
 # it. Where the rule fires on that program, both are bound to numbers that tell most, and compared.
 
 

@@ -1,7 +1,7 @@
 """Fragments to whole programs: the statements of an example or of a pattern become kernels that run.
 
-Names that nothing defines become threads or inputs, buffers get the shapes that their indices need, and what is
-computed and never read is stored, so that its meaning shows.
+Names that nothing defines become threads or inputs. `needs` evaluates every index over its loops, axes and guards, and
+buffers get the shapes that it finds. A value that is computed and never read is stored, so that its meaning shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that can be proved of a rule."""
+"""All that can be proved of a rule: its loops and axes, or its equation between functions of integers."""
 
 from __future__ import annotations
 
