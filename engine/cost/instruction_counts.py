@@ -466,12 +466,6 @@ class _Counter:
 Features = dict[str, Any]
 WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
 NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
-LATER_WAITS = {"clusters": 0, "fills": 0, "ahead": 0}
-LATER: Features = {
-    "late": 0.0,
-    "hits": 0.0,
-    "spelled": (),
-}  # counts that came to the model after times were measured, and what they were until then
 
 
 def features(counts: InstructionCounts) -> Features:
@@ -483,11 +477,9 @@ def features(counts: InstructionCounts) -> Features:
 
 def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
     """The counts read back. Raises DplcError for features of another model, or that are not numbers."""
-    found = LATER | dict(found)
     waits = found.get("waits")
     odd = set(found) ^ NAMES
     if isinstance(waits, dict):
-        waits = found["waits"] = LATER_WAITS | waits
         odd |= {f"waits.{name}" for name in set(waits) ^ set(WAITS)}
     if odd:
         hint = "measure again: `dplc tune` keeps the features of what it measures"
