@@ -37,8 +37,8 @@ from .run.load_time_weights import Preparation
 from .run.option_kinds import check_kinds
 from .run.placing import Placing, devices_of, gpu_of
 from .run.rows import Rows, settled
-from .schedule.recorded import StoredSchedules, stored_schedules
-from .schedule.tail import predictions
+from .schedule.scheduling import predictions
+from .schedule.stored import StoredSchedules, stored_schedules
 
 LOG = logging.getLogger("dplc")
 DEVICES = ("cuda", "emulator", "reference")

@@ -36,9 +36,8 @@ from .rewrite.torch_rules.bounds import Bound
 from .rewrite.torch_rules.lower import lower
 from .rewrite.trace import Trace
 from .ruleset import Toolchain
-from .schedule.fewer_launches import fewer_launches
-from .schedule.scheduling import Origin, ScheduleStore, schedule_tiles
-from .schedule.tail import cuda_of, kernel_ir
+from .schedule.launch_fusion import fewer_launches
+from .schedule.scheduling import Origin, ScheduleStore, cuda_of, kernel_ir, schedule_tiles
 
 BINDINGS = 64  # of a program whose launches are kept
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")

@@ -68,7 +68,7 @@ def limits(
 ) -> list[Limit]:
     """loops: the launches of a program before schedules; scheduled: every distinct kernel after; seconds: of each.
 
-    A kernel of Loop IR that others took in (`schedule/fewer_launches.py`) is part of the first of them.
+    A kernel of Loop IR that others took in (`schedule/launch_fusion.py`) is part of the first of them.
     """
     sharing = share(loops)
     kernels = sharing.kernels

@@ -39,7 +39,7 @@ from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
 from ..run.judge import accepted, run_eager, run_reference
-from ..schedule.tail import cuda_of, kernel_ir
+from ..schedule.scheduling import cuda_of, kernel_ir
 
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
 # How often a pass of a point does otherwise than by default: deep schedules need most of the default order.

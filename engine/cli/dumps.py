@@ -59,7 +59,7 @@ from ..kernels.sharing import share
 from ..rewrite.pinned import check_settings, unheard
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
-from ..schedule.tail import cuda_of
+from ..schedule.scheduling import cuda_of
 from .options import Flags
 from .output import progress, write
 from .programs import (

@@ -41,7 +41,7 @@ from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from ..run.binding import at_binding
 from ..run.judge import Judgement, judge, run_reference
 from ..run.rows import Row, narrowed
-from ..schedule.recorded import StoredSchedules, stored_schedules
+from ..schedule.stored import StoredSchedules, stored_schedules
 from .options import Flags
 from .output import ARRAYS, command_line, print_json, print_note, print_remark, print_text, progress, write, writing
 

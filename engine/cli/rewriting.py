@@ -33,7 +33,7 @@ from ..rewrite.torch_rules.lower import lower_graph
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
-from ..schedule.fewer_launches import fewer_launches
+from ..schedule.launch_fusion import fewer_launches
 from .options import Flags
 from .output import print_json, print_note, print_text, progress
 from .programs import captured_text, machine_for, tools_for

@@ -22,10 +22,9 @@ from ..rewrite.program_key import program_key
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.terms.terms import rewrite_graph
 from ..ruleset import Toolchain
-from ..schedule.program_space import Way
-from ..schedule.recorded import StoredSchedules, figures
-from ..schedule.scheduling import ScheduleStore, schedule_tiles
-from ..schedule.tail import kernel_ir
+from ..schedule.scheduling import ScheduleStore, kernel_ir, schedule_tiles
+from ..schedule.space import Way
+from ..schedule.stored import StoredSchedules, figures
 from ..store.digests import FUSING
 from ..store.protocol import PROGRAM, Decision, Schedule, TuningKey
 from ..store.tools import tools_of

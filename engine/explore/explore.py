@@ -49,7 +49,7 @@ from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, plan
 from ..kernels.sharing import FusionSummary, key
 from ..language.collector import collections_paused
 from ..language.policy import policy
-from ..schedule.tail import seconds_of
+from ..schedule.scheduling import seconds_of
 from .problem import Problem, Reader, RegionTooLarge, as_written
 from .rules_as_egglog import Permissions, RuleTexts
 from .saturate import SaturationBudget, Spellings, available

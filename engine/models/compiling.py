@@ -24,7 +24,7 @@ from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
 from ..run.rows import Row, Rows, settled
-from ..schedule.recorded import StoredSchedules
+from ..schedule.stored import StoredSchedules
 from .capturing import CapturedModel, capture_results
 from .inputs import TOKENS
 from .memory import eager_peak, planned_peak

@@ -17,7 +17,7 @@ from ..capture.sizes import Dim
 from ..compiler import CompileOptions
 from ..explore.candidates import chosen, remembered
 from ..rewrite.pinned import Settings
-from ..schedule.recorded import stored_schedules
+from ..schedule.stored import stored_schedules
 from . import artefact, weights
 from .artefact import Artefact
 from .checking import emulator

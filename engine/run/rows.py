@@ -27,8 +27,7 @@ from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..language.policy import policy
 from ..ruleset import Toolchain
-from ..schedule.recorded import StoredSchedules
-from ..schedule.tuned_ranges import tuned_ranges
+from ..schedule.stored import StoredSchedules, tuned_ranges
 from .dispatch import Dispatch
 
 LOG = logging.getLogger("dplc")

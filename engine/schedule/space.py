@@ -12,11 +12,12 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel
 from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.program import Kernel
 from ...ir.sizes import hints, sizes_in
@@ -28,9 +29,8 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.passes import run_pipeline
 from ..ruleset import Toolchain
 from ..store.protocol import Decision, Schedule
-from .limits import estimated_registers
-from .replay import decision, numbers_of, untiled, written
-from .tail import cuda_of, kernel_ir
+from .scheduling import cuda_of, estimated_registers, kernel_ir
+from .stored import decision, numbers_of, untiled, written
 
 REMEMBERED = 4096  # transitions and lists of spots that are kept
 FIRINGS = 4  # of one pass in one kernel that are decided one by one; then the default goes on
@@ -358,3 +358,133 @@ class Space:
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+# ---- The decisions of a search: first the fusion plan, then a schedule for each of its kernels.
+
+
+class Whole(Protocol):
+    """What comes of deciding everything.
+
+    way: which way of fusing; parts: a schedule for each of its kernels, and how often that kernel is launched. key:
+    equal for what makes the same kernels. problem: why it cannot be built, "" where it can.
+    """
+
+    @property
+    def way(self) -> int: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def schedule(self) -> Schedule: ...
+    @property
+    def genome(self) -> tuple[tuple[DecisionPoint, Token], ...]: ...
+    @property
+    def parts(self) -> tuple[tuple[ScheduleCandidate, int], ...]: ...
+    @property
+    def problem(self) -> str: ...
+
+
+class Decisions(Protocol):
+    """Everything that may be decided. ways: labels of the ways of fusing, the default one first. Of them only those
+    are built that are asked for."""
+
+    ways: Sequence[str]
+    tools: Toolchain
+    target: Target
+
+    def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
+        """The spaces of the kernels of a way, and how often each is launched; none for a way that cannot be built."""
+
+    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> Any:
+        """A way with these schedules of its kernels (a Whole)."""
+
+    def walk(self, policy: Policy, way: int = 0) -> Any:
+        """A Whole; the policy is asked wherever there is something to decide."""
+        return self.made(way, [space.walk(policy) for space, _ in self.spaces(way)])
+
+    def default(self, way: int = 0) -> Any:
+        """What the default order makes of a way."""
+        return self.made(way, [space.default() for space, _ in self.spaces(way)])
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of fusing. kernels: builds it, as kernels of Loop IR in the order of their launches; raises DplcError."""
+
+    label: str
+    kernels: Callable[[], Sequence[Kernel]]
+
+
+@dataclass(frozen=True)
+class Together:
+    """A way with a schedule for each of its kernels (`decisions.Whole`)."""
+
+    way: int
+    label: str
+    parts: tuple[tuple[ScheduleCandidate, int], ...]
+    problem: str = ""
+
+    @functools.cached_property
+    def key(self) -> str:
+        spelled = " ".join(f"{count} {candidate.key}" for candidate, count in self.parts) or self.label
+        return hashlib.sha256(spelled.encode()).hexdigest()[:16]
+
+    @property
+    def schedule(self) -> Schedule:
+        return tuple(decision for candidate, _ in self.parts for decision in candidate.schedule)
+
+    @property
+    def genome(self) -> tuple[tuple[DecisionPoint, Token], ...]:
+        return tuple(decided for candidate, _ in self.parts for decided in candidate.genome)
+
+
+def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
+    """Every kernel once, with how many of a program are the same but for their names."""
+    found: dict[str, tuple[Kernel, int]] = {}
+    for kernel in kernels:
+        first, count = found.get(key(kernel), (kernel, 0))
+        found[key(kernel)] = first, count + 1
+    return list(found.values())
+
+
+class ProgramSpace(Decisions):
+    """All ways to compute a program. free: labels of the passes that are decided; None for all."""
+
+    def __init__(self, tools: Toolchain, ways: Sequence[Way], target: Target, free: frozenset[str] | None = None):
+        self.tools, self.target, self.free = tools, target, free
+        self.candidates = tuple(ways)
+        self.ways = tuple(way.label for way in ways)
+        self.problems: dict[int, str] = {}
+        self._kernels: dict[str, Space] = {}
+        self._spaces: dict[int, tuple[tuple[Space, int], ...]] = {}
+
+    def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
+        if way not in self._spaces:
+            self._spaces[way] = self._built(way)
+        return self._spaces[way]
+
+    def _built(self, way: int) -> tuple[tuple[Space, int], ...]:
+        try:
+            kernels = self.candidates[way].kernels()
+        except DplcError as error:
+            if way == 0:
+                raise
+            self.problems[way] = error.what
+            return ()
+        return tuple((self.kernel(kernel), count) for kernel, count in distinct(kernels))
+
+    def kernel(self, kernel: Kernel) -> Space:
+        """The space of a kernel, shared by all that are the same but for their names."""
+        name = key(kernel)
+        if name not in self._kernels:
+            self._kernels[name] = Space(self.tools, Start((kernel,)), self.target, self.free)
+        return self._kernels[name]
+
+    @property
+    def built(self) -> tuple[int, ...]:
+        """The ways that were walked so far."""
+        return tuple(self._spaces)
+
+    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> Together:
+        counts = (count for _, count in self.spaces(way))
+        return Together(way, self.ways[way], tuple(zip(ends, counts, strict=True)), self.problems.get(way, ""))

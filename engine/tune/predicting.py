@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.diagnostic import DplcError
-from ..schedule.limits import predicted_registers
+from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import ScheduleCandidate
-from ..schedule.tail import predictions
 from ..store.protocol import Basis, Score
 
 

@@ -10,9 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..schedule.decisions import Decisions, Whole
-from ..schedule.limits import refusal
-from ..schedule.space import ScheduleCandidate, Start
+from ..schedule.scheduling import refusal
+from ..schedule.space import Decisions, ScheduleCandidate, Start, Whole
 from ..store.protocol import Attempt, Evaluator, Score
 from .search import Hill, Proposal, Random, Search, TreeSearch, Tried, reward
 

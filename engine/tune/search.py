@@ -10,8 +10,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..rewrite.statements.choices import RuleSite
-from ..schedule.decisions import Decisions, Whole
-from ..schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, Genome, ScheduleCandidate, Space, State, Token
+from ..schedule.space import (
+    DEFAULT,
+    SKIP,
+    DecisionPoint,
+    Decisions,
+    Fire,
+    Genome,
+    ScheduleCandidate,
+    Space,
+    State,
+    Token,
+    Whole,
+)
 from ..store.protocol import Score
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie

@@ -12,8 +12,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..ruleset import Toolchain
-from ..schedule.decisions import Decisions
-from ..schedule.space import ScheduleCandidate, Space, Start
+from ..schedule.space import Decisions, ScheduleCandidate, Space, Start
 from ..store.protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
 from .assembling import AHEAD
 from .correctness import verdict

@@ -19,12 +19,13 @@ from ..compiler import Compilation, CompileOptions, compile_captured
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key
+from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.passes import Shaped
 from ..rewrite.trace import Trace
 from ..run.judge import judge, run_eager, run_reference
-from ..schedule.program_space import ProgramSpace
-from ..schedule.replay import replay
-from ..schedule.scheduling import Origin, Program
+from ..schedule.scheduling import Origin
+from ..schedule.space import ProgramSpace
+from ..schedule.stored import replay
 from ..store.protocol import Evaluator, Schedule, Score, Tuned, TuningStore
 from .running import Budget, SearchProgress, together
 from .search import Tried

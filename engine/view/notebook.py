@@ -24,7 +24,7 @@ from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace
 from ..ruleset import Toolchain, toolchain
-from ..schedule.tail import predictions
+from ..schedule.scheduling import predictions
 from .live_program import cuda_diff
 
 CELL = "the cell"

@@ -34,8 +34,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.passes import run_pipeline
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
-from ..schedule.limits import predicted_registers
-from ..schedule.tail import kernel_ir
+from ..schedule.scheduling import kernel_ir, predicted_registers
 from .provenance import Column, columns
 
 if TYPE_CHECKING:

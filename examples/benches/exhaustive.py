@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from dplc.engine.rewrite.statements.choices import RuleSite
-from dplc.engine.schedule.decisions import Decisions
-from dplc.engine.schedule.space import DecisionPoint, ScheduleCandidate, Space, State, Token
+from dplc.engine.schedule.space import DecisionPoint, Decisions, ScheduleCandidate, Space, State, Token
 from dplc.engine.store.protocol import Schedule
 from dplc.engine.tune.running import SEARCHES
 from dplc.engine.tune.search import Proposal, Search, options

@@ -24,7 +24,7 @@ from dplc.engine.rewrite.pinned import Settings
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.aliasing import with_aliases
 from dplc.engine.run.judge import accepted, run_reference
-from dplc.engine.schedule.tail import seconds_of
+from dplc.engine.schedule.scheduling import seconds_of
 from dplc.ir.diagnostic import DplcError
 
 X = "x = torch.randn({n}, {m}{t}); "

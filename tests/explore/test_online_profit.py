@@ -17,8 +17,7 @@ from dplc.engine.language.policy import policy
 from dplc.engine.rewrite.terms.terms import rewrite_graph
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.scheduling import by_default
-from dplc.engine.schedule.tail import kernel_ir, seconds_of
+from dplc.engine.schedule.scheduling import by_default, kernel_ir, seconds_of
 from dplc.ir.tensor import TensorGraph
 from dplc.ir.text.programs import read_program
 

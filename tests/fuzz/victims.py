@@ -41,8 +41,8 @@ from dplc.engine.rewrite.statements.examples import RUNNERS, run_examples
 from dplc.engine.rewrite.torch_rules import examples as torch_examples
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.recorded import StoredSchedules
 from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.stored import StoredSchedules
 from dplc.engine.store.import_export import export_lines, import_lines
 from dplc.engine.store.protocol import Tuned, key_of
 from dplc.engine.store.store import SqliteStore, open_store

@@ -15,7 +15,7 @@ from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.running import ModelRunner
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.tail import predictions
+from dplc.engine.schedule.scheduling import predictions
 
 
 def seconds(compilation: Compilation) -> float:

@@ -18,8 +18,7 @@ from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
-from dplc.engine.schedule.scheduling import by_default
-from dplc.engine.schedule.tail import kernel_ir
+from dplc.engine.schedule.scheduling import by_default, kernel_ir
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning

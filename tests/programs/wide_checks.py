@@ -22,8 +22,7 @@ from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
-from dplc.engine.schedule.scheduling import by_default
-from dplc.engine.schedule.tail import kernel_ir
+from dplc.engine.schedule.scheduling import by_default, kernel_ir
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES

@@ -13,9 +13,9 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.rewrite.statements.choices import choices
 from dplc.engine.ruleset import Toolchain
-from dplc.engine.schedule.limits import refusal
-from dplc.engine.schedule.replay import decision, numbers_of, untiled
+from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.stored import decision, numbers_of, untiled
 from dplc.engine.store.protocol import Decision, Schedule
 from dplc.ir.program import Kernel
 

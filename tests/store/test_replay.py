@@ -20,9 +20,8 @@ from dplc.engine.compiler import Compilation, CompileOptions, compile_captured, 
 from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.recorded import StoredSchedules, stored_schedules
-from dplc.engine.schedule.replay import replay
 from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.stored import StoredSchedules, replay, stored_schedules
 from dplc.engine.store.family import distance, extents, family
 from dplc.engine.store.protocol import key_of
 from dplc.engine.store.store import open_store

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.schedule.limits import no_launch, refusal
+from dplc.engine.schedule.scheduling import no_launch, refusal
 from dplc.ir.text.programs import read_program
 
 TEXT = """## level: tile

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from dplc.codegen.build import Assembly, Resources
-from dplc.engine.schedule.limits import refusal
-from dplc.engine.schedule.program_space import ProgramSpace, Way
-from dplc.engine.schedule.space import ScheduleCandidate, Space
+from dplc.engine.schedule.scheduling import refusal
+from dplc.engine.schedule.space import ProgramSpace, ScheduleCandidate, Space, Way
 from dplc.engine.store.protocol import Attempt, Basis, Score
 from dplc.engine.tune.assembling import AssemblingEvaluator
 from dplc.engine.tune.predicting import PredictingEvaluator

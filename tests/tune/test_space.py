@@ -13,8 +13,8 @@ from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.passes import run_pipeline
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.replay import replay
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
+from dplc.engine.schedule.stored import replay
 from dplc.engine.store.protocol import Decision
 from dplc.engine.tune.search import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError

@@ -32,7 +32,7 @@ from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.program_key import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import accepted, run_reference
-from dplc.engine.schedule.recorded import stored_schedules
+from dplc.engine.schedule.stored import stored_schedules
 from dplc.engine.store.import_export import export_lines, import_lines
 from dplc.engine.store.protocol import Decision, Score, Tuned
 from dplc.engine.store.store import open_store

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.program_space import distinct
+from dplc.engine.schedule.space import distinct
 from dplc.engine.store.protocol import Attempt, Tuned, TuningKey
 from dplc.engine.tune import correctness as verify
 from dplc.engine.tune.correctness import verdict

@@ -22,7 +22,7 @@ from dplc.engine.cli.programs import _compile_record
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.tail import predictions
+from dplc.engine.schedule.scheduling import predictions
 from dplc.engine.view import records
 from dplc.engine.view import records as page_record
 from dplc.engine.view.records import REST, Effects, access_counts, view_record

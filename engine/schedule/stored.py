@@ -1,0 +1,401 @@
+"""Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
+
+Looking one up takes tens of microseconds. A schedule of other sizes is taken only where the model says that it is no
+slower than the default order; that is found out once for each kernel and process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Size, Var
+from ...ir.node import Node, contents
+from ...ir.program import Kernel
+from ...ir.substitute import with_hints, with_sizes
+from ...ir.text.print_statements import print_value
+from ...ir.tile import Tile
+from ..kernels.sharing import key_of_range, sizes_of
+from ..language.pipeline import PassStep
+from ..language.policy import policy
+from ..language.rule import RuleSet
+from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
+from ..rewrite.statements.compiled import Program
+from ..rewrite.statements.passes import Shaped, run_pipeline
+from ..rewrite.trace import Firing, Trace
+from ..ruleset import Toolchain
+from ..store.entry import Entry
+from ..store.family import distance, written_extents
+from ..store.protocol import Decision, Schedule, TuningKey, key_of
+from ..store.store import SqliteStore, default_path
+from .scheduling import Origin, by_default, kernel_ir, no_launch, predicted_registers, refusal, seconds_of
+
+# ---- Replay a schedule at the sizes it was found for, or at others where that is legal.
+
+
+Numbers = Mapping[str, str]  # {parameter of a kernel: `#n`}
+
+
+def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
+    """How the parameters of the kernels to be scheduled are written, whatever they are called."""
+    names = dict.fromkeys(param.name for kernel in program for param in (*kernel.ins, *kernel.outs))
+    return {name: f"#{number}" for number, name in enumerate(names)}
+
+
+def written(value: Any, numbers: Numbers) -> Any:
+    """A value of a parameter as JSON: numbers, texts, lists. A record is written as the first name among its fields."""
+    if isinstance(value, Var):
+        return _plain_name(value.name, numbers)
+    if isinstance(value, Node):
+        return print_value(value)
+    if hasattr(value, "_fields"):
+        names = (field for field in value if isinstance(field, Var))
+        return written(next(names, value[0]), numbers)
+    if isinstance(value, set | frozenset):
+        return sorted((written(item, numbers) for item in value), key=str)
+    return [written(item, numbers) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _plain_name(name: str, numbers: Numbers) -> str:
+    """`#0` for the first parameter, `#0_smem` for what is named after it."""
+    base, _, suffix = name.rpartition("_")
+    return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
+
+
+def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision:
+    """A choice as it is remembered."""
+    values = {name: written(value, numbers) for name, value in choice.parameters.items()}
+    return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
+
+
+def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
+    """A spot with the values that were written down; None where one is not there or not legal."""
+    found: RuleSite | None = spot
+    while found is not None and found.open is not None:
+        wanted = values.get(found.open.name)
+        value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
+        found = None if value is None else found.choose(value)
+    if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
+        return None
+    return found
+
+
+def untiled(program: Program) -> bool:
+    """Whether some kernel is still a loop nest: passes that make its Tile are no decision."""
+    return not all(contents(kernel) & Tile.mark for kernel in program)
+
+
+def replay(
+    tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target, trace: Trace | None = None,
+    shaped: Shaped | None = None,
+) -> Program:  # fmt: skip
+    """A kernel of Loop IR as kernels of Tile IR, scheduled as written down.
+
+    trace, shaped: as of `run_pipeline`. Raises DplcError where a decision is not legal any more.
+    """
+    numbers = numbers_of((kernel,))
+    waiting = list(reversed(schedule))
+
+    def as_written(step: PassStep, program: Program) -> Program:
+        while waiting and waiting[-1].step == step.label:
+            program = carried_out(tools, step, program, waiting.pop(), target, numbers, trace)
+        return program
+
+    program = _walked(tools, kernel, target, as_written, trace, shaped)
+    if waiting:
+        raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{waiting[-1].step}`, which does not run")
+    return program
+
+
+@dataclass
+class Adapted:
+    """A program, and how many of the remembered firings were carried out, of how many."""
+
+    program: Program
+    kept: int
+    of: int
+
+
+def replay_nearest(
+    tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target, trace: Trace | None, shaped: Shaped
+) -> Adapted:
+    """A kernel of Loop IR under a schedule that was found for other sizes: every firing where it is legal, the pass's
+    default where not. A pass that did nothing there does nothing here."""
+    numbers = numbers_of((kernel,))
+    kept = 0
+
+    def where_legal(step: PassStep, program: Program) -> Program:
+        """The remembered firings as long as they are legal, then the default for the rest of the pass."""
+        nonlocal kept
+        wanted = [decision for decision in schedule if decision.step == step.label]
+        for place, decision in enumerate(wanted):
+            made = _elsewhere(tools, step, program, decision, target, numbers, trace)
+            if made is None:
+                fresh = place == 0 or any("repeat" in rule.attributes for rule in step.rules)
+                return tools.engine.fire(step, program, target, trace=trace) if fresh else program
+            program, kept = made, kept + 1
+        return program
+
+    return Adapted(_walked(tools, kernel, target, where_legal, trace, shaped), kept, len(schedule))
+
+
+def _walked(
+    tools: Toolchain, kernel: Kernel, target: Target, decide: Callable[[PassStep, Program], Program],
+    trace: Trace | None, shaped: Shaped | None,
+) -> Program:  # fmt: skip
+    """A kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
+    program = run_pipeline(tools.engine, tools.pipelines["loop"], (kernel,), target, trace, shaped)
+    return run_pipeline(
+        tools.engine, tools.pipelines["tile"], program, target, trace, shaped,
+        lambda step, program: None if untiled(program) else decide(step, program),
+    )  # fmt: skip
+
+
+def _elsewhere(
+    tools: Toolchain, step: PassStep, program: Program, decision: Decision, target: Target, numbers: Numbers,
+    trace: Trace | None,
+) -> Program | None:  # fmt: skip
+    """The same rule with the same values, at its old site or else at the first one; None where it is legal at
+    neither."""
+    try:
+        return carried_out(tools, step, program, decision, target, numbers, trace)
+    except DplcError:
+        pass
+    for spot in spots(tools.engine, step, program, target):
+        found = chosen(spot, decision.parameters, numbers) if spot.rule == decision.rule else None
+        if found is not None:
+            return fired(step, found.choice, trace)
+    return None
+
+
+def carried_out(
+    tools: Toolchain, step: PassStep, program: Program, wanted: Decision, target: Target, numbers: Numbers,
+    trace: Trace | None,
+) -> Program:  # fmt: skip
+    """A program after a decision. Raises DplcError where it is not legal."""
+    spot = spot_at(tools.engine, step, wanted.rule, program, target, wanted.site)
+    found = None if spot is None else chosen(spot, wanted.parameters, numbers)
+    if found is None:
+        what = f"the remembered schedule does not fit: `{wanted.rule}` cannot fire at {wanted.site}"
+        raise DplcError(what, notes=(f"parameters {wanted.parameters}",), hint="tune the kernel again")
+    return fired(step, found.choice, trace)
+
+
+def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
+    """The program after a choice, which the trace hears of."""
+    made = choice.apply()
+    if trace is not None:
+        before, after = (tuple(k for k in one if k not in other) for one, other in _both(choice.program, made))
+        rule = choice.rule.rule
+        where = (step.shown(rule), rule.name, rule.location, choice.kernel, choice.where)
+        trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
+    return made
+
+
+def _both(one: Program, other: Program) -> tuple[tuple[Program, Program], tuple[Program, Program]]:
+    return (one, other), (other, one)
+
+
+SWITCH = "DPLC_NO_DB"  # in the environment: no compile looks into the user's own store
+PATIENCE = 0.25  # seconds that a compile waits for the store
+
+
+def stored_schedules(tools: Toolchain, path: Path | None = None, wanted: bool = True) -> StoredSchedules | None:
+    """The store's schedules for a compile; None where there is no store, or it was switched off.
+
+    Nor are they asked for where the user pins parameters (`--set`): what is pinned is what should happen.
+    """
+    file = path or default_path()
+    switched_off = path is None and os.environ.get(SWITCH, "0") not in ("", "0")
+    if not wanted or switched_off or tools.settings:
+        return None
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return _opened(file, (os.getpid(), status.st_dev, status.st_ino), tools.rules)
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(file: Path, identity: tuple[int, int, int], rules: RuleSet) -> StoredSchedules:
+    """Kept open, until the file is another one or the process has forked."""
+    return StoredSchedules(SqliteStore(file, rules, patience=PATIENCE))
+
+
+class StoredSchedules:
+    """The schedules of a store (`scheduling.ScheduleStore`)."""
+
+    def __init__(self, store: SqliteStore):
+        self.store = store
+        self._slower: dict[tuple[TuningKey, str], bool] = {}
+
+    def schedule(
+        self, kernel: Kernel, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped
+    ) -> tuple[Program | None, Origin]:
+        """The kernel under the best schedule that there is; None for the default order; and where it comes from."""
+        key = key_of(kernel, target, tools.rules)
+        entries = self.store.exact(key)
+        held = self.store.valid(entries, key)
+        refused = ""
+        for entry in held:
+            try:
+                own = Shaped()
+                mark = len(trace.events) if trace is not None else 0
+                program = replay(tools, kernel, entry.schedule, target, trace, own)
+                refused = no_launch(program, target) or ""
+            except DplcError as error:
+                refused = error.what
+            if not refused:
+                shaped.take(own)
+                return program, _exactly(kernel, entry, key)
+            if trace is not None:
+                del trace.events[mark:]
+            self.store.say_once(f"note: the remembered schedule of kernel `{kernel.name}` is not taken: {refused}")
+            refused = f"default order: {refused}"
+        if entries and not held:
+            refused = f"default order: the rules have changed since `{kernel.name}` was tuned"
+        if entries:
+            return None, Origin(kernel.name, "default", refused)
+        return self._nearest(key, kernel, tools, target, trace, shaped)
+
+    # ---- other sizes
+    def _nearest(
+        self, key: TuningKey, kernel: Kernel, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped
+    ) -> tuple[Program | None, Origin]:
+        entry = self._relative(key, target)
+        if entry is None:
+            return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
+        mark = len(trace.events) if trace is not None else 0
+        own = Shaped()
+        try:
+            adapted = replay_nearest(tools, kernel, entry.schedule, target, trace, own)
+            slower = self._is_slower(key, entry, adapted.program, kernel, tools, target)
+        except DplcError:
+            slower = True
+        if slower:
+            if trace is not None:
+                del trace.events[mark:]
+            said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
+            return None, Origin(kernel.name, "default", said)
+        shaped.take(own)
+        brief = f"{entry.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
+        text = f"from the store, {brief}: {figures(entry)}"
+        return adapted.program, Origin(kernel.name, "nearest", text, entry.basis, entry.seconds, brief)
+
+    def _relative(self, key: TuningKey, target: Target) -> Entry | None:
+        """The best schedule at the nearest sizes that is worth a try here."""
+        farthest = policy(target).farthest_octaves
+        near = ((distance(key.extents, extents, farthest), extents) for extents in self.store.shapes(key))
+        for far, extents in sorted(near):
+            if far < float("inf"):
+                held = self.store.valid(self.store.at(key, extents), key)
+                if held:
+                    return held[0]
+        return None
+
+    def _is_slower(
+        self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, tools: Toolchain, target: Target
+    ) -> bool:
+        """Whether the model prefers the default order. Raises DplcError for a schedule that cannot be launched."""
+        known = key, f"{entry.kernel} {entry.basis} {entry.seconds}"
+        if known not in self._slower:
+            default = by_default((kernel,), tools, target)
+            self._slower[known] = _seconds(program, tools, target) > _seconds(default, tools, target)
+        return self._slower[known]
+
+
+def _seconds(program: Program, tools: Toolchain, target: Target) -> float:
+    """What the model says of kernels of Tile IR, infinite where one cannot be launched."""
+    if refusal(program, target) is not None:
+        return float("inf")
+    registers = [predicted_registers(program, number, target) for number in range(len(program))]
+    return seconds_of(kernel_ir(program, tools, target), target, registers)
+
+
+def _exactly(kernel: Kernel, entry: Entry, key: TuningKey) -> Origin:
+    brief = f"{entry.basis} for {entry.device}"
+    if not entry.current(key):
+        brief += f" with other tools ({entry.tools})"
+    if entry.rules != key.rules:
+        brief += ", before rules were changed that it does not use"
+    return Origin(kernel.name, "store", f"from the store, {brief}: {figures(entry)}", entry.basis, entry.seconds, brief)
+
+
+def figures(entry: Entry) -> str:
+    """`12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
+    return f"{entry.seconds * 1e6:.4g} us, default order {entry.default_seconds * 1e6:.4g} us, {entry.basis}"
+
+
+def sizes(entry: Entry) -> str:
+    """The extents of an entry, without repetitions, as they come: `512x2048`."""
+    shown: Sequence[int] = tuple(dict.fromkeys(entry.extents))
+    return "x".join(map(str, shown))
+
+
+# ---- Find the parts of a size's range for which the store has a schedule.
+
+
+@dataclass(frozen=True)
+class TunedRange:
+    """Where a schedule holds: {name of a size: its part, or a number}. gain: default seconds over those of it."""
+
+    sizes: Mapping[str, Size | int]
+    gain: float
+
+
+def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, target: Target) -> Iterator[TunedRange]:
+    """The parts of a kernel's ranges, and lengths in them, whose schedules are faster than the default order.
+
+    Such an entry is of this very kernel with narrower sizes, and holds under the rules in force.
+    """
+    if not sizes_of(kernel):
+        return
+    for form in (kernel, with_hints(kernel)):  # a family has numbers for numbers, not for sizes
+        key = key_of(form, target, rules)
+        family = schedules.store.select("family = ? AND device = ? AND arch = ?", (key.family, key.device, key.arch))
+        best = dict[str, Entry]()
+        for entry in schedules.store.valid(family, key):
+            best.setdefault(entry.kernel, entry)
+        for entry in best.values():
+            sizes = _part(kernel, entry)
+            if sizes is None or entry.seconds >= entry.default_seconds:
+                continue
+            if key_of_range(with_sizes(kernel, sizes)) == entry.kernel:
+                yield TunedRange(sizes, entry.default_seconds / entry.seconds)
+
+
+def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
+    """The sizes as an entry has them; None where they are not a part of a kernel's."""
+    sizes = sizes_of(kernel)
+    usual = _lengths(kernel, sizes, entry.extents)
+    if usual is None or len(entry.ranges) not in (0, len(sizes)):
+        return None
+    if not entry.ranges:
+        return {**usual} if all(_admits(size, usual[size.name]) for size in sizes) else None
+    found = dict[str, Size | int]()
+    for size, (low, high, multiple) in zip(sizes, entry.ranges, strict=True):
+        hint = usual[size.name]
+        if not size.low <= low <= hint <= high <= size.high or multiple % size.multiple or hint % multiple:
+            return None
+        found[size.name] = Size(size.name, low, high, multiple, hint)
+    whole = all(entry.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
+    return None if whole else found
+
+
+def _lengths(kernel: Kernel, sizes: Sequence[Size], extents: Sequence[int]) -> dict[str, int] | None:
+    """The numbers of sizes at which a kernel has such extents, as dimensions or loops that are sizes tell them."""
+    written = written_extents(kernel)
+    if len(written) != len(extents):
+        return None
+    found = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
+    return found if len(found) == len(sizes) else None
+
+
+def _admits(size: Size, n: int) -> bool:
+    return size.low <= n <= size.high and not n % size.multiple
