@@ -11,8 +11,8 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .engine.api import Compiled, Rules, compile
-    from .engine.capture.shares import Shares
-    from .engine.capture.sizes import Dim
+    from .engine.capture.dynamic_shapes import Dim
+    from .engine.capture.graph_parts import Shares
     from .engine.models.python_api import Model, compile_model, load_model
     from .engine.verify.run import programs_of
     from .ir.diagnostic import DplcError
@@ -34,8 +34,8 @@ __all__ = [
 _HOME = {
     **dict.fromkeys(("compile", "Rules", "Compiled"), "engine.api"),
     **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.models.python_api"),
-    "Dim": "engine.capture.sizes",
-    "Shares": "engine.capture.shares",
+    "Dim": "engine.capture.dynamic_shapes",
+    "Shares": "engine.capture.graph_parts",
     "DplcError": "ir.diagnostic",
     "programs_of": "engine.verify.run",
     "load_ipython_extension": "engine.view.notebook",

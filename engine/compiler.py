@@ -20,9 +20,9 @@ from ..ir.sizes import sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
-from .capture.alone import alone
 from .capture.capture import Capture
 from .capture.constants import fold
+from .capture.export import alone
 from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Steps, share

@@ -1,11 +1,11 @@
 """`torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, forward and backward.
 
-A part is compiled when it is first called with tensors of some shapes, for these shapes; a length that dynamo keeps
-open (`dynamic=True`, `mark_dynamic`, a second shape) is a size, and one compile serves its range (capture/lengths.py);
-what cannot be is compiled for each length, after a warning that says why. Changes in place and gradients are
-AOTAutograd's (capture/joint.py). An op that no rule supports is cut out and runs in eager, after one warning that
-says how much runs so, why, where, and what to do. Options that mean nothing are errors at the first call. torch finds
-this through the entry point group `torch_dynamo_backends`.
+A part is compiled when it is first called with tensors of some shapes, for these shapes. A length that dynamo keeps
+open (`dynamic=True`, `mark_dynamic`, a second shape) is a size, and one compile serves its range
+(`capture/dynamic_inputs.py`). A length that cannot be a size is compiled for each value, after a warning that says why.
+AOTAutograd handles in-place changes and gradients (`capture/graph_parts.py`). An op that no rule supports is cut out
+and runs in eager, after one warning that says how many ops, why, where, and what to do. Options that mean nothing are
+errors at the first call. torch finds this backend through the entry point group `torch_dynamo_backends`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,10 @@ from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.anew import changed
 from .capture.convert import RandomNumbers
-from .capture.element_writes import by_elements
-from .capture.flattened import entering_autocast, flattened, without_checkpoints
-from .capture.joint import joint, needs_autograd
-from .capture.lengths import Lengths, at_call, is_number
-from .capture.numbers import ByNumbers, carried, fixed, guarded, numbers, without
-from .capture.partition import alike, cut, node_at, ops, user_place
-from .capture.shares import Shares
+from .capture.dynamic_inputs import ByNumbers, Lengths, at_call, carried, fixed, guarded, is_number, numbers, without
+from .capture.fx_rewrites import apart, by_elements, entering_autocast, flattened, value, without_checkpoints
+from .capture.graph_parts import Shares, alike, cut, joint, needs_autograd, node_at, ops, user_place
 from .capture.signature import odd_layout
-from .capture.views import apart, value
 
 Function = Callable[..., Any]
 MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would keep every length otherwise

@@ -28,8 +28,8 @@ from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Kernel
 from ...ir.tile import Stage, Tile
-from ..capture.bits import bits
 from ..capture.capture import Capture
+from ..capture.constants import bits
 from ..compiler import CompileOptions, cut_into_kernels, launch_plan
 from ..kernels.kernels import launches_of
 from ..kernels.sharing import share

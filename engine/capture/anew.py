@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .views import value
+from .fx_rewrites import value
 
 
 @dataclass(frozen=True)

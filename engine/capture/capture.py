@@ -7,28 +7,113 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Span
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
+from ...ir.interp.torch import applied
+from ...ir.names import unused
+from ...ir.program import TensorType
+from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ...ir.schemas import PARTS
+from ...ir.text.torch import print_torch_op
 from ...ir.torch import TorchGraph
 from ..language.collector import collections_paused
-from .alone import alone
 from .convert import Conversion, convert
-from .export import export
-from .objects import tensors_of
+from .dynamic_shapes import declared
+from .export import alone, export
 from .places import SourcePlaces
-from .signature import Fixed, Pairs, Signature, check_kind, parts_of
-from .sizes import declared
-from .weights import modules_of
+from .signature import Fixed, Pairs, Signature, check_kind, parts_of, tensors_of
+
+# ---- Find the modules that a function uses: itself, its closure, globals, defaults, and their members.
+
+
+def modules_of(function: Any) -> dict[str, Any]:
+    """{label: module} for the modules that a function or module uses, without those inside of another one.
+
+    A module is labelled by the variable that holds it; the module that is captured itself has the label "". A module
+    that is not found is not lost: its weights are constants of the trace.
+    """
+    if isinstance(function, torch.nn.Module):
+        return {"": function}
+    found: dict[int, tuple[str, Any]] = {}
+    for label, module in _reachable(function, "", set()):
+        found.setdefault(id(module), (label, module))
+    inner = {id(child) for _, module in found.values() for child in module.modules() if child is not module}
+    labelled: dict[str, Any] = {}
+    for key, (label, module) in found.items():
+        if key not in inner:
+            labelled[unused(label, labelled, between="_")] = module
+    return labelled
+
+
+def plain_parts(tensor: Any) -> tuple[Any, ...]:
+    """Return the tensors in a wrapper subclass, in the order in which torch.export lists them; a plain tensor alone."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return (tensor,)
+    names, _ = tensor.__tensor_flatten__()
+    return tuple(part for name in names for part in plain_parts(getattr(tensor, name)))
+
+
+def _reachable(value: Any, label: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.nn.Module):
+        yield label or type(value).__name__.lower(), value
+    elif isinstance(value, MethodType):
+        yield from _reachable(value.__self__, label, seen)
+        yield from _reachable(value.__func__, label, seen)
+    elif isinstance(value, partial):
+        for item in (value.func, value.args, value.keywords):
+            yield from _reachable(item, label, seen)
+    elif isinstance(value, FunctionType):
+        for name, item in _variables(value):
+            yield from _reachable(item, name, seen)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _reachable(item, name if isinstance(name, str) else label, seen)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _reachable(item, label, seen)
+
+
+def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The variables that a function reads: closure, defaults, globals. Only names that its code mentions."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+    for name in _global_names(function.__code__):
+        if name in function.__globals__ and _of_the_user(function.__globals__[name]):
+            yield name, function.__globals__[name]
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)
+
+
+def _of_the_user(value: Any) -> bool:
+    """Torch's own functions hold no modules of the user's."""
+    return not str(getattr(value, "__module__", "")).startswith("torch.") or isinstance(value, torch.nn.Module)
 
 
 @dataclass(frozen=True)
@@ -221,3 +306,48 @@ def with_graph(captured: Capture, graph: TorchGraph, constants: Mapping[str, Any
         known = {**tensors, **constants}
         tensors = {name: known[name] for name in kinds}
     return replace(captured, graph=graph, tensors=tensors, kinds=kinds)
+
+
+# ---- Check a Torch IR program that was written by hand.
+
+
+def check_types(graph: TorchGraph, name: str) -> None:
+    """Raises DplcError for the first op that torch refuses, or whose result is of another type than the text says.
+
+    name: of the file, for messages.
+    """
+    import torch
+
+    values = {param.name: _empty(TensorType(param.dtype, param.shape)) for param in graph.ins}
+    for op in graph.body:
+        where = f"{name}: `{print_torch_op(op)}`"
+        try:
+            with torch.no_grad():
+                made = applied(op, values)
+        except NotImplementedError:  # torch's own: the shape depends on values (`nonzero`), and here there are none
+            # to compare with, so the text is believed
+            made = tuple(map(_empty, op.types)) if len(op.types) > 1 else _empty(op.types[0])
+        except DplcError as error:
+            raise DplcError(f"{where}: {error.what}") from None
+        except Exception as error:  # of torch's many classes
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DplcError(f"{where}: torch refuses it", notes=(why,)) from None
+        found = made if isinstance(made, tuple | list) else (made,)
+        for kind, given in zip(op.types, found, strict=False):
+            if (getattr(torch, TORCH_DTYPES[kind.dtype]), kind.shape) != (given.dtype, tuple(given.shape)):
+                shown = f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+                raise DplcError(f"{where}: torch gives {shown}")
+        if len(op.types) != len(found):
+            raise DplcError(f"{where}: torch gives {len(found)} tensors")
+        values[op.dst] = made
+
+
+def _empty(kind: TensorType) -> Any:
+    """A tensor of a type, without memory. Raises DplcError for one that is larger than any memory."""
+    import torch
+
+    try:
+        return torch.empty(kind.shape, dtype=getattr(torch, TORCH_DTYPES[kind.dtype]), device="meta")
+    except (RuntimeError, TypeError) as error:
+        why = str(error).splitlines()[0]
+        raise DplcError(f"there is no tensor {kind.dtype}{list(kind.shape)}", notes=(why,)) from None

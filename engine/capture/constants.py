@@ -21,10 +21,19 @@ from ...ir.sizes import has_sizes
 from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.policy import Policy, built_in_policy
-from .bits import bits
 from .capture import Capture, check_dtypes, with_graph
 from .convert import dtype_name
 from .signature import parts_of
+
+
+def bits(tensor: torch.Tensor) -> Any:
+    """The bytes of a tensor's elements in their order, as numpy has them.
+
+    PyTorch calls a tensor of one element contiguous whatever its stride is (`x[::2]` of two), and then reads it under
+    no narrower dtype: the stride is said anew.
+    """
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def fold(captured: Capture, numbers: Policy | None = None) -> Capture:

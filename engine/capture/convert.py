@@ -24,12 +24,11 @@ from ...ir.node import REQUIRED, Value
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
+from .dynamic_shapes import Dynamic, Symbols, check_asked
 from .export import HARMLESS, Exported, Root, place
-from .float_lengths import constant_of
+from .fx_rewrites import constant_of
 from .places import SourcePlaces
-from .several_lengths import check_asked
 from .signature import parts_of
-from .sizes import Dynamic, Symbols
 
 _NAMES = {getattr(torch, name): short for short, name in DTYPES.items() if hasattr(torch, name)}
 

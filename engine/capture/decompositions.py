@@ -8,23 +8,395 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._prims_common import is_non_overlapping_and_dense_or_false, suggest_memory_format
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn import functional
 
 from ...ir.diagnostic import DplcError
-from .alignments import ctc_loss
-from .distances import distances, distances_backward
-from .encoder_layers import attention, encoder_layer
-from .pools import adaptive_avg_pool_backward, avg_pool_backward, max_pool_backward
-from .untraced import replaced
+from .fx_rewrites import write_elements
+
+# ---- Trace these ops whole: PyTorch looks at values while it decomposes them.
+
+
+def by_types() -> AbstractContextManager[None]:
+    """Return a context in which these ops are traced whole."""
+    return replaced(_table(), torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+@contextmanager
+def replaced(ops: Mapping[Any, Callable[..., Any]], key: Any) -> Iterator[None]:
+    """Return a context in which ops have these kernels for a dispatch key. One thread may enter it at a time."""
+    before = {op: dict(op.py_kernels) for op in ops}
+    for op, kernel in ops.items():
+        op.py_kernels[key] = kernel
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op in ops:
+            op.py_kernels.clear()
+            op.py_kernels.update(before[op])
+            op._dispatch_cache.clear()
+
+
+def _table() -> dict[Any, Callable[..., Any]]:
+    aten = torch.ops.aten
+    losses = {aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss}
+    return {aten.cov.default: _cov, aten.corrcoef.default: _corrcoef, aten.max_pool1d.default: _max_pool1d, **losses}
+
+
+def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
+    _of_rows("cov", x)
+    observations = x.shape[-1] if x.dim() else 1
+    for name, weights, kind in (("fweights", fweights, "integral"), ("aweights", aweights, "floating point")):
+        if weights is None:
+            continue
+        if weights.dim() > 1:
+            raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {weights.dim()}")
+        if weights.is_floating_point() != (kind != "integral"):
+            raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype} dtype")
+        if weights.numel() != observations:
+            raise RuntimeError(
+                f"cov(): expected {name} to have the same numel as there are observations in the input but got "
+                f"{weights.numel()} != {observations}"
+            )
+    dtype = x.dtype if aweights is None else torch.promote_types(x.dtype, aweights.dtype)
+    return _square(x, dtype)
+
+
+def _corrcoef(x: Any) -> Any:
+    """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
+    _of_rows("corrcoef", x)
+    return _square(x, x.dtype)
+
+
+def _ctc_loss(
+    x: Any, labels: Any, ends: Any, counts: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
+) -> Any:
+    """A number of each sequence of x [steps, sequences, classes] or [steps, classes], or one of all."""
+    return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
+
+
+def _max_pool1d(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
+) -> Any:
+    """The largest of windows of x [.., channels, length], of which torch's own kernel takes one length alone."""
+    rows = x.unsqueeze(-2)
+    own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
+    shape = torch.ops.aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
+    return x.new_empty(shape)
+
+
+def _of_rows(name: str, x: Any) -> None:
+    if x.dim() > 2:
+        raise RuntimeError(
+            f"{name}(): expected input to have two or fewer dimensions but got an input with {x.dim()} dimensions"
+        )
+    if x.dtype is torch.bool:
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+
+
+def _square(x: Any, dtype: Any) -> Any:
+    variables = x.shape[0] if x.dim() == 2 else 1
+    floats = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+    return x.new_empty(() if variables == 1 else (variables, variables), dtype=floats)
+
+
+def _gaussian_nll_loss(
+    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    """The loss of a normal distribution, by its formula. Raises ValueError for what torch refuses of shapes."""
+    if not isinstance(var, torch.Tensor):
+        if var < 0:
+            raise ValueError("var has negative entry/entries")
+        var = var * torch.ones_like(x)
+    if var.shape != x.shape:
+        if x.shape[:-1] == var.shape:
+            var = var.unsqueeze(-1)
+        elif x.dim() != var.dim() or sum(m for n, m in zip(x.shape, var.shape, strict=True) if n != m) != 1:
+            raise ValueError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    var = var.clamp(min=eps)
+    loss = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
+    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
+    """torch.linspace of a number of steps that is known at a call: from both ends to the middle, as torch does it."""
+    if not isinstance(steps, torch.SymInt) or "out" in where:
+        return torch.linspace(start, end, steps, **where)
+    dtype = where.pop("dtype", None) or torch.get_default_dtype()
+    place = torch.arange(steps, **where)
+    step = (end - start) / torch.sym_max(steps - 1, 1)
+    return torch.where(place < steps // 2, start + place * step, end - (steps - 1 - place) * step).to(dtype)
+
+
+def _attention(query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
+    """Attention that says that keys and values are equally many, which torch's own does not say of open lengths."""
+    if isinstance(key.shape[-2], torch.SymInt) or isinstance(value.shape[-2], torch.SymInt):
+        torch._check(key.shape[-2] == value.shape[-2])
+    return F.scaled_dot_product_attention(query, key, value, *more, **options)
+
+
+# Functions of torch's in Python, and the same without the look at values.
+UNASKED: dict[Any, Callable[..., Any]] = {
+    F.scaled_dot_product_attention: _attention,
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+    torch.linspace: _linspace,
+    torch.Tensor.__setitem__: write_elements,
+}
+
+
+# ---- CTC loss (Graves et al., 2006): minus the logarithm of the sum over all alignments.
+
+
+MEAN, SUM = 1, 2  # torch's numbers of reductions
+
+
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = MEAN,
+    zero_infinity: bool = False,
+) -> Any:
+    """log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
+    lengths: of n sequences and of their labels, lists or tensors. NotImplemented for no steps and for no sequences.
+    """
+    if log_probs.dim() == 2:
+        one = ctc_loss(
+            log_probs[:, None], targets.reshape(1, -1), _row(input_lengths, targets), _row(target_lengths, targets),
+            blank, SUM, zero_infinity,
+        )  # fmt: skip
+        return one / _row(target_lengths, targets).clamp(min=1)[0] if reduction == MEAN else one
+    steps, n, _ = log_probs.shape
+    if not steps or not n:
+        return NotImplemented
+    ends, counts = _row(input_lengths, targets), _row(target_lengths, targets)
+    paths = _paths(_labels(targets, counts, target_lengths, n), blank)
+    place = torch.arange(paths.shape[1], device=paths.device)
+    nothing = torch.full((), -torch.inf, dtype=log_probs.dtype, device=paths.device)
+    cost = torch.where(_ways(paths, blank), 0, nothing)
+    begin = (place < 2) & (place < 2 * counts[:, None] + 1)
+    reached = torch.where(begin, log_probs[0].gather(1, paths), nothing)
+    for step in range(1, steps):
+        new = torch.logsumexp(reached[:, None] + cost, 2) + log_probs[step].gather(1, paths)
+        reached = torch.where(step < ends[:, None], new, reached)
+    last = reached.gather(1, 2 * counts[:, None])[:, 0]
+    before = reached.gather(1, (2 * counts[:, None] - 1).clamp(min=0))[:, 0]
+    loss = -torch.logsumexp(torch.stack((last, torch.where(counts > 0, before, nothing))), 0)
+    loss = torch.where(ends > 0, loss, torch.where(counts > 0, -nothing, 0))
+    if zero_infinity:
+        loss = torch.where(loss == torch.inf, 0, loss)
+    if reduction == MEAN:
+        return (loss / counts.clamp(min=1)).mean()
+    return loss.sum() if reduction == SUM else loss
+
+
+def _row(lengths: Any, like: Any) -> Any:
+    """Lengths as a tensor of one dimension."""
+    if isinstance(lengths, torch.Tensor):
+        return lengths.reshape(-1).long()
+    return torch.stack([torch.full((), n, dtype=torch.long, device=like.device) for n in lengths])
+
+
+def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
+    """The labels of each sequence, [n, s]; what stands behind its last one is any label."""
+    if targets.dim() == 2:
+        return targets.long()
+    known = isinstance(target_lengths, Sequence)
+    longest = max(target_lengths, default=0) if known else targets.shape[0]
+    place = (counts.cumsum(0) - counts)[:, None] + torch.arange(longest, device=targets.device)
+    if not targets.shape[0]:
+        return targets.new_zeros((n, 0)).long()
+    return targets.long()[place.clamp(max=targets.shape[0] - 1)]
+
+
+def _paths(labels: Any, blank: int) -> Any:
+    """A blank before, between and behind the labels: [n, 2*s + 1]."""
+    blanks = torch.full_like(labels, blank)
+    pairs = torch.stack((blanks, labels), 2).reshape(labels.shape[0], -1)
+    return functional.pad(pairs, (0, 1), value=blank)
+
+
+def _ways(paths: Any, blank: int) -> Any:
+    """Whether a step may go to each place of a path from each other one: [n, to, from]."""
+    place = torch.arange(paths.shape[1], device=paths.device)
+    back = place[:, None] - place
+    skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
+    return (back == 0) | (back == 1) | ((back == 2) & skips[:, :, None])
+
+
+# ---- Distances between rows (`cdist`), by definition.
+
+
+def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
+    """The p-norm of each difference. mode: by which way PyTorch would compute it."""
+    gap = _gaps(x, y)
+    if p == 2:
+        return (gap * gap).sum(-1).sqrt()
+    if p == 0:
+        return (gap != 0).to(x.dtype).sum(-1)
+    if math.isinf(p):
+        return gap.abs().amax(-1)
+    return gap.abs().sum(-1) if p == 1 else gap.abs().pow(p).sum(-1).pow(1 / p)
+
+
+def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> Any:
+    """The derivative by x. Rows that are the same give 0; of the infinite norm every greatest element counts."""
+    gap, far = _gaps(x, y), found[..., None]
+    if p == 0:
+        return torch.zeros_like(x)
+    if p == 1:
+        share = gap.sign()
+    elif math.isinf(p):
+        share = gap.sign() * (gap.abs() == far)
+    else:
+        apart = (far != 0) & (gap != 0)
+        share = torch.where(apart, gap.sign() * (gap.abs() / torch.where(apart, far, 1)).pow(p - 1), 0)
+    return (gradient[..., None] * share).sum(-2)
+
+
+def _gaps(x: Any, y: Any) -> Any:
+    """[.., n, m, k]"""
+    return x[..., :, None, :] - y[..., None, :, :]
+
+
+# ---- The fused transformer layers of `torch.nn` in evaluation mode, as their modules compute them.
+
+
+OF_SCORES, OF_KEYS = 0, 1  # torch's numbers of masks; any other is of [batch, heads, queries, keys]
+HIDDEN = -float("inf")
+
+
+def encoder_layer(
+    x: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any, use_gelu: bool, norm_first: bool,
+    eps: float, scale_1: Any, shift_1: Any, scale_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any,
+    down_bias: Any, mask: Any = None, mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """nn.TransformerEncoderLayer. x: [batch, places, width]. NotImplemented where `attention` is."""
+
+    def attended(y: Any) -> Any:
+        return attention(y, y, y, width, heads, qkv, qkv_bias, out, out_bias, mask, False, True, mask_type)
+
+    def passed_on(y: Any) -> Any:
+        wide = functional.linear(y, up, up_bias)
+        return functional.linear(functional.gelu(wide) if use_gelu else functional.relu(wide), down, down_bias)
+
+    def normed(y: Any, scale: Any, shift: Any) -> Any:
+        return functional.layer_norm(y, (width,), scale, shift, eps)
+
+    found = attended(normed(x, scale_1, shift_1) if norm_first else x)
+    if found is NotImplemented:
+        return found
+    x = x + found[0]
+    if norm_first:
+        return x + passed_on(normed(x, scale_2, shift_2))
+    x = normed(x, scale_1, shift_1)
+    return normed(x + passed_on(x), scale_2, shift_2)
+
+
+def attention(
+    query: Any, key: Any, value: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any,
+    mask: Any = None, need_weights: bool = True, average_weights: bool = True, mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """nn.MultiheadAttention: results [batch, places, width], and weights where they are needed, else nothing.
+
+    mask: what is not 0 is hidden. NotImplemented for nested tensors and for a mask of no kind.
+    """
+    if query.is_nested or query.dim() != 3 or (mask is not None and mask_type is None):
+        return NotImplemented
+
+    def rows(x: Any, number: int) -> Any:
+        part = slice(number * width, (number + 1) * width)
+        made = functional.linear(x, qkv[part], qkv_bias[part])
+        return made.reshape(*x.shape[:2], heads, width // heads).transpose(1, 2)
+
+    q, k, v = (rows(x, number) for number, x in enumerate((query, key, value)))
+    hidden = None if mask is None else _spread(mask.to(torch.bool), mask_type)
+    if need_weights:
+        scores = (q * (width // heads) ** -0.5) @ k.transpose(-1, -2)
+        weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, HIDDEN), -1)
+        made = weights @ v
+        kept = weights.mean(1) if average_weights else weights
+    else:
+        made = functional.scaled_dot_product_attention(q, k, v, None if hidden is None else hidden.logical_not())
+        kept = query.new_empty(0)
+    return functional.linear(made.transpose(1, 2).reshape(*query.shape[:2], width), out, out_bias), kept
+
+
+def _spread(hidden: Any, mask_type: int | None) -> Any:
+    """A mask as it stands beside scores [batch, heads, queries, keys]."""
+    return hidden[:, None, None] if mask_type == OF_KEYS else hidden[None, None] if mask_type == OF_SCORES else hidden
+
+
+# ---- Derivatives of pooling ops, for which PyTorch has no decomposition.
+
+
+def max_pool_backward(spatial: int, grad: Any, x: Any, *settings: Any) -> Any:
+    """Derive a maximum pool over the last dimensions of x. settings: the last holds the index of each maximum in x."""
+    flat, places = (given.flatten(-spatial) for given in (grad, settings[-1]))
+    zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    return zeros.flatten(-spatial).scatter_add(-1, places, flat).view(x.shape)
+
+
+def avg_pool_backward(
+    spatial: int,
+    grad: Any,
+    x: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    """Derive means of windows of x. Returns NotImplemented if all windows have one divisor, which a rule handles."""
+    if divisor_override is not None or not (ceil_mode or (max(padding) and not count_include_pad)):
+        return NotImplemented
+    counts = []
+    for d in range(-spatial, 0):
+        k, s, a = (setting[d % len(setting)] for setting in (kernel, stride or kernel, padding))
+        beyond = a if count_include_pad else 0
+        start = torch.arange(grad.shape[d], device=x.device) * s - a
+        counts.append((start + k).clamp(max=x.shape[d] + beyond) - start.clamp(min=-beyond))
+    op = torch.ops.aten.avg_pool2d_backward if spatial == 2 else torch.ops.aten.avg_pool3d_backward
+    return op(grad / _product(counts), x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
+
+
+def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
+    """Derive means of parts of x. The parts that contain an element are a slice of the result."""
+    pool = torch.ops.aten.adaptive_avg_pool2d if spatial == 2 else torch.ops.aten.adaptive_avg_pool3d
+    sizes, parts = x.shape[-spatial:], grad.shape[-spatial:]
+    shares = grad / _product([_parts(n, m, x) for n, m in zip(sizes, parts, strict=True)])
+    return pool(shares, sizes) * _product([_parts(m, n, x) for n, m in zip(sizes, parts, strict=True)])
+
+
+def _parts(n: int, m: int, like: Any) -> Any:
+    """Return the lengths of the m parts of n elements, as adaptive pools cut them."""
+    place = torch.arange(m, device=like.device)
+    return (place * n + n + m - 1) // m - place * n // m
+
+
+def _product(counts: Sequence[Any]) -> Any:
+    """The product of a number for each place along each dimension."""
+    return functools.reduce(operator.mul, (n.reshape(-1, *[1] * d) for d, n in enumerate(reversed(counts))))
+
 
 # Formulas in Python (`torch._decomp`).
 FORMULAS = {

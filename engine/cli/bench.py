@@ -161,13 +161,13 @@ def _subjects(path: str, flags: Flags, shown: Shown, trust: bool, tell: Tell) ->
 
 def _measure(subject: BenchedModel, cases: list[CaseRecord], folder: Path | None) -> None:
     """On the GPU that is here."""
-    from ..models import measuring, weights
+    from ..models import benching, weights
 
     if folder is None:
         values = weights.make(subject.weights, device="cuda")
     else:
         values = {name: tensor.cuda() for name, tensor in weights.load(folder, subject.weights).items()}
-    measuring.measure(subject, cases, values, CudaExecutor(), CudaClock(), "cuda")
+    benching.measure(subject, cases, values, CudaExecutor(), CudaClock(), "cuda")
     if cases[-1].measured is not None and cases[-1].measured.wrong:
         raise DplcError(cases[-1].measured.wrong)
 

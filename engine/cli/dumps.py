@@ -38,9 +38,8 @@ from ...ir.verify import tensor as tensor_rules
 from ...ir.verify import tile as tile_rules
 from ...ir.verify.sorts import sort_problems
 from ..api import choose_device
-from ..capture.capture import Capture
+from ..capture.capture import Capture, check_types
 from ..capture.signature import Signature
-from ..capture.typed import check_types
 from ..compiler import (
     Compilation,
     CompileOptions,

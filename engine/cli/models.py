@@ -22,22 +22,36 @@ from ...ir.expr import Size
 from ...ir.text.sizes import refusal
 from ..api import choose_device
 from ..capture.capture import Capture
-from ..capture.sizes import Dim
+from ..capture.dynamic_shapes import Dim
 from ..capture.text import capture_text
-from ..models import artefact, texts, weights
+from ..models import artefact, weights
 from ..models import weights as weight_files
-from ..models.artefact import Artefact
-from ..models.capturing import capture_results
-from ..models.checking import compare, emulator
-from ..models.compiling import CompiledModel, ModelShape, compile_model, with_rows
-from ..models.generating import Generation, Generator, all_lengths, check_length, compile_generation
-from ..models.inputs import TOKENS, called, drawn, extents, vocabulary
-from ..models.module import build
-from ..models.running import ModelRunner
-from ..models.serving import ServedModel
-from ..models.sources import ModelSource, find
-from ..models.texts import compile_text
-from ..models.tokenizing import Stream, Tokenizer, stops_of
+from ..models.artefact import Artefact, compile_text
+from ..models.benching import compare, emulator
+from ..models.compiling import (
+    TOKENS,
+    CompiledModel,
+    ModelShape,
+    called,
+    capture_results,
+    compile_model,
+    drawn,
+    extents,
+    vocabulary,
+    with_rows,
+)
+from ..models.generating import (
+    Generation,
+    Generator,
+    Stream,
+    Tokenizer,
+    all_lengths,
+    check_length,
+    compile_generation,
+    stops_of,
+)
+from ..models.runtime import ModelRunner, ServedModel
+from ..models.sources import ModelSource, build, find
 from ..models.weights import Tell
 from ..run.inputs import sizes_of_call
 from .options import Flags
@@ -57,7 +71,7 @@ from .programs import (
 )
 
 if TYPE_CHECKING:
-    from ..capture.shares import Shares
+    from ..capture.graph_parts import Shares
 
 
 def source_of(model: str) -> ModelSource:
@@ -309,7 +323,7 @@ def _tokens(found: Artefact, ids: str | None, seed: int, binding: dict[str, int]
     """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for anything else."""
     inputs = {buffer.name for buffer in found.plan.inputs}
     if ids is None and found.plan.examples:
-        return texts.drawn(found.plan.examples, binding, seed)
+        return artefact.drawn(found.plan.examples, binding, seed)
     if ids is None:
         graph = found.torch_graph(binding)
         return drawn({p.name: (p.dtype, p.shape) for p in graph.ins if p.name in inputs}, found.plan.config, seed)
@@ -553,7 +567,7 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
 
     Weights are zeros: PyTorch computes what the parts hand on to each other. Raises DplcError.
     """
-    from ..capture.shares import Shares
+    from ..capture.graph_parts import Shares
     from ..torch_backend import backend
 
     length, batch = shape.numbers

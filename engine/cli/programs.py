@@ -32,7 +32,7 @@ from ..bench.records import BenchRecord
 from ..bench.running import can_measure
 from ..bench.tables import TableLayout, print_table
 from ..capture.capture import Capture
-from ..capture.sizes import Dim, range_of
+from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.text import capture_text
 from ..compiler import STAGES, Compilation, CompileOptions, Explore, compile_captured
 from ..rewrite.pinned import tell_unheard

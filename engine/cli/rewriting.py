@@ -18,7 +18,7 @@ from ...ir.program import Kernel
 from ...ir.text.programs import print_program, read_program
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
-from ..capture.typed import check_types
+from ..capture.capture import check_types
 from ..compiler import CompileOptions, cut_into_kernels
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import launches_of

@@ -24,9 +24,8 @@ from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
 from ..kernels.kernels import Candidate
 from ..models import weights
-from ..models.capturing import capture_results
-from ..models.inputs import drawn
-from ..models.module import build
+from ..models.compiling import capture_results, drawn
+from ..models.sources import build
 from ..ruleset import Toolchain
 from ..run.rows import narrowed
 from ..schedule.space import Start

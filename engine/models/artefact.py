@@ -12,14 +12,14 @@
 
 Which row serves a call is data in plan.json (`rows`); kernels with sizes are the same for all calls of a row.
 
-It is written beside its place and exchanged with what was there (replacing.py). Loading executes nothing, and what is
-compiled for the emulator later is text that dplc prints itself (kernel_texts.py). But for figures.json the same model
-gives the same bytes.
+`artefact_folder.py` writes it beside its place and then exchanges both. Loading executes nothing: the emulator later
+compiles only CUDA that dplc prints itself. Apart from figures.json, the same model gives the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,40 +27,207 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_nvrtc, find_program
-from ...codegen.cuda import bound
+from ...codegen.cuda import bound, print_cuda, safe_kernel_name
 from ...codegen.kernel import CudaKernel, Program
-from ...ir.diagnostic import DplcError
-from ...ir.expr import Size
+from ...ir.diagnostic import DplcError, InternalError
+from ...ir.dtypes import COMPUTING_FLOATS
+from ...ir.expr import Size, only_sizes
 from ...ir.program import Kernel
 from ...ir.schemas import DTYPES
 from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
+from ...ir.verify.kernel import problems
+from ...ir.verify.sorts import sort_problems
 from ...version import __version__
-from ..compiler import STAGES
+from ..capture.capture import Capture
+from ..compiler import STAGES, CompileOptions
 from ..kernels.kernels import Buffers
 from ..run.dispatch import Dispatch
-from .compiling import CompiledModel, Figures
-from .kernel_texts import kernels_of, read_text
-from .manifest import MANIFEST, Manifest, check_file, read_file, read_manifest, seal
-from .plan_check import check_plan, check_rows, elements
+from .artefact_folder import MANIFEST, Manifest, check_file, read_file, read_manifest, replacing, seal
+from .compiling import CapturedModel, CompiledModel, Figures, ModelShape, compile_call
 from .plan_file import (
+    FURTHEST,
+    BufferRecord,
     ConditionRecord,
+    ExampleRecord,
+    KernelFile,
     PlanFile,
     RowRecord,
     SizeRecord,
     WeightRecord,
     buffer_record,
+    check_plan,
+    check_rows,
+    elements,
+    extent_at,
+    kernel_record,
     launch_records,
     read_record,
     result_record,
 )
-from .replacing import replacing
-from .running import BoundModel, TorchOutput
-from .texts import examples
+from .runtime import BoundModel, TorchOutput
+from .sources import ModelSource
 from .weights import Tell, WeightRequest, silent
+
+# ---- Print the kernels again from Kernel IR and compare them with the CUDA of the artefact.
+
+
+KERNEL_IR = "ir/kernel.ir"
+TRUST = "--trust-edited-cuda"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of an artefact. Raises DplcError."""
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise DplcError(f"the artefact is damaged: {path} is no UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
+    """{name: its Kernel IR} and {name: kernel} of all kernels in a plan. trust: take CUDA that dplc did not print.
+
+    Raises DplcError where plan, Kernel IR and CUDA do not agree.
+    """
+    path = folder / KERNEL_IR
+    units = read_kernels(path)
+    made: dict[str, CudaKernel] = {}
+    for record in plan.kernels:
+        if record.name in made or record.name not in units:
+            what = "is there twice" if record.name in made else f"is not in {KERNEL_IR}"
+            raise DplcError(f"the artefact is damaged: {folder / 'plan.json'}: kernel `{record.name}` {what}")
+        printed = _printed(units[record.name], record, path)
+        _compare(record, kernel_record(printed), folder / "plan.json")
+        text = read_text(folder / "cuda" / f"{record.name}.cu")
+        if text != printed.text and not trust:
+            raise DplcError(
+                f"{folder / 'cuda' / record.name}.cu is not what this dplc ({__version__}) prints of {KERNEL_IR}",
+                notes=("it would be compiled and run on this machine",),
+                hint=f"compile the model again, or say {TRUST} if you edited it yourself and trust all of it",
+            )
+        made[record.name] = replace(printed, text=text)
+    return {name: units[name] for name in made}, made
+
+
+def read_kernels(path: Path) -> dict[str, Kernel]:
+    """{name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
+    try:
+        _, units = read_program(read_text(path), str(path), None)
+        found: dict[str, Kernel] = {}
+        for unit in units:
+            if not isinstance(unit, Kernel):
+                raise DplcError(f"the artefact is damaged: {path} holds what is no kernel")
+            wrong = _loose(unit) or sort_problems(unit) or problems(unit)
+            if wrong:
+                raise DplcError(f"the artefact is damaged: {path}: kernel `{unit.name}`: {wrong[0]}")
+            found[safe_kernel_name(unit.name)] = unit
+    except RecursionError:
+        raise DplcError(f"the artefact is damaged: {path} nests too deep") from None
+    return found
+
+
+def _loose(kernel: Kernel) -> list[str]:
+    """What is wrong with the extents of a kernel's arrays: each is a number wherever the kernel is launched."""
+    loose = [p.name for p in (*kernel.ins, *kernel.outs) if not all(map(only_sizes, p.shape))]
+    return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
+
+
+def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
+    """The kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
+    try:
+        return print_cuda(kernel, _rules(record.comment))
+    except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        what = getattr(error, "what", "") or str(error) or type(error).__name__
+        raise DplcError(f"the artefact is damaged: {path}: kernel `{kernel.name}`: {what}") from None
+
+
+def _rules(comment: str) -> tuple[str, ...]:
+    """The rules that a comment names. What is no name of a rule is left out, and the text will differ."""
+    lines = [line for line in comment.splitlines() if not line.startswith("grid ")]
+    return tuple(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s|$)", " ".join(lines).removeprefix("rules: ")))
+
+
+def _compare(record: KernelFile, printed: KernelFile, path: Path) -> None:
+    """Raises DplcError where a plan says another thing of a kernel than its Kernel IR."""
+    for field in record.__struct_fields__:
+        if getattr(record, field) != getattr(printed, field):
+            what = f"`{field}` of kernel `{record.name}` is not as {KERNEL_IR} says"
+            raise DplcError(f"the artefact is damaged: {path}: {what}")
+
+
+# ---- Compile a `-c` text as a model without configuration and weight files.
+
+
+LONGEST = 60  # characters of a text that name it
+
+
+def compile_text(
+    text: str, capture: Callable[[], Capture], options: CompileOptions, tell: Tell = silent
+) -> CompiledModel:
+    """Compile a text for an artefact. capture: of the text.
+
+    Raises DplcError for one without inputs, and for one that reads their memory by strides.
+    """
+    line = " ".join(text.split())
+    source = ModelSource(line if len(line) <= LONGEST else line[: LONGEST - 2] + "..", {})
+    made = compile_call(source, ModelShape(0, 0), lambda: CapturedModel(_fit(capture()), {}), options, tell)
+    held = sum(buffer.nbytes for buffer in made.program.constants)
+    told = msgspec.structs.replace(made.figures, weight_bytes=held)
+    return replace(made, shape=ModelShape(0, 0, _coarsest(made.compilation.captured)), figures=told)
+
+
+def _fit(captured: Capture) -> Capture:
+    """The program as an artefact has it: weights stay as they are. Raises DplcError for what none can be of."""
+    if not captured.inputs:
+        raise DplcError("the text has no inputs: an artefact would give the same at every run")
+    if captured.strides:
+        name = next(iter(captured.strides))
+        raise DplcError(f"an artefact's inputs are in order, and this text reads the memory of `{name}` by strides")
+    return replace(captured, folds=False)
+
+
+def _coarsest(captured: Capture) -> str:
+    """The dtype of floats, of those that the program takes and computes, that rounds most: results are judged by it."""
+    kinds = {kind.dtype for kind in (*captured.graph.ins, *captured.graph.outs)}
+    floats = [name for name in COMPUTING_FLOATS if name in kinds]
+    return max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
+
+
+def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
+    """The inputs of a text, for a plan."""
+    given = [param for param in captured.graph.ins if captured.kinds[param.name] == "input"]
+    return tuple(_example(result_record(param.name, param), captured.tensors[param.name]) for param in given)
+
+
+def _example(record: BufferRecord, tensor: Any) -> ExampleRecord:
+    low, high = _ends(tensor)
+    return ExampleRecord(record.name, record.dtype, record.shape, low, high)
+
+
+def _ends(tensor: Any) -> tuple[float, float]:
+    """The least and the greatest element that is finite; 0 and 1 where there is none."""
+    found = tensor.detach().double()
+    found = found[found.isfinite()].clamp(-FURTHEST, FURTHEST)
+    return (float(found.min()), float(found.max())) if found.numel() else (0.0, 1.0)
+
+
+def drawn(records: Sequence[ExampleRecord], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
+    """{input: tensor} at a binding of the sizes, the same for the same seed; elements are evenly spread between the
+    ends of a record."""
+    generator, made = torch.Generator().manual_seed(seed), {}
+    for record in records:
+        dtype = getattr(torch, DTYPES[record.dtype])
+        shape = [extent_at(n, sizes) for n in record.shape]
+        spread = torch.rand(shape, generator=generator, dtype=torch.double)
+        room = record.high - record.low
+        values = spread * room if dtype.is_floating_point else (spread * (room + 1)).floor()
+        made[record.name] = (record.low + values).to(dtype)
+    return made
+
 
 PLAN, FIGURES, CONSTANTS = "plan.json", "figures.json", "constants.safetensors"
 LARGEST_CUBIN = 64 << 20
@@ -248,7 +415,7 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
         raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
     manifest = read_manifest(folder)
     for name in sorted({FIGURES, *_needed(), *manifest.files}):
-        if "cuda/" not in name:  # what an edited text is told is in kernel_texts.py
+        if "cuda/" not in name:  # `kernels_of` reports an edited text
             check_file(folder, name, manifest)
     figures = read_record(folder / FIGURES, Figures)
     found = _load_plan(folder, "", manifest, figures, trust_edited_cuda)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ...codegen.cuda import safe_kernel_name
+from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import Program
+from ...codegen.launch import Executor
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError
+from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..bench.bench import provenance
 from ..bench.cases import Assembled, assembler, kernel_record, note_assembled, tried
 from ..bench.records import BenchRecord, CaseRecord, Totals
+from ..bench.running import Clock, compiled_by_torch, timing
 from ..bench.tables import (
     KERNEL_COLUMNS,
     KERNEL_LEGEND,
@@ -24,16 +31,19 @@ from ..bench.tables import (
     TableLayout,
     kernel_columns,
     note_limits,
+    nothing_measured,
     row,
+    time_kernels,
     totals_line,
     whole,
 )
 from ..ruleset import Toolchain
-from .artefact import Artefact, plan_of
-from .compiling import CompiledModel, Figures
-from .kernel_texts import KERNEL_IR, read_kernels
+from ..run.judge import Judgement, judge
+from .artefact import KERNEL_IR, Artefact, plan_of, read_kernels
+from .compiling import TOKENS, CompiledModel, Figures, called, drawn, extents, plain
 from .plan_file import PlanFile
-from .running import TorchOutput
+from .runtime import ModelRunner, TorchOutput
+from .sources import ModelSource, build
 from .weights import Tell, WeightRequest
 
 
@@ -153,3 +163,128 @@ def _summary(record: ModelBench) -> str:
 
 LAYOUT = TableLayout(kernel_columns(KERNEL_COLUMNS), KERNEL_LEGEND, _summary)
 PROFILED = TableLayout(kernel_columns(PROFILE), PROFILE_LEGEND + KERNEL_LEGEND, _summary)
+
+
+# ---- Compare outputs with Torch IR in float64, if that fits in memory.
+
+
+# Of max|y - reference| / max|reference|: in f32 what whole models are held to, else eight roundings of the dtype.
+GATES = {
+    "f64": 1e-10,
+    "f32": 1e-4,
+    "f16": 8 * torch.finfo(torch.float16).eps,
+    "bf16": 8 * torch.finfo(torch.bfloat16).eps,
+}
+LARGEST = 1 << 28  # elements of weights that are worth a run in float64
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """judged: what the judge says, None where nothing was compared, which `why` explains."""
+
+    judged: Judgement | None
+    gate: float
+    why: str = ""
+
+    @property
+    def relative(self) -> float | None:
+        """The largest error over the largest value."""
+        return None if self.judged is None else self.judged.relative
+
+    @property
+    def ok(self) -> bool:
+        return self.judged is None or self.judged.ok
+
+    def line(self) -> str:
+        if self.judged is None:
+            return f"not compared with float64: {self.why}"
+        error, verdict = self.judged.relative, self.judged.verdict
+        return f"against float64: max|error| over max|reference| {error:.2e}, gate {self.gate:.0e}: {verdict}"
+
+    def record(self) -> dict[str, Any]:
+        return {"ok": self.ok, "max_rel_err": self.relative, "compared": self.relative is not None}
+
+
+def emulator() -> EmulatorExecutor:
+    """The emulator as models run on it: temporaries in the arena, as on a GPU."""
+    return EmulatorExecutor(arena=True)
+
+
+def compare(
+    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Mapping[str, int] | None = None
+) -> Comparison:
+    """Outputs against the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
+
+    Raises DplcError for a Torch IR that cannot be run.
+    """
+    gate = GATES[found.plan.dtype]
+    elements = sum(math.prod(want.shape) for want in found.weights.values())
+    if elements > LARGEST:
+        return Comparison(None, gate, f"{elements / 1e9:.1f} billion weights would take {8 * elements / 1e9:.0f} GB")
+    graph = found.torch_graph(sizes)
+    try:
+        wanted = meaning.run(graph, tensors)
+        return Comparison(judge(results, wanted, gates=dict.fromkeys(GATES, gate)), gate)
+    except DplcError:
+        raise
+    except Exception as error:  # torch has many classes for a damaged graph
+        why = str(error).splitlines()[:1] or [type(error).__name__]
+        raise DplcError(
+            f"the artefact is damaged: {found.folder / 'ir' / 'torch.ir'} cannot be run: {why[0]}"
+        ) from None
+
+
+# ---- Measure a model on a GPU: each distinct kernel, and the whole next to eager and torch.compile.
+
+
+def measure(
+    subject: BenchedModel,
+    cases: list[CaseRecord],
+    weights: Mapping[str, Any],
+    executor: Executor,
+    clock: Clock,
+    device: str,
+) -> None:
+    """Fill in the measured times of the cases. weights: {name: tensor on the device}."""
+    constants = {**weights, **{name: tensor.to(device) for name, tensor in subject.constants.items()}}
+    runner = ModelRunner(subject.program, subject.outputs, executor, constants)
+    eager = eager_model(subject, weights, device)
+    shapes, part = extents(eager, subject.plan.length, subject.plan.batch), called(eager)  # type: ignore[arg-type]
+    kinds = {name: ("i64" if name == TOKENS else subject.plan.dtype, shape) for name, shape in shapes.items()}
+    inputs = {name: tensor.to(device) for name, tensor in drawn(kinds, subject.plan.config).items()}  # type: ignore[arg-type]
+    names, flags = tuple(inputs), plain(part)
+
+    def of_eager(*given: Any) -> Any:
+        return part(**dict(zip(names, given, strict=True)), **flags)[0]
+
+    whole = cases[-1]
+    whole.measured = nothing_measured()
+    try:
+        with torch.no_grad():
+            first = runner.run(inputs)[0]
+            found = judge(
+                [first], [of_eager(*inputs.values())], gates=dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype])
+            )
+            whole.measured.relative_error = found.relative
+            if not found.ok:
+                whole.measured.wrong = f"off by {found.relative:.1e} from eager: not timed"
+                return
+            whole.measured.dplc = timing(lambda: runner.run(inputs), clock)
+            whole.measured.eager = timing(lambda: of_eager(*inputs.values()), clock)
+            whole.measured.torch_compile = compiled_by_torch(of_eager, tuple(inputs.values()), clock)
+            runner.run(inputs)
+            time_kernels(cases[:-1], runner.program, runner.launch, clock)
+    except DplcError as error:
+        whole.measured.wrong = error.render()
+
+
+def eager_model(subject: BenchedModel, weights: Mapping[str, Any], device: str) -> Any:
+    """transformers' own module on the same tensors."""
+    plan = subject.plan
+    model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)
+    named = {name: weights[buffer] for buffer, wanted in subject.weights.items() for name in wanted.names}
+    model.load_state_dict(named, strict=False, assign=True)
+    for module in model.modules():
+        for name, tensor in module.named_buffers(recurse=False):
+            module._buffers[name] = tensor.to(device)
+    return model

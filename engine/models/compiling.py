@@ -2,36 +2,244 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import torch
 
 from ...codegen.kernel import Program
+from ...ir import schemas
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Size
-from ...ir.sizes import value_of
-from ..capture.capture import Capture
-from ..capture.sizes import Dim
+from ...ir.dtypes import DTYPES
+from ...ir.expr import Size, free_names
+from ...ir.schemas import DTYPES as TORCH_DTYPES
+from ...ir.sizes import highest, value_of
+from ...ir.torch import TorchGraph, TorchOp
+from ..capture.capture import Capture, capture
+from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
 from ..rewrite.trace import Trace
 from ..run.rows import Row, Rows, settled
 from ..schedule.stored import StoredSchedules
-from .capturing import CapturedModel, capture_results
-from .inputs import TOKENS
-from .memory import eager_peak, planned_peak
-from .module import build
-from .running import BoundModel, TorchOutput
-from .sources import ModelSource
+from .runtime import BoundModel, TorchOutput
+from .sources import ModelSource, build, names_of, pieces_of
 from .weights import Tell, WeightRequest, silent
+
+# ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
+
+
+Extents = tuple[int | Dim, ...]
+TOKENS, IMAGES = "input_ids", "pixel_values"
+
+
+def called(model: Any) -> Any:
+    """The part that is compiled: of an encoder and a decoder the encoder, for each token asks the decoder anew."""
+    return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+
+
+def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extents]:
+    """{input: its extents} of a call of `called(model)`: tokens i64, all else floats.
+
+    Raises DplcError for a model that takes anything else, and for one whose configuration leaves an extent open.
+    """
+    part = called(model)
+    kinds = (part.input_modalities,) if isinstance(part.input_modalities, str) else part.input_modalities
+    images = "image" in kinds and IMAGES in inspect.signature(part.forward).parameters  # a class may say its parent's
+    if part.main_input_name == TOKENS and not images:
+        return {TOKENS: (batch, length)}
+    found: dict[str, Extents] = {TOKENS: (batch, length)} if "text" in kinds else {}
+    if images:
+        side = _said(model, "image_size")
+        height, width = side if isinstance(side, (list, tuple)) else (side, side)
+        found[IMAGES] = (batch, _said(model, "num_channels"), height, width)
+    elif part.main_input_name == "input_features":
+        # two frames a position: such encoders begin with a convolution that takes every second one
+        found["input_features"] = (batch, _said(model, "num_mel_bins"), 2 * _said(model, "max_source_positions"))
+    else:
+        raise DplcError(f"this model takes `{part.main_input_name}`: only tokens, images and spectra are known here")
+    if TOKENS not in found and isinstance(length, Dim):
+        raise DplcError("--seq-len is a range, and this model takes no tokens", hint="--batch takes a range, too")
+    return found
+
+
+def _said(model: Any, field: str) -> Any:
+    """A number of the configuration, or of its part about images. Raises DplcError where there is none."""
+    for config in (model.config, getattr(model.config, "vision_config", None)):
+        value = getattr(config, field, None)
+        if isinstance(value, int) or (isinstance(value, (list, tuple)) and len(value) == 2):
+            return value
+    raise DplcError(f"the configuration does not say `{field}`, which the input's shape depends on")
+
+
+def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+    """{input: tensor}, the same for the same seed: tokens that the model has, floats of a normal distribution.
+
+    kinds: {input: (dtype by our name, shape as torch has it)}.
+    """
+    generator, words = torch.Generator().manual_seed(seed), vocabulary(config)
+    made = {}
+    for name, (kind, shape) in kinds.items():
+        dtype = getattr(torch, TORCH_DTYPES[kind])
+        if dtype.is_floating_point:
+            made[name] = torch.randn(tuple(shape), generator=generator).to(dtype)
+        else:
+            made[name] = torch.randint(0, words, tuple(shape), generator=generator).to(dtype)
+    return made
+
+
+def vocabulary(config: Mapping[str, Any]) -> int:
+    """How many tokens a model has, by its configuration or the part of it about texts."""
+    parts = (config, config.get("text_config"))
+    found = (part.get("vocab_size") for part in parts if isinstance(part, Mapping))
+    return next((words for words in found if words is not None), 2)
+
+
+# ---- Capture a model, and list the weights that it needs.
+
+
+@dataclass(frozen=True)
+class CapturedModel:
+    """captured: the program; its parameters may be on the meta device. weights: {input of the graph: what it takes}."""
+
+    captured: Capture
+    weights: Mapping[str, WeightRequest]
+
+
+def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
+    """What a model gives for `batch` sequences of `length` tokens, for images, or for spectra: of a causal language
+    model its logits, input_ids: i64[batch, length] -> f[batch, length, words].
+
+    length, batch: numbers, or ranges of what is known at a call. Raises DplcError for what cannot be compiled.
+    """
+    if not isinstance(length, Dim) and length < 1:
+        raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
+    parameter, given, dynamic = next(model.parameters()), dict[str, Any](), dict[str, Any]()
+    for name, shape in extents(model, length, batch).items():
+        hints = [n.size().hint if isinstance(n, Dim) else n for n in shape]
+        dtype = torch.long if name == TOKENS else parameter.dtype
+        given[name] = torch.empty(hints, dtype=dtype, device=parameter.device)
+        if open_ := {place: n for place, n in enumerate(shape) if isinstance(n, Dim)}:
+            dynamic[name] = open_
+    part = called(model)
+    return capture_call(model, {**given, **plain(part)}, part, dynamic or None)
+
+
+def plain(part: Any) -> dict[str, bool]:
+    """The arguments with which a model returns tensors and no cache."""
+    cached = "use_cache" in inspect.signature(part.forward).parameters
+    return {"return_dict": False, **({"use_cache": False} if cached else {})}
+
+
+def capture_call(
+    model: Any, arguments: Mapping[str, Any], function: Any = None, dynamic: Any = None
+) -> CapturedModel:  # fmt: skip
+    """The call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
+
+    Tensors among the arguments are inputs. What the model's weight files hold are parameters; its other buffers follow
+    from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
+    that are known at a call, as `dplc.compile` takes them.
+    """
+    try:
+        captured = capture(function or model, (), arguments, dynamic)
+    except DplcError as error:
+        if not {"cpu", "meta"} <= set(re.findall(r"\w+", error.what)):
+            raise
+        what = "this model computes with a buffer that its configuration gives beside weights that are not loaded yet"
+        hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
+        raise DplcError(what, error.span, (error.what,), hint) from None
+    files, pieces = names_of(model), pieces_of(model)
+    kinds = dict(captured.kinds)
+    weights = {}
+    for param in captured.graph.ins:
+        tensor = captured.tensors[param.name]
+        if kinds[param.name] == "input":
+            continue
+        if id(tensor) in files:
+            names, shape = files[id(tensor)], tuple(map(int, param.shape))
+            weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))
+        else:
+            kinds[param.name] = "constant"
+    return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)
+
+
+# ---- The peak of memory next to weights, inputs and outputs: by dplc's plan, and a lower bound for eager.
+
+
+EAGER = "a lower bound by liveness of Torch IR: every op's result to its last reader, what may be a view at no cost"
+
+
+def planned_peak(program: Program) -> int:
+    """Bytes of the temporaries, as the arena has them."""
+    return program.arena.bytes if program.arena else sum(b.nbytes for b in program.temporaries)
+
+
+def eager_peak(graph: TorchGraph) -> int:
+    """The least bytes that eager holds at once, beside weights, inputs and outputs, running op by op.
+
+    Every op's result is a tensor of its own that lives to its last reader, except that what the op's schema allows to
+    be a view of its operand takes no memory and keeps the operand. Workspace inside an op counts as nothing. A size is
+    as great as it can be.
+    """
+    owner: dict[str, str] = {}
+    last: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for place, op in enumerate(graph.body):
+        for name in free_names(op.args):
+            last[owner.get(name, name)] = place
+        owner[op.dst] = _base(op, owner)
+        if owner[op.dst] == op.dst:
+            size[op.dst] = sum(_bytes(kind.dtype, kind.shape) for kind in op.types)
+            last[op.dst] = place
+    for out in graph.outs:
+        size.pop(owner.get(out.name, out.name), None)
+    ends: dict[int, list[str]] = {}
+    for name in size:
+        ends.setdefault(last[name], []).append(name)
+    alive = most = 0
+    for place, op in enumerate(graph.body):
+        alive += size.get(op.dst, 0)
+        most = max(most, alive)
+        alive -= sum(size[name] for name in ends.get(place, ()))
+    return most
+
+
+def _base(op: TorchOp, owner: dict[str, str]) -> str:
+    """The tensor whose memory a result uses: its own, or that of the operand it is a view of."""
+    fields: dict[str, Any] = dict(op.args)
+    for field in _viewed(op.op):
+        for name in free_names((fields.get(field),)):
+            return owner.get(name, name)
+    return op.dst
+
+
+_VIEWED: dict[str, tuple[str, ...]] = {"Getitem": ("self",)}
+
+
+def _viewed(op: str) -> tuple[str, ...]:
+    """The operands that a result may be a view of, as the ATen schemas mark them."""
+    if op not in _VIEWED:
+        packet = getattr(torch.ops.aten, schemas.aten_name(op))
+        schema = getattr(packet, packet.overloads()[0])._schema
+        returned = schema.returns[0].alias_info if schema.returns else None
+        marks = returned.before_set if returned is not None and not returned.is_write else set()
+        _VIEWED[op] = tuple(a.name for a in schema.arguments if a.alias_info and a.alias_info.before_set & marks)
+    return _VIEWED[op]
+
+
+def _bytes(dtype: str, shape: tuple[Any, ...]) -> int:
+    width = DTYPES[dtype].item_bytes if dtype in DTYPES else 8
+    return int(highest(math.prod(shape))) * width
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ in place."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +16,220 @@ from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ..capture.sizes import Dim
+from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, CompileOptions
 from ..run.aliasing import refusal, with_aliases
 from ..run.rows import octaves
-from .caching import CacheTensor, cache_of, capture_piece, capture_prompt, capture_token, check_attention
-from .compiling import CompiledModel, ModelShape, compile_call, with_rows
-from .inputs import called
-from .memory import planned_peak
-from .module import build
-from .running import BoundModel, ModelRunner
-from .sources import ModelSource
+from .compiling import (
+    CapturedModel,
+    CompiledModel,
+    ModelShape,
+    called,
+    capture_call,
+    compile_call,
+    planned_peak,
+    with_rows,
+)
+from .runtime import BoundModel, ModelRunner
+from .sources import ModelSource, build, folder_of, is_id, quiet, reach_hub
 from .weights import Tell, WeightRequest, silent
+
+# ---- Capture the two calls of generation, prompt and token, with a cache of keys and values of our own.
+
+
+CacheTensor = tuple[str, Sequence[int]]  # (dtype by torch's name, shape)
+KINDS = ("full_attention", "sliding_attention")
+
+
+def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
+    """All tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1]; then of every layer its keys and its
+    values, f[rows, heads, width], zeros after the prompt.
+
+    length: of the prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps
+    anything else from token to token.
+    """
+
+    def prompt(input_ids: Any) -> tuple[Any, ...]:
+        length = input_ids.shape[1]
+        kept = _PromptCache(length)
+        positions = torch.arange(length, device=input_ids.device)[None]
+        token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
+        room = (0, 0, 0, 0, 0, rows - length)
+        return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept.tensors())
+
+    size = length.size() if isinstance(length, Dim) else None
+    ids = _ids(model, length if size is None else size.hint)  # type: ignore[arg-type]
+    captured = capture_call(model, {"input_ids": ids}, prompt, size and {"input_ids": {1: length}})
+    if len(captured.captured.graph.outs) == 1:
+        raise DplcError("this model does not keep keys and values: it cannot generate here")
+    return captured
+
+
+def cache_of(model: Any, rows: int) -> list[CacheTensor]:
+    """What a model keeps where its cache has so many rows: of every layer its keys and its values.
+
+    Raises DplcError for a model that keeps anything else.
+    """
+    _, *kept = capture_prompt(model, 1, rows).captured.graph.outs
+    return [(TORCH_DTYPES[param.dtype], tuple(map(int, param.shape))) for param in kept]
+
+
+def capture_piece(
+    model: Any, length: int | Dim, cache: Sequence[CacheTensor], rows: Dim | None = None
+) -> CapturedModel:  # fmt: skip
+    """Some tokens of a prompt: input_ids: i64[1, length], the position of the first: i64[], and the cache of all before
+    -> the next token i64[1], and the cache with the rows of these tokens at their positions.
+
+    length: of the piece, or the range that it may have; rows: as of `capture_token`.
+    """
+
+    def piece(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
+        count = input_ids.shape[1]
+        kept = _Piece(cache, position, count)
+        positions = position + torch.arange(count, device=input_ids.device)[None]
+        token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
+        return token, *kept.tensors()
+
+    ids = _ids(model, length.size().hint if isinstance(length, Dim) else length)
+    given, dynamic = _before(cache, rows, ids.device)
+    if isinstance(length, Dim):
+        dynamic["input_ids"] = {1: length}
+    return capture_call(model, {"input_ids": ids, **given}, piece, dynamic or None)
+
+
+def _before(
+    cache: Sequence[CacheTensor], rows: Dim | None, device: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """What stands behind tokens that come at a position, the cache before them; and which extents of it are a range."""
+    first = [shape if rows is None else (rows.size().hint, *shape[1:]) for _, shape in cache]
+    pairs = zip(cache, first, strict=True)
+    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, kind), device=device) for (kind, _), shape in pairs]
+    dynamic = {} if rows is None else {f"cache_{place}": {0: rows} for place in range(len(tensors))}
+    return {"position": torch.empty((), dtype=torch.long, device=device), "cache": tensors}, dynamic
+
+
+def capture_token(model: Any, cache: Sequence[CacheTensor], rows: Dim | None = None) -> CapturedModel:
+    """One token: input_ids: i64[1, 1], its position: i64[], and the cache that the prompt's call returned, (dtype by
+    torch's name, shape) of each tensor -> the next token i64[1], and the cache with this token's row at its position.
+
+    rows: how many of the cache a call is given, its first; None for all.
+    """
+
+    def token(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
+        kept = _Written(cache, position)
+        chosen = _next_token(model, kept, input_ids=input_ids, position_ids=position.reshape(1, 1))
+        return chosen, *kept.tensors()
+
+    ids = _ids(model, 1)
+    given, dynamic = _before(cache, rows, ids.device)
+    return capture_call(model, {"input_ids": ids, **given}, token, dynamic or None)
+
+
+def check_attention(model: Any, maximum: int) -> None:
+    """Raises DplcError where a token does not see all tokens before it, up to a maximum length."""
+    config = model.config
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - set(KINDS))
+    if others:
+        raise DplcError(f"layers of the kind `{others[0]}` keep no keys and values: they cannot generate here")
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and maximum > positions:
+        raise DplcError(f"this model has {positions} positions; the maximum length is {maximum}")
+
+
+def _ids(model: Any, length: int) -> Any:
+    return torch.empty((1, length), dtype=torch.long, device=next(model.parameters()).device)
+
+
+def _next_token(model: Any, kept: Any, **arguments: Any) -> Any:
+    """The token of the largest logit after the last one given: i64[1]."""
+    (logits, *_) = model(past_key_values=kept, use_cache=True, return_dict=False, logits_to_keep=1, **arguments)
+    return logits[:, -1].argmax(-1)
+
+
+class _PromptCache:
+    """What transformers takes for a cache while the prompt runs: attention gets the prompt's own keys and values."""
+
+    is_compileable = False
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.layers: dict[int, tuple[Any, Any]] = {}
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """The keys and values that this layer's attention reads."""
+        self.layers[layer] = keys, values
+        return self.layers[layer]
+
+    def tensors(self) -> list[Any]:
+        """Of every layer the keys, then the values, a row of all heads for each position."""
+        return [_by_position(tensor) for layer in sorted(self.layers) for tensor in self.layers[layer]]
+
+    def get_seq_length(self, *_: Any) -> Any:
+        """The tokens before this call; of it a module makes its positions and the masks of its attention."""
+        return 0
+
+    def get_query_offset(self, *_: Any) -> Any:
+        return self.get_seq_length()
+
+    def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+        """(rows of the cache that attention reads, the position of the first)"""
+        return self.length, 0
+
+
+class _Written(_PromptCache):
+    """The same for one token at a position that is an input: attention gets the whole cache with its row written.
+
+    is_compileable: transformers then makes a mask for one token, too, as for its own static cache.
+    """
+
+    is_compileable = True
+
+    def __init__(self, cache: Sequence[Any], position: Any) -> None:
+        super().__init__(cache[0].shape[0])
+        self.cache, self.position = cache, position
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        before = map(_by_head, self.cache[2 * layer : 2 * layer + 2])
+        rows = torch.arange(self.length, device=keys.device)[:, None]
+        new_keys, new_values = (
+            torch.where(rows == self.position, new, old) for new, old in zip((keys, values), before, strict=True)
+        )
+        return super().update(new_keys, new_values, layer)
+
+    def get_seq_length(self, *_: Any) -> Any:
+        return self.position
+
+
+class _Piece(_PromptCache):
+    """The same for some tokens from a position on: attention gets the whole cache with their rows written."""
+
+    def __init__(self, cache: Sequence[Any], position: Any, count: Any) -> None:
+        super().__init__(cache[0].shape[0])
+        self.cache, self.position = cache, position
+        place = torch.arange(self.length, device=cache[0].device) - position
+        self.written = (place >= 0) & (place < count)
+        self.place = torch.where(self.written, place, torch.zeros_like(place))  # of a row among those of the piece
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        before = map(_by_head, self.cache[2 * layer : 2 * layer + 2])
+        written = self.written[:, None]
+        new_keys, new_values = (
+            torch.where(written, new[:, :, self.place], old) for new, old in zip((keys, values), before, strict=True)
+        )
+        return super().update(new_keys, new_values, layer)
+
+    def get_seq_length(self, *_: Any) -> Any:
+        return self.position
+
+
+def _by_position(tensor: Any) -> Any:
+    """f[1, heads, positions, width], as attention has it, to f[positions, heads, width], as the cache does."""
+    return tensor[0].transpose(0, 1)
+
+
+def _by_head(tensor: Any) -> Any:
+    return tensor.transpose(0, 1)[None]
+
 
 USUAL = 512  # tokens of a prompt, which schedules are chosen for
 STEP = 64  # rows of the cache: a call is given as many of it as hold what is written, so that 64 tokens share a binding
@@ -36,7 +239,7 @@ STEP = 64  # rows of the cache: a call is given as many of it as hold what is wr
 class Generation:
     """A model compiled to generate after prompts of some lengths, up to `maximum` tokens with them.
 
-    prompt, token: the two calls of caching.py; the second writes its cache where it reads it. The rows of the first are
+    prompt, token: the two captured calls; the second writes its cache where it reads it. The rows of the first are
     compiled when a prompt needs them. stops: the tokens that end a text. chunk: the first reads at most so many tokens
     of a prompt at a time, and writes its cache where it reads it, too; None: all at once. reach: how many rows of the
     cache a call may be given; None: all of them.
@@ -325,3 +528,71 @@ def _stops(model: Any) -> frozenset[int]:
     """The tokens that end a text, as the configuration says."""
     found = model.config.eos_token_id
     return frozenset(found if isinstance(found, (list, tuple)) else () if found is None else (found,))
+
+
+# ---- Tokenise text with the tokenizer in a model's folder.
+
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+WITHOUT = "give the tokens themselves: --ids 1,2,3"
+
+
+class Tokenizer:
+    """transformers' tokenizer of a model: a folder, a configuration beside its tokenizer, or an id of the hub.
+
+    Nothing of the model is executed. Raises DplcError where there is none.
+    """
+
+    def __init__(self, model: str) -> None:
+        place = folder_of(model)
+        held = place is not None and any((place / name).is_file() for name in FILES)
+        if not held and not is_id(model):
+            raise DplcError(f"{model} has no tokenizer beside it", hint=WITHOUT)
+        try:
+            from transformers import AutoTokenizer
+        except ImportError:
+            raise DplcError("tokenizers need transformers", hint="pip install 'dplc[hub]'") from None
+        try:
+            with quiet():
+                if not held:
+                    reach_hub()
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(str(place) if held else model)
+        except Exception as error:  # damaged files, no network: many classes, one sentence
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise DplcError(f"the tokenizer of {model} cannot be used", notes=(lines[0],), hint=WITHOUT) from None
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text, with those that the model wants at its start."""
+        return [int(number) for number in self._tokenizer(text)["input_ids"]]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without those that only mark its start and end."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+class Stream:
+    """A text that comes token by token."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._tokens, self._told = tokenizer, list[int](), ""
+
+    def more(self, token: int, last: bool = False) -> str:
+        """What a token adds to the text: nothing yet where it ends inside a character."""
+        self._tokens.append(token)
+        text = self._tokenizer.text(self._tokens)
+        if text.endswith("\N{REPLACEMENT CHARACTER}") and not last:
+            return ""
+        new, self._told = text[len(self._told) :], text
+        return new
+
+
+def stops_of(model: str) -> frozenset[int] | None:
+    """The tokens that end a text as `generation_config.json` has them, which then counts; None if nothing says so."""
+    folder = folder_of(model)
+    if folder is None or not (folder / "generation_config.json").is_file():
+        return None
+    try:
+        found = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+        return frozenset(map(int, found if isinstance(found, list) else [found]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None

@@ -13,18 +13,17 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import FLOAT_NAMES
 from ..api import RuleSource, choose_device, logged, target_for, tools_of
-from ..capture.sizes import Dim
+from ..capture.dynamic_shapes import Dim
 from ..compiler import CompileOptions
 from ..explore.candidates import chosen, remembered
 from ..rewrite.pinned import Settings
 from ..schedule.stored import stored_schedules
 from . import artefact, weights
 from .artefact import Artefact
-from .checking import emulator
+from .benching import emulator
 from .compiling import CompiledModel, Figures, ModelShape
 from .compiling import compile_model as compile_source
-from .running import ModelRunner
-from .serving import ServedModel
+from .runtime import ModelRunner, ServedModel
 from .sources import find
 
 

@@ -14,11 +14,10 @@ from ...ir.expr import Size
 from ...ir.sizes import value_of
 from ...ir.substitute import with_sizes
 from ...ir.torch import TorchGraph
-from ..capture.capture import Capture
+from ..capture.capture import Capture, modules_of, plain_parts
 from ..capture.convert import dtype_name
+from ..capture.dynamic_shapes import range_of
 from ..capture.signature import check_kind, parts_of
-from ..capture.sizes import range_of
-from ..capture.weights import modules_of, plain_parts
 
 
 class Parameters:

@@ -15,7 +15,7 @@ import torch
 from ...ir.interp import tensor as meaning
 from ...ir.schemas import DTYPES
 from ...ir.tensor import Input, Output, TensorGraph, postorder
-from ..capture.bits import bits
+from ..capture.constants import bits
 from ..kernels.kernels import Prepared
 
 WHOLE = 1 << 16  # bytes of a tensor on a device that are looked at one by one

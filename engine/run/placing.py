@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...ir.diagnostic import DplcError
-from ..capture.weights import modules_of
+from ..capture.capture import modules_of
 
 
 def gpu_of(where: Mapping[str, torch.device]) -> int | None:

@@ -22,7 +22,7 @@ from ...ir.program import Param
 from ...ir.sizes import at_hint
 from ...ir.substitute import with_sizes
 from ..capture.capture import Capture
-from ..capture.sizes import Dim
+from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..language.policy import policy

@@ -232,7 +232,7 @@ def measured(case: Case, dtype: str, clock: Clock, device: str = "cuda", lengths
 
 ABOUT_SIZES = (
     "ir/sizes.py", "ir/text/sizes.py", "engine/run/rows.py", "engine/run/dispatch.py", "engine/run/binding.py",
-    "engine/capture/sizes.py", "engine/capture/several_lengths.py",
+    "engine/capture/dynamic_shapes.py", "engine/capture/dynamic_shapes.py",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dplc
-from dplc.engine.capture.flattened import entering_autocast
+from dplc.engine.capture.fx_rewrites import entering_autocast
 from dplc.engine.torch_backend import EagerWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")

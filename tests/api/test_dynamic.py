@@ -13,7 +13,7 @@ from torch import nn
 
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.engine.capture.sizes import Extent, sizes_of_factory
+from dplc.engine.capture.dynamic_shapes import Extent, sizes_of_factory
 from dplc.engine.capture.text import capture_text
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, UsageError

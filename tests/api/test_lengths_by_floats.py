@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import dplc
-from dplc.engine.capture.sizes import MOST_TRIED
+from dplc.engine.capture.dynamic_shapes import MOST_TRIED
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError
 

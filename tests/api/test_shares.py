@@ -10,7 +10,7 @@ import torch
 
 import dplc
 from dplc.codegen.target import target
-from dplc.engine.capture.shares import EagerOps
+from dplc.engine.capture.graph_parts import EagerOps
 from dplc.engine.torch_backend import EagerWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")

@@ -21,9 +21,8 @@ from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds, slots_per_second
 from dplc.engine.cost.predict import predict
-from dplc.engine.models.capturing import capture_results
-from dplc.engine.models.module import build
-from dplc.engine.models.sources import find
+from dplc.engine.models.compiling import capture_results
+from dplc.engine.models.sources import build, find
 from dplc.engine.ruleset import toolchain
 from dplc.ir.text.programs import read_program
 

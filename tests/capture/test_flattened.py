@@ -12,7 +12,7 @@ from torch import func
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 
 import dplc
-from dplc.engine.capture.flattened import flattened
+from dplc.engine.capture.fx_rewrites import flattened
 from dplc.engine.torch_backend import backend
 
 Tensor = torch.Tensor

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.capture.guards import guards_of, narrowed_by
+from dplc.engine.capture.dynamic_shapes import guards_of, narrowed_by
 from dplc.ir.expr import Size, floordiv, modulo, multiply
 from dplc.ir.node import replace
 from dplc.ir.ranges import Narrower, around_hint, part_that_decides

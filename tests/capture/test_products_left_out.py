@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.capture.left_out import MOST_COMPUTED, ProductsLeftOut
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.text import MOST_COMPUTED, ProductsLeftOut, capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.ruleset import toolchain
 

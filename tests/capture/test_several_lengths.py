@@ -12,8 +12,7 @@ import sympy
 import torch
 
 import dplc
-from dplc.engine.capture.guards import guards_of, restated
-from dplc.engine.capture.sizes import Symbols
+from dplc.engine.capture.dynamic_shapes import Symbols, guards_of, restated
 from dplc.ir.expr import Size, add, multiply
 from dplc.ir.node import replace
 from dplc.ir.ranges import Narrower, ranges_around_hints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.capture.typed import check_types
+from dplc.engine.capture.capture import check_types
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
 from dplc.ir.text.torch import read_torch_graph

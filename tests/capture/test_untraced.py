@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import dplc
 from dplc.engine.capture.capture import capture
-from dplc.engine.capture.untraced import by_types
+from dplc.engine.capture.decompositions import by_types
 from dplc.ir.diagnostic import DplcError
 
 X = torch.randn(3, 7)

@@ -15,8 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from dplc.engine.models.generating import Generator
-from dplc.engine.models.module import build
-from dplc.engine.models.sources import find
+from dplc.engine.models.sources import build, find
 from dplc.engine.models.weights import WeightRequest, make
 
 CONFIG: dict[str, Any] = {

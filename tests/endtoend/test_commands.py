@@ -20,8 +20,7 @@ import typer
 
 from dplc.engine.cli.app import app, main
 from dplc.engine.cli.options import SUBJECTS, TABLE, Checked, Flags, command_of, lines_of, name_of
-from dplc.engine.models.module import build
-from dplc.engine.models.sources import find
+from dplc.engine.models.sources import build, find
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (Path(__file__).parent / "commands.md").read_text()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import dplc
-from dplc.engine.capture.alignments import ctc_loss
+from dplc.engine.capture.decompositions import ctc_loss
 
 
 class Rotation(nn.Module):

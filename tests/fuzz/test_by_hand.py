@@ -13,7 +13,7 @@ from dplc.engine.cli.dumps import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
-from dplc.engine.models.kernel_texts import read_kernels
+from dplc.engine.models.artefact import read_kernels
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.engine.rewrite.torch_rules.examples import run_example

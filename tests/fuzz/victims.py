@@ -22,7 +22,7 @@ from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
 from dplc.engine.bench.suites import read_suite
 from dplc.engine.capture.capture import capture
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import CompileOptions, Stopwatch, compile_captured, schedule
 from dplc.engine.kernels import examples as term_examples
@@ -30,11 +30,11 @@ from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
 from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, FURTHER, RuleSet, read_rules
-from dplc.engine.models import artefact, kernel_texts, sources, weights
+from dplc.engine.models import artefact, sources, weights
+from dplc.engine.models.artefact import read_kernels
+from dplc.engine.models.artefact_folder import read_file, seal
 from dplc.engine.models.benching import of_artefact
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.kernel_texts import read_kernels
-from dplc.engine.models.manifest import read_file, seal
 from dplc.engine.models.plan_file import kernel_record
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.rewrite.statements.examples import RUNNERS, run_examples
@@ -211,10 +211,10 @@ class Artefacts:
         self.texts = tuple((self.whole / name).read_text() for name in self.names if name.endswith((".ir", ".cu")))
         shutil.copytree(self.whole, self.made)
         # what is not changed is read and printed once: these are functions of their arguments
-        kernel_texts.read_program = functools.lru_cache(64)(read_program)  # type: ignore[assignment]
-        kernel_texts.print_cuda = functools.lru_cache(256)(print_cuda)
-        kernel_texts.problems = functools.lru_cache(256)(problems)
-        kernel_texts.sort_problems = functools.lru_cache(256)(sort_problems)
+        artefact.read_program = functools.lru_cache(64)(read_program)  # type: ignore[assignment]
+        artefact.print_cuda = functools.lru_cache(256)(print_cuda)
+        artefact.problems = functools.lru_cache(256)(problems)
+        artefact.sort_problems = functools.lru_cache(256)(sort_problems)
 
     def attack(self, dice: random.Random) -> None:
         name = dice.choice((*self.names, *self.likely, *["dplc-artefact.json"] * 3))
@@ -254,7 +254,7 @@ class Artefacts:
         try:
             plan = json.loads(read_file(at / "plan.json"))
             for kernel in read_kernels(at / "ir" / "kernel.ir").values():
-                printed = kernel_texts.print_cuda(kernel)
+                printed = artefact.print_cuda(kernel)
                 m.replaced(at / "cuda" / f"{printed.name}.cu", printed.text.encode())
                 record = msgspec.to_builtins(kernel_record(printed))
                 plan["kernels"] = [record if k["name"] == printed.name else k for k in plan["kernels"]]

@@ -9,12 +9,12 @@ import torch
 from on_mock_driver import MockedExecutor
 
 from dplc.codegen.target import target
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import artefact
-from dplc.engine.models.checking import compare
+from dplc.engine.models.benching import compare
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.serving import MOST_KEPT, ServedModel
+from dplc.engine.models.runtime import MOST_KEPT, ServedModel
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain

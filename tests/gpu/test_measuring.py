@@ -20,7 +20,7 @@ from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start

@@ -9,9 +9,8 @@ from pathlib import Path
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.models.capturing import capture_results
-from dplc.engine.models.module import build
-from dplc.engine.models.sources import find
+from dplc.engine.models.compiling import capture_results
+from dplc.engine.models.sources import build, find
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SUITES = ("kernels_84", "halves")

@@ -16,9 +16,9 @@ from tiny_models import compiled
 
 import dplc
 from dplc.codegen.compiler import find_nvrtc
-from dplc.engine.models import artefact, kernel_texts
+from dplc.engine.models import artefact
+from dplc.engine.models.artefact_folder import seal
 from dplc.engine.models.compiling import CompiledModel
-from dplc.engine.models.manifest import seal
 from dplc.ir.diagnostic import DplcError, InternalError
 
 
@@ -30,10 +30,15 @@ def model() -> CompiledModel:
 @pytest.fixture(autouse=True)
 def _parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text is the same program: only what a test changes is parsed anew."""
-    monkeypatch.setattr(kernel_texts, "read_program", PARSED)
+    monkeypatch.setattr(artefact, "read_program", _read)
 
 
-PARSED = functools.lru_cache(64)(kernel_texts.read_program)
+READ = artefact.read_program
+PARSED = functools.lru_cache(64)(READ)
+
+
+def _read(text: str, name: str, sizes: dict[str, int] | None) -> Any:
+    return READ(text, name, sizes) if sizes is not None else PARSED(text, name, None)
 
 
 def test_what_is_written_is_read(model: CompiledModel, tmp_path: Path) -> None:
@@ -254,7 +259,7 @@ def test_what_the_printer_cannot_take_is_told(
     def printed(*_: Any) -> Any:
         raise raised if not isinstance(raised, DplcError) else InternalError(raised.what)
 
-    monkeypatch.setattr(kernel_texts, "print_cuda", printed)
+    monkeypatch.setattr(artefact, "print_cuda", printed)
     with pytest.raises(DplcError, match=rf"the artefact is damaged: .*kernel `\w+`: {said}$") as told:
         artefact.load(folder)
     assert told.value.exit_code == 1

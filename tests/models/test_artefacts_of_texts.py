@@ -13,8 +13,8 @@ import torch
 
 import dplc
 from dplc.engine.cli.app import main
-from dplc.engine.models import artefact, texts
-from dplc.engine.models.manifest import seal
+from dplc.engine.models import artefact
+from dplc.engine.models.artefact_folder import seal
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError
 
@@ -78,7 +78,7 @@ def test_inputs_are_drawn_where_those_of_the_text_were(tmp_path: Path, capsys: p
     told(capsys, "compile", "-c", LOOKED_UP, "-o", str(folder), "--no-cubins")
     (words, table) = artefact.load(folder).plan.examples
     assert (words.dtype, words.shape, words.low, words.high) == ("i64", ("b", "s"), 0, 8)
-    drawn = texts.drawn([words, table], {"b": 4, "s": 32}, 3)
+    drawn = artefact.drawn([words, table], {"b": 4, "s": 32}, 3)
     assert drawn[words.name].shape == (4, 32) and set(drawn[words.name].unique().tolist()) == set(range(9))
     assert table.low <= drawn[table.name].min() and drawn[table.name].max() <= table.high
 

@@ -14,11 +14,9 @@ from dplc.codegen.target import target
 from dplc.engine.capture.constants import fold
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import weights
-from dplc.engine.models.capturing import capture_results
-from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.module import build
-from dplc.engine.models.running import ModelRunner
-from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.compiling import ModelShape, capture_results, compile_model
+from dplc.engine.models.runtime import ModelRunner
+from dplc.engine.models.sources import ModelSource, build
 from dplc.engine.ruleset import toolchain
 
 FEW = ("llama", "gpt2", "phi3", "mistral")

@@ -11,11 +11,9 @@ from transformer_families import LENGTH, MAXIMUM, base_model, call_of, is_causal
 
 import dplc
 from dplc.engine.models import sources, weights
-from dplc.engine.models.compiling import ModelShape, compile_model
+from dplc.engine.models.compiling import ModelShape, compile_model, extents
 from dplc.engine.models.generating import compile_generation
-from dplc.engine.models.inputs import extents
-from dplc.engine.models.module import build
-from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.sources import ModelSource, build
 from dplc.ir.diagnostic import DplcError
 
 FEW = ("mistral", "gemma3_text", "mixtral")  # a window; windows in some layers; experts, each with files of its own

@@ -14,16 +14,14 @@ import torch
 from tiny_models import source
 
 from dplc.codegen.target import target
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import artefact, generating
-from dplc.engine.models.caching import check_attention
-from dplc.engine.models.checking import emulator
+from dplc.engine.models.benching import emulator
 from dplc.engine.models.compiling import CompiledModel, ModelShape
-from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
-from dplc.engine.models.module import build
-from dplc.engine.models.running import ModelRunner
-from dplc.engine.models.sources import ModelSource
+from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
+from dplc.engine.models.runtime import ModelRunner
+from dplc.engine.models.sources import ModelSource, build
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError

@@ -11,12 +11,12 @@ from tiny_models import source
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.models import extent
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.models.benching import of_compiled
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.module import build
+from dplc.engine.models.sources import build
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.binding import at_binding

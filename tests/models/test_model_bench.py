@@ -10,8 +10,8 @@ import torch
 from tiny_models import compiled
 
 from dplc.codegen.target import target
-from dplc.engine.models import benching, measuring
-from dplc.engine.models.checking import emulator
+from dplc.engine.models import benching
+from dplc.engine.models.benching import emulator
 from dplc.engine.models.weights import make, silent
 from dplc.engine.ruleset import toolchain
 
@@ -36,10 +36,10 @@ def subject() -> benching.BenchedModel:
 
 def test_all_are_measured_on_the_same_weights(subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        measuring, "compiled_by_torch", lambda function, inputs, clock: measuring.timing(lambda: None, clock, 0, 2)
+        benching, "compiled_by_torch", lambda function, inputs, clock: benching.timing(lambda: None, clock, 0, 2)
     )
     cases = benching.predicted(subject, target("sm_80"), False, silent)
-    measuring.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
+    benching.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
     whole = cases[-1].measured
     assert whole is not None and not whole.wrong
     assert whole.relative_error is not None and whole.relative_error < 1e-5
@@ -50,16 +50,16 @@ def test_all_are_measured_on_the_same_weights(subject: benching.BenchedModel, mo
 
 
 def test_a_wrong_result_is_not_timed(subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    eager = measuring.eager_model
+    eager = benching.eager_model
 
     def changed(*arguments: Any) -> Any:
         model = eager(*arguments)
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight * 1.01, requires_grad=False)
         return model
 
-    monkeypatch.setattr(measuring, "eager_model", changed)
+    monkeypatch.setattr(benching, "eager_model", changed)
     cases = benching.predicted(subject, target("sm_80"), False, silent)
-    measuring.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
+    benching.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
     whole = cases[-1].measured
     assert whole is not None and "from eager: not timed" in whole.wrong and whole.dplc is None
     assert all(case.measured is None for case in cases[:-1])

@@ -9,8 +9,8 @@ import torch
 from tiny_models import CONFIGS, compiled, of_transformers, tokens
 
 from dplc.engine.models import artefact
-from dplc.engine.models.checking import GATES, compare, emulator
-from dplc.engine.models.running import ModelRunner
+from dplc.engine.models.benching import GATES, compare, emulator
+from dplc.engine.models.runtime import ModelRunner
 from dplc.engine.models.weights import make
 from dplc.engine.run.judge import error
 

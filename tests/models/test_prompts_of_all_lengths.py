@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dplc.engine import torch_backend
-from dplc.engine.capture.joint import changes
+from dplc.engine.capture.graph_parts import changes
 from dplc.engine.run.judge import accepted
 
 transformers = pytest.importorskip("transformers")

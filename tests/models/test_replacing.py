@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.models import replacing as module
-from dplc.engine.models.manifest import MANIFEST, not_ours, seal
-from dplc.engine.models.replacing import replacing
+from dplc.engine.models import artefact_folder as module
+from dplc.engine.models.artefact_folder import MANIFEST, not_ours, replacing, seal
 from dplc.ir.diagnostic import DplcError
 
 

@@ -15,13 +15,13 @@ from tiny_models import of_transformers, source
 
 import dplc
 from dplc.codegen.target import target
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import CompileOptions
-from dplc.engine.models import artefact, kernel_texts
+from dplc.engine.models import artefact
+from dplc.engine.models.artefact_folder import seal
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
-from dplc.engine.models.extents import extent_at
-from dplc.engine.models.manifest import seal
+from dplc.engine.models.plan_file import extent_at
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
@@ -29,13 +29,13 @@ from dplc.ir.diagnostic import DplcError
 
 SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 3, hint=2))
 ROWS = [Dim("s", 1, 1), (Dim("s", 2, 16), Dim("b", 1, 1)), Dim("s", 4, 64, multiple=4)]
-PARSED = functools.lru_cache(64)(kernel_texts.read_program)
+PARSED = functools.lru_cache(64)(artefact.read_program)
 
 
 @pytest.fixture(autouse=True)
 def _parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text is the same program: only what a test changes is parsed anew."""
-    monkeypatch.setattr(kernel_texts, "read_program", PARSED)
+    monkeypatch.setattr(artefact, "read_program", PARSED)
 
 
 @pytest.fixture(scope="module")

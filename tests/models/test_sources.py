@@ -10,10 +10,9 @@ import pytest
 from tiny_models import CONFIGS, SMALL, cached
 
 from dplc.engine.cli.app import main
-from dplc.engine.models.capturing import capture_results
-from dplc.engine.models.module import build, names_of
-from dplc.engine.models.sources import SHIPPED, SHIPPED_IDS, ModelSource, find, folder_of, is_model
-from dplc.engine.models.tokenizing import Tokenizer, stops_of
+from dplc.engine.models.compiling import capture_results
+from dplc.engine.models.generating import Tokenizer, stops_of
+from dplc.engine.models.sources import SHIPPED, SHIPPED_IDS, ModelSource, build, find, folder_of, is_model, names_of
 from dplc.ir.diagnostic import DplcError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"

@@ -14,8 +14,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
-from dplc.engine.models.module import build
-from dplc.engine.models.sources import find
+from dplc.engine.models.sources import build, find
 from dplc.engine.ruleset import toolchain
 
 LAYERS = min(draws(7), 28)

@@ -13,12 +13,10 @@ from torch.utils import _pytree as pytree
 from dplc.codegen.target import target
 from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import sources, weights
-from dplc.engine.models.capturing import plain
-from dplc.engine.models.checking import emulator
-from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
+from dplc.engine.models.benching import emulator
+from dplc.engine.models.compiling import CompiledModel, ModelShape, called, compile_model, drawn, plain
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
-from dplc.engine.models.inputs import called, drawn
-from dplc.engine.models.running import ModelRunner
+from dplc.engine.models.runtime import ModelRunner
 from dplc.engine.ruleset import toolchain
 
 PROMPT, MAXIMUM, NEW, LENGTH = [7, 3, 41, 12, 3], 16, 8, 7

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from wide_programs import LARGEST, Maker, Program
 
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 
 DIMS = {
     "S": Dim("s", 1, 97, hint=11),

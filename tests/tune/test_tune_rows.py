@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.capture.sizes import Dim
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted

@@ -6,9 +6,11 @@ program asks of them; its symbols become sizes of our IRs, and what it asks for 
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,11 +22,110 @@ from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
 from ...ir.node import Expr
-from ...ir.ranges import Narrower, ranges_around_hints, where_decided
-from ...ir.sizes import at_hint, decide_sizes, size_ends
+from ...ir.ranges import Narrower, around_hint, ranges_around_hints, where_decided
+from ...ir.sizes import at_hint, decide_sizes, size_ends, sizes_in
 from ...ir.text.parse import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
-from .guards import guards_of, narrowed_by
+from .places import SourcePlaces
+
+# ---- Read the range of a size for which the guards of torch.export hold.
+
+
+_LINE = re.compile(
+    r"Not all values of (?P<name>\w+) = (?P<place>\S+) in the specified range .*? "
+    r"satisfy the generated guard (?P<guard>.*)\.$",
+    re.MULTILINE,
+)
+_SOLVED = re.compile(
+    r"Expected op to be '==', got \S+ for (?:(?P<least>\d+)/(?P<of>\d+) (?P<from><=?) (?P<above>\w+)"
+    r"|(?P<below>\w+) (?P<to><=?) (?P<most>\d+)/(?P<per>\d+))$"
+)
+_PYTHON_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+Guard = Callable[[int], bool]
+
+
+def narrowed_by(text: str, sizes: dict[str, Size]) -> Size | None:
+    """The longest run of lengths around a hint for which the guards of a message hold; None if it tells none.
+
+    text: the message; sizes: what was declared, by name.
+    """
+    found = [(line["name"], _guard(line["guard"], line["place"])) for line in _LINE.finditer(text)]
+    for name in dict.fromkeys(name for name, _ in found):
+        size = sizes.get(name)
+        guards = [guard for own, guard in found if own == name]
+        if size is None or None in guards:
+            continue
+        part = around_hint(size, lambda n, guards=guards: all(guard(n) for guard in guards))  # type: ignore[misc]
+        if part is not None and part is not size:
+            return part
+    return None
+
+
+def restated(text: str, lengths: Mapping[str, tuple[str, int]]) -> str:
+    """What torch's solver says of an end that is no whole number (`got <= for 82/9 <= s`), as a guard is told.
+
+    lengths: {torch's name of a size: (how torch writes it, what it is a multiple of)}. Any other text is itself.
+    """
+    found = _SOLVED.search(text)
+    name: str = "" if found is None else found["above"] or found["below"]
+    if found is None or name not in lengths:
+        return text
+    place, multiple = lengths[name]
+    if found["above"]:
+        guard = f"{int(found['least']) * multiple} {found['from']} {found['of']}*{place}"
+    else:
+        guard = f"{found['per']}*{place} {found['to']} {int(found['most']) * multiple}"
+    size = name.lstrip("_")
+    where = f"{size} = {place} in the specified range of {size}"
+    return f"Constraints violated ({size})!\n  - Not all values of {where} satisfy the generated guard {guard}.\n"
+
+
+def guards_of(text: str) -> Iterator[tuple[str, str]]:
+    """(name of a size, the guard on it) of a message, for people."""
+    for line in _LINE.finditer(text):
+        yield line["name"], line["guard"].replace(line["place"], line["name"])
+
+
+def _guard(text: str, place: str) -> Guard | None:
+    """A comparison of one length; None where it holds more than arithmetic of whole numbers."""
+    try:
+        tree = ast.parse(text.replace(place, "n"), mode="eval").body
+    except SyntaxError:
+        return None
+    known = (
+        ast.BinOp, ast.UnaryOp, ast.USub, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop,
+        ast.boolop, ast.Load,
+    )  # fmt: skip
+    parts = list(ast.walk(tree))
+    plain = all(isinstance(part, known) for part in parts)
+    names = all(part.id == "n" for part in parts if isinstance(part, ast.Name))
+    operations = [part for part in parts if isinstance(part, (ast.operator, ast.cmpop))]
+    if not (plain and names and all(type(each) in _PYTHON_OPERATIONS for each in operations)):
+        return None
+    return lambda n: bool(_value(tree, n))
+
+
+def _value(tree: Any, n: int) -> Any:
+    if isinstance(tree, ast.Name):
+        return n
+    if isinstance(tree, ast.Constant):
+        return tree.value
+    if isinstance(tree, ast.UnaryOp):
+        return -_value(tree.operand, n)
+    if isinstance(tree, ast.BinOp):
+        return _PYTHON_OPERATIONS[type(tree.op)](_value(tree.left, n), _value(tree.right, n))
+    if isinstance(tree, ast.BoolOp):
+        parts = (_value(part, n) for part in tree.values)
+        return all(parts) if isinstance(tree.op, ast.And) else any(parts)
+    values = [_value(part, n) for part in (tree.left, *tree.comparators)]
+    pairs = zip(tree.ops, values, values[1:], strict=False)
+    return all(_PYTHON_OPERATIONS[type(op)](a, b) for op, a, b in pairs)
+
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
 MOST_TRIED = 1 << 16  # numbers of a length for which a float is compared with a quotient
@@ -375,3 +476,120 @@ def _of_a_part(part: Size, told: str, span: Span | None) -> Narrower:
     what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
     hint = f"narrow it: {declaration(part)}; other lengths take another way through the program"
     return Narrower(part, what, span, hint)
+
+
+# ---- Check the guards on several sizes at once, such as `s*t > 50`.
+
+
+Asked = tuple[Any, Span | None]  # torch's comparison, and where the user's program made it
+_WORDS = {
+    "Equality": "==", "Unequality": "!=", "GreaterThan": ">=", "LessThan": "<=", "StrictGreaterThan": ">",
+    "StrictLessThan": "<",
+}  # fmt: skip
+OTHERS = "other lengths take another way through the program"
+
+
+def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
+    """Raises DplcError for what does not hold for every length of the ranges, or compares no lengths."""
+    for condition, span in asked:
+        for clause in _parts(sympy.And, sympy.to_cnf(condition)):
+            _check(tuple(_comparison(symbols, part, span) for part in _parts(sympy.Or, clause)), span)
+
+
+def _check(either: tuple[Any, ...], span: Span | None) -> None:
+    """Raises DplcError unless one of some comparisons, each True where it is of two that are equal, always holds."""
+    if any(c is True or decide_sizes(c.op, c.a, c.b) for c in either):
+        return
+    ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in(either).values())
+    said = " or ".join(f"{print_expr(c.a)} {c.op} {print_expr(c.b)}" for c in either)
+    what = f"this way through the program is that of lengths with {said}, which does not hold for every {ranges}"
+    alone = either if len(either) == 1 else ()
+    raise where_decided(what, alone, span, ()) or DplcError(what, span, hint=_hint(alone))
+
+
+def _hint(alone: tuple[Any, ...] = ()) -> str:
+    """Ranges for which a comparison holds, of several the widest around the hints."""
+    remaining = ranges_around_hints(alone[0].op, alone[0].a, alone[0].b) if alone else None
+    if remaining is None:
+        return f"narrow the ranges until it always holds; {OTHERS}"
+    return f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
+
+
+def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
+    return condition.args if isinstance(condition, kind) else (condition,)  # type: ignore[no-any-return]
+
+
+def _comparison(symbols: Symbols, part: Any, span: Span | None) -> Any:
+    op = _WORDS.get(type(part).__name__)
+    if op is None:
+        raise DplcError(f"the program asks of several lengths `{part}`, which is no comparison", span, hint=_hint())
+    return part.lhs == part.rhs or Binary(op, symbols.extent_of(part.lhs), symbols.extent_of(part.rhs))
+
+
+# ---- Find the user's line at which a guard was added to the shape environment.
+
+
+_LENGTH = re.compile(r"L\['\w+'\]\[\d+\]\.size\(\)\[\d+\]")
+
+# torch's own questions about strides, and about sizes that were declared to be one
+_OF_LAYOUT = re.compile(
+    r"in (check_contiguous_sizes_strides|is_contiguous\w*|is_channels_last\w*|is_non_overlapping\w*|should_swap|ge|"
+    r"produce_guards_and_solve_constraints)\b"
+)
+
+
+class GuardPlaces:
+    """The guards of a trace with their places."""
+
+    def __init__(self, places: SourcePlaces):
+        self._places = places
+        self._env: Any = None
+        self._found: list[tuple[Any, int | None]] = []
+
+    def note(self, tensors: Any, place: int | None) -> None:
+        """What is new of guards. tensors: arguments of the call that stands at a place; place: None before a call."""
+        if self._env is None:
+            self._env = next(filter(None, map(_environment, tensors)), None)
+        guards = () if self._env is None else self._env.guards
+        for guard in guards[len(self._found) :]:
+            self._found.append((guard, place))
+
+    def span(self, said: str) -> Span | None:
+        """Where the first of those stands that torch's message is about. said: the message, which names lengths."""
+        if self._env is None:
+            return None
+        self.note((), None)
+        every = set[str]().union(*(self._lengths(guard) for guard, _ in self._found))
+        named = set(_LENGTH.findall(said)) or (every if len(every) == 1 else set())
+        about = [(guard, place) for guard, place in self._found if (own := self._lengths(guard)) and own <= named]
+        ties = [found for found in about if len(named) > 1 and self._lengths(found[0]) == named]
+        spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
+        return next(filter(None, spans), None)
+
+    def of_several(self) -> list[tuple[Any, Span | None]]:
+        """What was asked of several lengths at once, with its place, but for how memory is laid out."""
+        if self._env is None:
+            return []
+        self.note((), None)
+        found = []
+        for guard, place in self._found:
+            condition = self._env.replace(guard.expr)
+            if len(condition.free_symbols) > 1 and not _OF_LAYOUT.search(str(getattr(guard, "sloc", ""))):
+                found.append((condition, self._of(guard) if place is None else self._places.span(place)))
+        return found
+
+    def _lengths(self, guard: Any) -> set[str]:
+        """The lengths that a guard is of, as torch writes them."""
+        sources = self._env.var_to_sources
+        found = [source.name for symbol in guard.expr.free_symbols for source in sources.get(symbol, ())]
+        return {name() if callable(name) else name for name in found}
+
+    def _of(self, guard: Any) -> Span | None:
+        told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(getattr(guard, "sloc", "")), re.DOTALL)
+        return None if told is None else self._places.line(told[1], int(told[2]))
+
+
+def _environment(tensor: Any) -> Any:
+    if not isinstance(tensor, torch.Tensor):
+        return None
+    return next((n.node.shape_env for n in tensor.shape if isinstance(n, torch.SymInt)), None)

@@ -1,0 +1,525 @@
+"""Results that share memory with arguments or with one another: the graph computes what lies below, torch views it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sympy
+import torch
+from torch._guards import detect_fake_mode
+from torch._higher_order_ops.associative_scan import associative_scan_op
+from torch._higher_order_ops.wrap import tag_activation_checkpoint, wrap_with_autocast
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+Function = Callable[..., Any]
+
+
+def value(node: Any) -> Any:
+    """What is known of a node's value: a tensor without data, or several."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def is_view(node: Any) -> bool:
+    """Whether a node computes nothing: all its memory is that of the tensors it reads."""
+    if not node.op.startswith("call_"):
+        return False
+    if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
+        return is_view(node.args[0])
+    return bool(storages(node)) and storages(node) <= {x for source in node.all_input_nodes for x in storages(source)}
+
+
+def storages(node: Any) -> set[int]:
+    """The identities of the memory of a node's tensors."""
+    tensors = (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor))
+    return {_unwrapped(x).untyped_storage()._cdata for x in tensors}
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What lies below the wrappers that torch.func puts around a tensor inside of `vmap`: they have no memory."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def apart(
+    graph: torch.fx.GraphModule,
+    compiled: Callable[[torch.fx.GraphModule], Function],
+    known: Callable[[Sequence[Any], Any], int | None],
+) -> Function:
+    """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
+
+    Results have the strides that the graph gives them, since views that are taken of them later depend on these.
+    known: what a number of the graph is in a call with such arguments; None where they do not say.
+    """
+    results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
+    views = _views(graph, results)
+    read = [*results, *(source for view in views for source in view.all_input_nodes)]
+    below = [x for x in dict.fromkeys(read) if x not in views and x.op.startswith("call_") and not _numeric(x)]
+    strides = [_unusual_strides(x) for x in below]
+    if results == below and not any(strides):
+        return compiled(graph)
+    made = compiled(_computing(graph, below)) if below else None
+    numbers = _numbers(graph, below, views, read)
+    after = _viewing(graph, [*below, *numbers], views)
+
+    def run(*args: Any) -> Any:
+        values = made(*args) if made is not None else ()
+        wanted = (None if own is None else tuple(known(args, n) for n in own) for own in strides)
+        return after(*args, *map(restrided, values, wanted), *(known(args, value(node)) for node in numbers))
+
+    return run
+
+
+def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
+    """Return the tensor with such strides, copied where it has others; itself if they are unknown or repeat memory."""
+    if strides is None or None in strides or 0 in strides or tensor.stride() == strides:
+        return tensor
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
+
+
+def _numeric(node: Any) -> bool:
+    """Whether a node computes lengths from lengths: no tensor comes of it."""
+    return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
+
+
+def _unusual_strides(node: Any) -> tuple[int, ...] | None:
+    known = value(node)
+    return None if not isinstance(known, torch.Tensor) or known.is_contiguous() else tuple(known.stride())
+
+
+def _views(graph: torch.fx.GraphModule, results: Sequence[Any]) -> set[Any]:
+    """The views among the results, and those that they are views of."""
+    found: set[Any] = set()
+    for node in reversed(graph.graph.nodes):
+        if (node in results or not found.isdisjoint(node.users)) and is_view(node):
+            found.add(node)
+    return found
+
+
+def _computing(graph: torch.fx.GraphModule, results: Sequence[Any]) -> torch.fx.GraphModule:
+    """The graph with other results, and nothing that only views needed."""
+    inner = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.graph.nodes:
+        if node.op != "output":
+            copies[node] = inner.node_copy(node, copies.__getitem__)
+    inner.output(tuple(copies[node] for node in results))
+    inner.eliminate_dead_code()
+    return torch.fx.GraphModule(graph, inner)
+
+
+def _numbers(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
+    """Lengths among what results and views read, of tensors that are not there: those of a call say them, too."""
+    there = {*below, *views, *(node for node in graph.graph.nodes if node.op == "placeholder")}
+    for node in graph.graph.nodes:
+        if _numeric(node) and there.issuperset(node.all_input_nodes):
+            there.add(node)
+    return [node for node in dict.fromkeys(read) if node not in there and isinstance(value(node), torch.SymInt)]
+
+
+def _viewing(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
+    """The results, of the arguments and what was computed."""
+    inner = torch.fx.Graph()
+    given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
+    for node in graph.graph.nodes:
+        counted = _numeric(node) and copies.keys() >= set(node.all_input_nodes)
+        if node in views or node.op == "get_attr" or counted:
+            copies[node] = inner.node_copy(node, copies.__getitem__)
+    (results,) = graph.graph.output_node().args
+    inner.output(torch.fx.map_arg(results, copies.__getitem__))
+    inner.eliminate_dead_code()
+    forward: Function = torch.fx.GraphModule(graph, inner).forward
+    return forward
+
+
+# ---- Read elements at an index that a tensor without dimensions holds: `v[i]`.
+
+
+_READ, _SELECT, _WRITE = (
+    torch.ops.aten.item.default,
+    torch.ops.aten.select.int,
+    torch.ops.aten.select_scatter.default,
+)
+
+
+def indexed(program: Any) -> Any:
+    """The exported program, functional, where what is selected at a number out of a tensor is indexed by the tensor.
+
+    A number that anything else reads, too, stays for that.
+    """
+    graph = program.graph_module.graph
+    for number in [node for node in graph.nodes if node.target is _READ and not _of_a_byte(node)]:
+        for node in list(number.users):
+            if node.target in (_SELECT, _WRITE):
+                _index(graph, node, number)
+    return program
+
+
+def _index(graph: Any, node: Any, number: Any) -> None:
+    """In place of a slice at a number: indices, one of which is the tensor that holds it."""
+    source, *written, dim, place = node.args
+    if place is not number:
+        return
+    before = dim % source.meta["val"].ndim
+    at = number.args[0]
+    with graph.inserting_before(node):
+        if at.meta["val"].dtype not in (torch.int32, torch.int64):  # which index takes
+            wide = graph.call_function(torch.ops.aten._to_copy.default, (at,), {"dtype": torch.int64})
+            wide.meta = node.meta | {"val": at.meta["val"].to(torch.int64)}
+            at = wide
+        indices = [None] * before + [at]
+        if written:
+            made = graph.call_function(torch.ops.aten.index_put.default, (source, indices, *written))
+        else:
+            made = graph.call_function(torch.ops.aten.index.Tensor, (source, indices))
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+def _of_a_byte(number: Any) -> bool:
+    """Whether a tensor may be a mask, as bytes are for `v[i]` in eager mode: a trace shows a number there, too."""
+    return number.args[0].meta["val"].dtype is torch.uint8
+
+
+# ---- Write elements at such an index: `v[i] = x`.
+
+
+_PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)  # as bytes and truth values they are masks
+
+
+def write_elements(tensor: Any, index: Any, given: Any) -> None:
+    """`tensor[index] = given`, where places are tensors indexed by these."""
+    indices = _several(index)
+    if not _of_places(indices):
+        tensor[index] = given
+        return
+    part, places = _apart(tensor, indices)
+    if not isinstance(given, torch.Tensor):
+        given = torch.full((), given, dtype=part.dtype, device=part.device)
+    given = given.to(part)
+    most = part.dim() - sum(place is not None for place in places)
+    while given.dim() > most and given.shape[0] == 1:  # as PyTorch leaves out what a value has in front
+        given = given[0]
+    torch.ops.aten.index_put_(part, places, given)
+
+
+def read_elements(tensor: Any, index: Any) -> Any:
+    """A copy of `tensor[index]`, where places are tensors indexed by these."""
+    part, places = _apart(tensor, _several(index))
+    return torch.ops.aten.index(part, places)
+
+
+def by_elements(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """dynamo's graph with these functions in place of indexing by tensors of no dimensions.
+
+    What is read stays a view where anything made of it is changed in place, but for `v[i] += x`, which writes it back.
+    """
+    for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.setitem)):
+        node.target = write_elements
+    for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.getitem)):
+        if not any(map(_changes, _made_of(node))):
+            node.target = read_elements
+    graph.recompile()
+    return graph
+
+
+def _by_places(node: torch.fx.Node) -> bool:
+    index = node.args[1]
+    known = (value(one) if isinstance(one, torch.fx.Node) else one for one in _several(index))
+    return isinstance(value(node.args[0]), torch.Tensor) and _of_places(tuple(known))
+
+
+def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The nodes that are computed from one, less those of `v[i] += x`."""
+    seen: set[torch.fx.Node] = set()
+    left = list(read.users)
+    while left:
+        node = left.pop()
+        if node not in seen and not _written_back(node, read):
+            seen.add(node)
+            yield node
+            left.extend(node.users)
+
+
+def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
+    """Whether a node changes what is read and all that reads the result writes it to where it was."""
+    if node.op != "call_function" or node.args[:1] != (read,) or len(read.users) > 1 or len(node.users) != 1:
+        return False
+    writing = next(iter(node.users))
+    return writing.target is write_elements and writing.args == (*read.args, node)
+
+
+def _changes(node: torch.fx.Node) -> bool:
+    """Whether an op may change a tensor in place, by its name."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or (getattr(node.target, "__module__", "") == "_operator" and name[:1] == "i" and name != "index")
+
+
+def _several(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _of_places(indices: tuple[Any, ...]) -> bool:
+    """Whether a tensor of no dimensions is a place among numbers, slices and new axes alone."""
+    plain = (int, torch.SymInt, slice, type(None), type(...))
+    rest = [index for index in indices if not _is_place(index)]
+    return len(rest) < len(indices) and all(isinstance(index, plain) and not isinstance(index, bool) for index in rest)
+
+
+def _is_place(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _PLACES
+
+
+def _apart(tensor: Any, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """The part of a tensor that is left of all but the places, and the place of each of its dimensions, or None."""
+    part = tensor[tuple(slice(None) if _is_place(index) else index for index in indices)]
+    dots = next((number for number, index in enumerate(indices) if index is ...), len(indices))
+    places: list[Any] = [None] * part.dim()
+    for first, step, some in ((0, 1, indices[:dots]), (-1, -1, indices[:dots:-1])):
+        kept = [index for index in some if _is_place(index) or not isinstance(index, (int, torch.SymInt))]
+        for number, index in enumerate(kept):
+            if _is_place(index):
+                wide = index if index.dtype in (torch.int64, torch.int32) else index.to(torch.int64)
+                places[first + step * number] = wide
+    return part, places
+
+
+# ---- Inline scans, checkpoints and autocast regions of dynamo's graphs.
+
+
+def flattened(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.GraphModule:
+    """Return the same graph without scans; itself where it has none, or where lengths are open.
+
+    inputs: tensors of the shapes of a call.
+    """
+    if not any(map(_is_scan, graph.graph.nodes)) or any(isinstance(x, torch.SymInt) for x in inputs):
+        return graph
+    mode = detect_fake_mode(inputs) or FakeTensorMode()
+    with mode:
+        shapes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+        return make_fx(_Loops(graph).run)(*shapes)
+
+
+def _is_scan(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and node.target is associative_scan_op
+
+
+class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a graph; a scan one step after the other."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not associative_scan_op:
+            return super().call_function(target, args, kwargs)
+        step, tensors, more = args
+        so_far = [x[0] for x in tensors]
+        found = [so_far]
+        for place in range(1, tensors[0].shape[0]):
+            so_far = list(step(*so_far, *(x[place] for x in tensors), *more))
+            found.append(so_far)
+        return tuple(torch.stack(part) for part in zip(*found, strict=True))
+
+
+def without_checkpoints(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Replace the call of each checkpoint by its body, which is right without a derivative."""
+    for call in _calls(graph, tag_activation_checkpoint):
+        results = _inline(graph, call, call.args[0], call.args[1:])
+        for read in tuple(call.users):
+            read.replace_all_uses_with(results[read.args[1]])
+            graph.graph.erase_node(read)
+    return graph
+
+
+def switching_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Replace the call of each autocast region of an exported program by its body.
+
+    Autocast is switched before and after a body, so that whoever runs the graph node by node knows the place of each.
+    """
+    for call in _calls(graph, wrap_with_autocast):
+        *settings, body = call.args[:5]
+        with graph.graph.inserting_before(call):
+            region = graph.graph.call_function(_enter, tuple(settings))
+        results = _inline(graph, call, body, call.args[5:])
+        with graph.graph.inserting_before(call):
+            graph.graph.call_function(_exit, (region,))
+        for read in tuple(call.users):
+            read.args = (results, read.args[1])  # the signature of the program names this node
+    return graph
+
+
+def entering_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return the graph, or a copy that switches autocast during a trace. torch's own ops only leave nodes then."""
+    if not graph.graph.find_nodes(op="call_function", target=torch.amp._enter_autocast):
+        return graph
+    copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    for node in copied.graph.nodes:
+        node.target = {torch.amp._enter_autocast: _enter, torch.amp._exit_autocast: _exit}.get(node.target, node.target)
+    copied.recompile()
+    return copied
+
+
+@contextmanager
+def leaving_autocast() -> Iterator[None]:
+    """Return a context that leaves entered autocast regions if an error ends the trace."""
+    try:
+        yield
+    finally:
+        while _entered:
+            _exit(_entered[-1])
+
+
+_entered: list[Any] = []  # captures are alone
+
+
+def _enter(*settings: Any) -> Any:
+    _entered.append(torch.autocast(*settings))
+    _entered[-1].__enter__()
+    return _entered[-1]
+
+
+def _exit(region: Any) -> None:
+    _entered.remove(region)
+    region.__exit__(None, None, None)
+
+
+torch.fx.node.has_side_effect(_enter)  # not dead, though nobody reads what they give
+torch.fx.node.has_side_effect(_exit)
+
+
+def _calls(graph: torch.fx.GraphModule, kind: Any) -> Iterator[Any]:
+    """The calls of a kind that hold a body, those within a body too; then they are erased."""
+    while calls := graph.graph.find_nodes(op="call_function", target=kind):
+        yield from calls
+        for call in reversed(calls):
+            graph.graph.erase_node(call)
+        graph.recompile()
+
+
+def _inline(graph: torch.fx.GraphModule, call: Any, body: Any, operands: Sequence[Any]) -> Any:
+    """The results of the nodes of a body, put before its call. body: the node that names it."""
+    nodes = graph.get_submodule(body.target).graph
+    copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
+    with graph.graph.inserting_before(call):
+        results: Any = graph.graph.graph_copy(nodes, copies)
+    for node in nodes.find_nodes(op="get_attr"):
+        copies[node].target = f"{body.target}.{node.target}"
+    return results
+
+
+# ---- Hold floats that are computed from lengths (`x / n**0.5`) in tensors, as ops take them.
+
+
+_aten = torch.ops.aten
+_OPS: dict[Any, Any] = {
+    operator.add: _aten.add.Tensor, operator.sub: _aten.sub.Tensor, operator.mul: _aten.mul.Tensor,
+    operator.truediv: _aten.div.Tensor, operator.pow: _aten.pow.Tensor_Tensor, operator.neg: _aten.neg.default,
+    torch.sym_max: _aten.maximum.default, torch.sym_min: _aten.minimum.default, torch._sym_sqrt: _aten.sqrt.default,
+    math.sqrt: _aten.sqrt.default,
+}  # fmt: skip
+_QUOTIENTS = ("FloatTrueDiv", "IntTrueDiv")  # torch's, of floats and of lengths
+
+
+def as_tensors(program: Any) -> Any:
+    """The program, whose graph is changed: ops read floats of lengths as tensors, as far as they take one there."""
+    changed = False
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule) and any(map(_varies, module.graph.nodes)):
+            changed |= _Floats(module.graph).run()
+    if changed:
+        program.graph_module.recompile()
+    return program
+
+
+def constant_of(n: Any) -> float | None:
+    """A float made of lengths that is the same number for all of them, as reals: s / (s*2.0) is a half."""
+    found = n.node.expr.replace(lambda e: type(e).__name__ == "ToFloat", lambda e: e.args[0])
+    found = found.replace(lambda e: type(e).__name__ in _QUOTIENTS, lambda e: e.args[0] / e.args[1])
+    found = sympy.simplify(found)
+    return float(found) if found.is_number else None
+
+
+def _varies(node: Any) -> bool:
+    """Whether it is a float that lengths decide; one out of a tensor is an element of it."""
+    number = value(node)
+    if node.op != "call_function" or not isinstance(number, torch.SymFloat):
+        return False
+    return not any(isinstance(value(x), torch.Tensor) for x in node.all_input_nodes) and constant_of(number) is None
+
+
+class _Floats:
+    """The floats of one graph. known: the tensors that hold them, by number and dtype."""
+
+    def __init__(self, graph: Any):
+        self.graph = graph
+        self.known: dict[tuple[Any, torch.dtype], Any] = {}
+
+    def run(self) -> bool:
+        """Let every op that takes a tensor in the place of such a float read one; whether any does."""
+        readers = [node for node in self.graph.nodes if any(map(_varies, node.all_input_nodes))]
+        read = [self._reads(node) for node in readers if isinstance(node.target, torch._ops.OpOverload)]
+        return any(read)
+
+    def _reads(self, user: Any) -> bool:
+        taking = next(_taking_tensors(user), None)
+        result = value(user)
+        if taking is None or not isinstance(result, torch.Tensor):
+            return False
+        dtype = torch.float64 if result.dtype is torch.float64 else torch.float32
+        with self.graph.inserting_before(user):
+            user.target = taking
+            user.args = tuple(self._held(x, dtype) if _is_float(x) else x for x in user.args)
+            user.kwargs = {name: self._held(x, dtype) if _is_float(x) else x for name, x in user.kwargs.items()}
+        return True
+
+    def _held(self, number: Any, dtype: torch.dtype) -> Any:
+        """The tensor that holds a number, where the reader stands that asked first."""
+        key = number, dtype
+        if key not in self.known:
+            self.known[key] = self._made(number, dtype)
+        return self.known[key]
+
+    def _made(self, number: Any, dtype: torch.dtype) -> Any:
+        arithmetic = isinstance(number, torch.fx.Node) and not isinstance(value(number), (torch.SymInt, int))
+        if arithmetic and number.target is torch.sym_float:
+            return self._held(number.args[0], dtype)
+        if arithmetic and number.target in _OPS:
+            return self._call(_OPS[number.target], tuple(self._held(x, dtype) for x in number.args), {}, dtype)
+        return self._call(_aten.full.default, ((), number), {"dtype": dtype}, dtype)
+
+    def _call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
+        made = self.graph.call_function(op, args, kwargs)
+        made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
+        return made
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, torch.fx.Node) and _varies(x)
+
+
+def _taking_tensors(user: Any) -> Iterator[Any]:
+    """The overloads of an op that take what it is given, and tensors where such floats are."""
+    packet = user.target.overloadpacket
+    given = {argument.name: argument for argument in user.target._schema.arguments}
+    values = dict(zip(given, user.args, strict=False)) | user.kwargs
+    floats = {name for name, x in values.items() if _is_float(x)}
+    rest = {name for name, x in values.items() if x is not None} - floats
+    for overload in (user.target, *(getattr(packet, name) for name in packet.overloads())):
+        taken = {argument.name: argument for argument in overload._schema.arguments}
+        if [*taken] != [*given]:
+            continue
+        if all(_takes_tensor(taken[n]) for n in floats) and all(taken[n].type == given[n].type for n in rest):
+            yield overload
+
+
+def _takes_tensor(argument: Any) -> bool:
+    return str(argument.type) in ("Tensor", "Optional[Tensor]")
