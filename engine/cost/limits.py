@@ -235,8 +235,7 @@ def slots(term: Any, target: Target) -> float:
         return 1.0
     if term.__class__ is not Elementwise:
         return 0.0
-    issued, special = COSTS.get(term.fn, (1, 0))
-    return max(float(issued), special * target.fp32_per_clock / target.special_per_clock)
+    return _cost(term.fn, target)
 
 
 def issue_seconds(count: float, target: Target) -> float:

@@ -22,6 +22,7 @@ from ...ir.program import Kernel, Param
 from ...ir.sizes import highest, numbers
 from ...ir.substitute import with_sizes
 from ...ir.tensor import TensorGraph, axes, postorder
+from ...ir.text.programs import read_program
 from ...ir.tile import Stage, Tile
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
@@ -75,6 +76,25 @@ def _open(program: Program) -> set[int]:
     held = [axis.extent for axis in axes if axis.role != "BLOCK"] + [loop.step for loop in loops]
     fixed = [n for n in held if isinstance(n, int)]
     return {n for n in found if isinstance(n, int) and n > 1 and all(h % n for h in fixed)}
+
+
+class GraphChecker:
+    """What the checkers of rules on tensor and on torch share: a subject is one graph."""
+
+    level: str
+    kind: type
+    show: Callable[[Any], str]
+
+    def subject(self, graph: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
+        """A graph as a subject."""
+        return Subject(self.level, f"## level: {self.level}\n{self.show(graph)}\n", graph, origin, pinned or {})
+
+    def read(self, text: str, origin: str) -> Subject:
+        """The subject in a file."""
+        (graph,) = read_program(text, origin)[1]
+        if not isinstance(graph, self.kind):
+            raise DplcError(f"{origin} holds no program on {self.level}")
+        return self.subject(graph, origin)
 
 
 def check_sized(

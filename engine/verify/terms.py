@@ -16,7 +16,7 @@ from ...ir.interp import loop
 from ...ir.interp import tensor as meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, postorder
-from ...ir.text.programs import print_unit, read_program
+from ...ir.text.programs import print_unit
 from ...ir.text.tensor import print_graph, read_graph
 from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, settings_of, sibling_kernels
@@ -29,14 +29,13 @@ from .drawing import TermInstance
 from .meaning import array, in_domain, real_places, whole_sums
 from .neighbours import perturbed_term
 from .outcome import ERRORS, REAL, REORDERED, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import check_sized, term_with_a_size
-
-LEVELS = ("tensor",)
-HEADER = "## level: tensor\n"
+from .sized import GraphChecker, check_sized, term_with_a_size
 
 
-class TermChecker:
+class TermChecker(GraphChecker):
     """Checks rules on tensor, one at a time; fusion rules with and without the others beside them."""
+
+    level, kind, show = "tensor", TensorGraph, staticmethod(print_graph)
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
@@ -44,17 +43,6 @@ class TermChecker:
         self._compiled: dict[Any, Any] = {}
 
     # ---- subjects
-    def subject(self, graph: TensorGraph, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
-        """A graph as a subject."""
-        return Subject("tensor", HEADER + print_graph(graph) + "\n", graph, origin, pinned or {})
-
-    def read(self, text: str, origin: str) -> Subject:
-        """The subject in a file."""
-        (graph,) = read_program(text, origin)[1]
-        if not isinstance(graph, TensorGraph):
-            raise DplcError(f"{origin} holds no program on tensor")
-        return self.subject(graph, origin)
-
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
         """The programs in the examples of rules."""
         for rule in rules:

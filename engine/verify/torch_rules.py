@@ -15,7 +15,6 @@ from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, Term, axes, operands
-from ...ir.text.programs import read_program
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
@@ -27,11 +26,9 @@ from ..rewrite.torch_rules.lower import compile_rules
 from ..rewrite.torch_rules.rule import TorchRule
 from ..rewrite.torch_rules.values import NotApplicable
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import check_sized, torch_with_a_size
+from .sized import GraphChecker, check_sized, torch_with_a_size
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
-LEVELS = ("torch",)
-HEADER = "## level: torch\n"
 TOLERANCE = 1e-10
 # PyTorch computes these to seven digits in float64: their rules refuse f64, and it judges no further.
 COARSE, COARSE_TOLERANCE = frozenset(f"SpecialBessel{name}" for name in ("J0", "J1", "Y0", "Y1")), 1e-6
@@ -41,8 +38,10 @@ SMOOTH = frozenset(("UpsampleBilinear2dAa", "UpsampleBicubic2dAa"))
 UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
 
 
-class TorchChecker:
+class TorchChecker(GraphChecker):
     """Checks rules on torch, one at a time, tried before all others."""
+
+    level, kind, show = "torch", TorchGraph, staticmethod(print_torch_graph)
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
@@ -50,17 +49,6 @@ class TorchChecker:
         self._wanted: dict[TorchGraph, Any] = {}
 
     # ---- subjects
-    def subject(self, graph: TorchGraph, origin: str) -> Subject:
-        """A graph as a subject."""
-        return Subject("torch", HEADER + print_torch_graph(graph) + "\n", graph, origin)
-
-    def read(self, text: str, origin: str) -> Subject:
-        """The subject in a file."""
-        (graph,) = read_program(text, origin)[1]
-        if not isinstance(graph, TorchGraph):
-            raise DplcError(f"{origin} holds no program on torch")
-        return self.subject(graph, origin)
-
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
         """The programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:

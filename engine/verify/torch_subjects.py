@@ -80,7 +80,7 @@ def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
         raise NoSubject(str(error)) from None
     outs = tuple(_out(param, values) for param in graph.outs)
     used = {name for statement in body for name in _names(statement.args)} | {out.name for out in outs}
-    return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, tuple(body))
+    return replace(graph, ins=tuple(p for p in graph.ins if p.name in used), outs=outs, body=tuple(body))
 
 
 def _other_batch(statement: TorchOp, values: dict[str, Any]) -> bool:
@@ -144,13 +144,13 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
 def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
     """Inputs with another extent wherever they have this one."""
     ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
-    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+    return replace(graph, ins=ins)
 
 
 def with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
     """Every field of every op changed."""
     body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
-    return TorchGraph(graph.name, graph.ins, graph.outs, body)
+    return replace(graph, body=body)
 
 
 def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -184,9 +184,9 @@ def one_rank(graph: TorchGraph, dice: Dice) -> TorchGraph:
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """One dimension of all inputs more, in front, or one less."""
     if dice.often(30):
-        return TorchGraph(graph.name, tuple(replace(p, shape=p.shape[1:]) for p in graph.ins), graph.outs, graph.body)
+        return replace(graph, ins=tuple(replace(p, shape=p.shape[1:]) for p in graph.ins))
     n = numeral(dice, SIZES, 1, LONGEST)
-    return TorchGraph(graph.name, tuple(replace(p, shape=(n, *p.shape)) for p in graph.ins), graph.outs, graph.body)
+    return replace(graph, ins=tuple(replace(p, shape=(n, *p.shape)) for p in graph.ins))
 
 
 def deeper(graph: TorchGraph) -> TorchGraph:
@@ -197,8 +197,7 @@ def deeper(graph: TorchGraph) -> TorchGraph:
         return (*value, value[-1]) if numbers else value
 
     ins = tuple(replace(p, shape=(*p.shape, min(p.shape[-1], SHORT))) if len(p.shape) > 1 else p for p in graph.ins)
-    body = tuple(replace(op, args=tuple((name, longer(value)) for name, value in op.args)) for op in graph.body)
-    return TorchGraph(graph.name, ins, graph.outs, body)
+    return with_fields(replace(graph, ins=ins), longer)
 
 
 def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -207,7 +206,7 @@ def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
         return graph
     at, dtype = dice.number(0, len(graph.ins) - 1), dice.pick(WEAK)
     ins = tuple(replace(p, dtype=dtype) if n == at else p for n, p in enumerate(graph.ins))
-    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+    return replace(graph, ins=ins)
 
 
 def _edit_input(graph: TorchGraph, dice: Dice, edit: Any) -> TorchGraph:
@@ -217,7 +216,7 @@ def _edit_input(graph: TorchGraph, dice: Dice, edit: Any) -> TorchGraph:
     shape = graph.ins[at].shape
     place = dice.number(0, max(0, len(shape) - 1))
     ins = tuple(replace(p, shape=edit(shape, place)) if n == at else p for n, p in enumerate(graph.ins))
-    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+    return replace(graph, ins=ins)
 
 
 def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -251,7 +250,7 @@ def _with_args(graph: TorchGraph, at: int, overload: Overload, given: dict[str, 
     if not accepts(overload, dict(ordered)):
         raise NoSubject("not of its schema")
     op = replace(graph.body[at], args=ordered)
-    return TorchGraph(graph.name, graph.ins, graph.outs, (*graph.body[:at], op, *graph.body[at + 1 :]))
+    return replace(graph, body=(*graph.body[:at], op, *graph.body[at + 1 :]))
 
 
 def other_value(field: Argument, old: Any, dice: Dice) -> Any:
@@ -336,7 +335,7 @@ def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Ite
     for _ in range(DEEPER + 1):
         try:
             body = tuple(_as_op(op, new, fixed) if op.op == old else op for op in graph.body)
-            yield retyped(TorchGraph(graph.name, graph.ins, graph.outs, body))
+            yield retyped(replace(graph, body=body))
         except NoSubject:
             pass
         graph = deeper(graph)
