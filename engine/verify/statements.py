@@ -64,7 +64,9 @@ class _Counted:
 class StatementChecker:
     """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
 
-    level, levels, machines = "tile", LEVELS, MACHINES
+    level: str = "tile"
+    levels: tuple[str, ...] = LEVELS
+    machines: tuple[str, ...] = MACHINES
 
     def __init__(self, rules: RuleSet, known: dict[Any, Any] | None = None):
         self.rules, self.orders = rules, range(ORDERS)
