@@ -39,28 +39,6 @@ ORDERS = 3  # thread orders that a result is compared under
 MACHINES = ("h200", "sm_80")
 
 
-class CountingEngine(Engine):
-    """An engine that knows which local rules changed something since it was asked last."""
-
-    def __init__(self, rules: RuleSet):
-        super().__init__(rules, check=True)
-        self.used: dict[str, int] = {}
-
-    def _local(self, name: str, span: Any) -> Any:
-        return _Counted(super()._local(name, span), self.used)
-
-
-class _Counted:
-    def __init__(self, rule: CompiledRule, used: dict[str, int]):
-        self.rule, self.used = rule, used
-
-    def everywhere(self, block: Any, arguments: Any, outer: Any) -> Any:
-        made = self.rule.everywhere(block, arguments, outer)
-        if made != block:
-            self.used[self.rule.rule.name] = self.used.get(self.rule.rule.name, 0) + 1
-        return made
-
-
 class StatementChecker:
     """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
 
@@ -70,7 +48,7 @@ class StatementChecker:
 
     def __init__(self, rules: RuleSet, known: dict[Any, Any] | None = None):
         self.rules, self.orders = rules, range(ORDERS)
-        self.engine = CountingEngine(rules)
+        self.engine = Engine(rules, check=True)
         self._neighbours: dict[str, tuple[Rule, ...]] = {}
         self._sized = SizedCheck(self.orders)
         self._baselines: dict[Program, Any] = {} if known is None else known
@@ -184,7 +162,7 @@ class StatementChecker:
         chosen = {name: match.env[name] for name in rule.parameters if name in match.env}
         texts = {f"{name}={show(value)}" for name, value in chosen.items()}
         where = f"at {match.where}" + (f" with {', '.join(sorted(texts))}" if texts else "") + f" for {machine.name}"
-        before = dict(self.engine.used)
+        before = self._changed_by_locals()
         canonical = "canonical" in rule.rule.attributes
         try:
             if canonical:
@@ -200,7 +178,11 @@ class StatementChecker:
             return
         outcome.firings += 1
         outcome.parameters |= texts
-        outcome.locals.update(n for n, count in self.engine.used.items() if count > before.get(n, 0))
+        outcome.locals.update(name for name, n in self._changed_by_locals().items() if n > before[name])
+
+    def _changed_by_locals(self) -> dict[str, int]:
+        """How many runs each local rule has changed so far."""
+        return {rule.name: self.engine.rule(rule).changed for rule in self.rules.locals}
 
     def _scoped(self, program: Program) -> None:
         """Raises DplcError for a program in which a name is used outside of its scope."""

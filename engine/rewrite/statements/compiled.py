@@ -55,6 +55,7 @@ class CompiledRule:
 
     def __init__(self, rule: Rule, locals_: tuple[Rule, ...]):
         self.rule, self.locals = rule, locals_
+        self.changed = 0  # runs that a local rule changed so far
         self.local = "local" in rule.attributes
         self.given = tuple(parameter.name for parameter in rule.parameters) if self.local else ()
         self.expressions = RuleExpressions(rule.level)
@@ -233,7 +234,9 @@ class CompiledRule:
         """A local rule on a captured run: bottom-up, one pass, results are not looked at again."""
         base = {"target": outer["target"], **self.taken(arguments)}
         names = outer.get(NAMES) or Names(outer["@site"], outer)
-        return self._pass(block, {**base, NAMES: names, "@site": outer["@site"]})
+        made = self._pass(block, {**base, NAMES: names, "@site": outer["@site"]})
+        self.changed += made != block
+        return made
 
     def _pass(self, block: Block, base: Environment) -> Block:
         inner: list[Any] = []
