@@ -20,8 +20,8 @@ SUITE = {
 START = "import sys; from dplc.engine.cli.app import main; main(['lsp'])"
 
 
-@pytest_lsp.fixture(config=ClientServerConfig(server_command=[sys.executable, "-c", START]))
-async def client(lsp_client: LanguageClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
+@pytest_lsp.fixture(config=ClientServerConfig(server_command=[sys.executable, "-c", START]), scope="session")
+async def server(lsp_client: LanguageClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
     suite = tmp_path_factory.mktemp("suite") / "sums.json"
     suite.write_text(json.dumps(SUITE))
     capabilities = lsp.ClientCapabilities(window=lsp.WindowClientCapabilities(work_done_progress=True))
@@ -30,6 +30,13 @@ async def client(lsp_client: LanguageClient, tmp_path_factory: pytest.TempPathFa
     await lsp_client.initialize_session(given)
     yield
     await lsp_client.shutdown_session()
+
+
+@pytest.fixture
+def client(server: LanguageClient) -> LanguageClient:
+    """One client of one server for all tests; a test sees its own messages only."""
+    server.messages.clear()
+    return server
 
 
 async def opened(client: LanguageClient, path: Path, text: str) -> str:
