@@ -60,7 +60,7 @@ GRID = torch.linspace(-1.1, 1.1, 50).reshape(1, 5, 5, 2)
 
 @pytest.mark.parametrize("rows", [(), None], ids=["one program", "rows"])
 @pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_a_float_made_of_a_length_is_a_value(name: str, rows: Any) -> None:
     function = FLOATS[name]
     program = dplc.compile(function, (torch.randn(1, 2, 16),), dynamic={"x": {2: RANGE}}, rows=rows)

@@ -194,7 +194,7 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
 
 
 @pytest.mark.parametrize("name", DERIVED)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_gradients(name: str) -> None:
     """Against float64, no further than twice as far as PyTorch's own in float32; nothing runs in eager."""
     function, given = DERIVED[name]
@@ -252,6 +252,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.sampled(8)
 def test_optimizer_step_is_compiled_whole(name: str, foreach: bool) -> None:
     kind, options = OPTIMIZERS[name]
     ours = [torch.randn(3, 4), torch.randn(5)]

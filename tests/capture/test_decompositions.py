@@ -88,6 +88,7 @@ def test_a_resize_gives_the_elements_of_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.sampled(1)
 def test_a_compiled_resize_agrees_with_eager_where_a_length_stays(rank: int) -> None:
     """All modes at once. A grid of 5 by 200 is resized by another kernel of PyTorch's than small ones."""
     modes = ["nearest", "nearest-exact", "area", MODES[rank], *(["bicubic"] if rank == 2 else [])]

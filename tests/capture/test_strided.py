@@ -113,6 +113,7 @@ def quiet(fresh_dynamo: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", READ)
+@pytest.mark.sampled(6)
 def test_memory_read_by_strides_is_right_under_torch_compile(name: str, quiet: None) -> None:
     """With a gradient, whose graph AOTAutograd traces: the value and the gradient."""
     x = whole().requires_grad_()

@@ -56,7 +56,7 @@ def left(name: str, x: Any, explore: bool = False) -> float:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.sampled(28)
+@pytest.mark.sampled(14)
 def test_nothing_is_left(name: str, length: int) -> None:
     assert left(name, rows(length)) == 0
 

@@ -20,7 +20,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("text", CASES)
-@pytest.mark.sampled(170)
+@pytest.mark.sampled(110)
 def test_expression(text: str) -> None:
     captured = capture_text(text)
     compilation = compile_captured(captured, CompileOptions(toolchain(), target()))

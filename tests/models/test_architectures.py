@@ -31,6 +31,7 @@ def check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FEW)
+@pytest.mark.sampled(4)
 def test_whole(name: str) -> None:
     check(name)
 

@@ -26,6 +26,7 @@ def seconds(compilation: Compilation) -> float:
 
 @pytest.mark.skipif(not available(), reason="egglog is not here")
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
+@pytest.mark.sampled(1)
 def test_an_explored_model_is_predicted_to_be_faster_and_is_right(name: str) -> None:
     tools, machine = toolchain(), target("sm_80")
     notes: list[str] = []

@@ -27,6 +27,7 @@ SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 8, hint=2), layers=1)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.sampled(1)
 def test_the_logits_are_right_at_every_length_and_batch(name: str) -> None:
     made = compile_model(source(name), SHAPE, CompileOptions(toolchain(), target("sm_80")))
     values = make(made.weights, seed=3, scale=0.4)

@@ -158,7 +158,7 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGES)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_damage_is_told(made: Path, damage: Callable[[Path], Any], said: str) -> None:
     """Though somebody made the digests fit."""
     damage(made)

@@ -43,9 +43,8 @@ def _alone(text: str, name: str) -> str:
     return found[0] if found else ""
 
 
-@pytest.mark.parametrize("stem", [path.stem for path in TILE])
-def test_no_rule_is_longer_than_a_page(stem: str) -> None:
-    assert max(lengths(stem)) <= 60
+def test_no_rule_is_longer_than_a_page() -> None:
+    assert [path.stem for path in TILE if max(lengths(path.stem)) > 60] == []
 
 
 def test_the_sixteen_stay_small() -> None:
