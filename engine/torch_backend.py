@@ -25,7 +25,6 @@ from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.ranges import Narrower
 from .api import Compiled, choices
 from .api import compile as compile_function
-from .capture.anew import changed
 from .capture.convert import RandomNumbers
 from .capture.dynamic_inputs import ByNumbers, Lengths, at_call, carried, fixed, guarded, is_number, numbers, without
 from .capture.fx_rewrites import apart, by_elements, entering_autocast, flattened, value, without_checkpoints
@@ -38,7 +37,6 @@ MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would k
 OPTIONS = tuple(name for name in tuple(inspect.signature(compile_function).parameters)[3:] if name != "dynamic")
 
 
-FIXED_BY_TORCH = "no loop over a length, and no branch that is equal to one; TORCH_LOGS=dynamic says which line it was"
 DRAWN = "nothing to do: the numbers are those that PyTorch draws without dplc, from the same seed"
 
 
@@ -67,8 +65,6 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     if options.get("mode") is not None:
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     told: set[str] = set()
-    _warn_of_the_last()
-    _warn_of_the_same(graph, told)
 
     def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
         for x in inputs:
@@ -124,27 +120,6 @@ def _to_the_user() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _warn_of_the_last() -> None:
-    """torch compiles a function so often and no more, then runs what is new in eager, and says so in its log alone."""
-    compile_id = torch._guards.CompileContext.current_compile_id()
-    most = torch._dynamo.config.recompile_limit
-    if compile_id is not None and compile_id.frame_compile_id + 1 == most:
-        what = f"torch has compiled one function {most} times: further kinds of arguments run in eager, all of it"
-        why = "  help: TORCH_LOGS=recompiles says what differed; torch._dynamo.config.recompile_limit is the number"
-        warnings.warn(f"dplc: {what}\n{why}", EagerWarning, stacklevel=_to_the_user())
-
-
-def _warn_of_the_same(graph: torch.fx.GraphModule, told: set[str]) -> None:
-    """torch compiles a function anew for each value of what it cannot keep open, and does not say so."""
-    change = changed(graph)
-    if change is None:
-        return
-    if change.op is None:
-        _warn_of_lengths(f"torch fixes one: it was {change.before}, and is {change.now}", [f"  help: {FIXED_BY_TORCH}"])
-    else:
-        _warn_of_number(told, change.before, change.now, *_reading(change.op))
 
 
 def _reading(op: Any) -> tuple[str, ...]:

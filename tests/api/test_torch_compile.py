@@ -98,20 +98,6 @@ def test_a_graph_break() -> None:
     assert len(recorder.parts) == 2
 
 
-def test_the_last_compile_of_a_function_is_said() -> None:
-    def function(x: torch.Tensor, word: str) -> torch.Tensor:
-        return x * len(word) + 1
-
-    x, most = torch.randn(3), torch._dynamo.config.recompile_limit
-    compiled = torch.compile(function, backend="dplc")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", EagerWarning)
-        for length in range(1, most):
-            assert close(compiled(x, "a" * length), function(x, "a" * length))
-    with pytest.warns(EagerWarning, match=f"compiled one function {most} times"):
-        compiled(x, "b" * most)
-
-
 def test_what_draws_numbers_stays_in_training() -> None:
     """Who trains wants dropout: nobody is told to leave training."""
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
