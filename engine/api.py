@@ -79,8 +79,9 @@ class Compiled:
         frozen: Frozen | None = None,
         remembered: tuple[str, ...] = (),
         rows: Rows | None = None,
+        with_trace: Callable[[], Compilation] | None = None,
     ):
-        self._frozen, self.remembered = frozen, remembered
+        self._frozen, self.remembered, self._with_trace = frozen, remembered, with_trace
         self.rows = rows
         self.compilation, self.device = compilation, device
         self._weights = Weights(function, compilation.captured) if function is not None else None
@@ -192,9 +193,11 @@ class Compiled:
     def cuda(self) -> str:
         return self.compilation.cuda
 
-    @property
+    @functools.cached_property
     def trace(self) -> Trace | None:
-        return self.compilation.trace
+        """The trace of the compile. If none was kept, compile once more: a compile gives the same bytes each time."""
+        made = self.compilation
+        return made.trace if made.trace is not None or self._with_trace is None else self._with_trace().trace
 
     @property
     def timings(self) -> dict[str, float]:
@@ -220,8 +223,8 @@ class Compiled:
         titles = ("kernel", "grid", "threads", "shared memory", f"predicted, {made.target.name}", "bound by")
         pieces = [html.heading(f"dplc.Compiled for {self.device}"), html.table(titles, rows)]
         pieces += [html.folded(f"CUDA of {kernel.name}", html.code(kernel.text)) for kernel in made.cuda_kernels]
-        if made.trace is not None:
-            pieces.append(html.folded("what the rules did", html.code(str(made.trace))))
+        if self.trace is not None:
+            pieces.append(html.folded("what the rules did", html.code(str(self.trace))))
         return html.together(*pieces).text
 
 
@@ -234,7 +237,7 @@ def compile(
     rules: RuleSource = None,
     target: str | Target | None = None,
     settings: Settings | None = None,
-    trace: bool = True,
+    trace: bool = False,
     db: str | Path | bool | None = None,
     explore: bool = False,
     exact: bool = False,
@@ -255,7 +258,8 @@ def compile(
     device: cuda, cuda:N, emulator or reference; by default where the inputs and the module are: their GPU, or the
     emulator for the CPU. On cuda what is on the CPU is moved, weights once (`Compiled.notes` says so). rules: a rule
     file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
-    name. settings: {rule: {parameter: value}}. trace: keep what the rules did. db: the tuning store whose schedules are
+    name. settings: {rule: {parameter: value}}. trace: keep the trace now; else
+    `.trace` compiles once more when it is first read. db: the tuning store whose schedules are
     replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it; of rows
     the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
     no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
@@ -284,7 +288,10 @@ def compile(
     narrower = functools.partial(of_a_row, options=options, schedules=schedules)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = Rows(compilation, settled(wanted, compilation, narrower, tools, schedules), narrower) if wanted else None
-    return Compiled(compilation, chosen, function, Frozen(captured), logged(told, compilation), parts)
+    return Compiled(
+        compilation, chosen, function, Frozen(captured), logged(told, compilation), parts,
+        lambda: compile_captured(captured, replace(options, trace=Trace())),
+    )  # fmt: skip
 
 
 def of_a_row(part: Capture, options: CompileOptions, schedules: StoredSchedules | None) -> Compilation:

@@ -60,7 +60,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     """
     graph = graph if needs_autograd(graph, example_inputs) else without_checkpoints(graph)
     graph = by_elements(flattened(graph, example_inputs))
-    chosen = {"trace": False, **(options.get("options") or {})}
+    chosen = dict(options.get("options") or {})
     shares = shares_in(chosen)
     if options.get("mode") is not None:
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")

@@ -50,8 +50,11 @@ def test_a_compilation_writes_itself_in_a_line(compiled: dplc.Compiled) -> None:
     assert repr(compiled.compilation) == f"<Compilation for {name}: 1 launches of 1 kernels>"
 
 
-def test_no_trace_is_no_trace(linear: torch.nn.Linear) -> None:
-    assert dplc.compile(linear, (torch.randn(3, 8),), trace=False).trace is None
+def test_a_trace_that_was_not_kept_is_made_when_it_is_read(linear: torch.nn.Linear) -> None:
+    kept, later = (dplc.compile(linear, (torch.randn(3, 8),), trace=trace) for trace in (True, False))
+    assert kept.compilation.trace is not None and later.compilation.trace is None
+    assert later.trace is not None and later.trace.render(2) == kept.compilation.trace.render(2)
+    assert later.cuda == kept.cuda and later.trace is later.trace
 
 
 def test_functions_and_modules_and_a_bare_tensor() -> None:
