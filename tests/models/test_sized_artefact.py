@@ -29,13 +29,18 @@ from dplc.ir.diagnostic import DplcError
 
 SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 3, hint=2))
 ROWS = [Dim("s", 1, 1), (Dim("s", 2, 16), Dim("b", 1, 1)), Dim("s", 4, 64, multiple=4)]
-PARSED = functools.lru_cache(64)(artefact.read_program)
+READ = artefact.read_program
+PARSED = functools.lru_cache(64)(READ)
+
+
+def _read(text: str, name: str, sizes: dict[str, int] | None) -> Any:
+    return READ(text, name, sizes) if sizes is not None else PARSED(text, name, None)
 
 
 @pytest.fixture(autouse=True)
 def _parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text is the same program: only what a test changes is parsed anew."""
-    monkeypatch.setattr(artefact, "read_program", PARSED)
+    monkeypatch.setattr(artefact, "read_program", _read)
 
 
 @pytest.fixture(scope="module")
