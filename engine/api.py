@@ -271,39 +271,80 @@ def compile(
     """
     check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
-    found = gpu_of(devices_of(function, (args, named)))
-    chosen, tools, machine = choices(device, rules, target, settings, found, exact)
+    ordinal, told = gpu_of(devices_of(function, (args, named))), list[str]()
+    chosen, options = compile_options(
+        device, rules, target, settings, ordinal, exact, trace=trace, db=db, explore=explore, tell=told.append
+    )
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
-    elapsed = (time.perf_counter() - start) * 1e3
-    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    from .explore.candidates import chosen as best  # forty modules, which a page that is opened does not wait for
-    from .explore.candidates import remembered
-
-    otherwise, told = best(tools, machine, schedules=schedules) if explore else None, list[str]()
-    choose = remembered(schedules, tools, machine, otherwise, told.append)
-    options = CompileOptions(tools, machine, Trace() if trace else None, schedules, choose)
-    compilation = compile_captured(captured, options, elapsed)
+    compilation = compile_captured(captured, options, (time.perf_counter() - start) * 1e3)
     tell_unheard(compilation.unheard)
-    narrower = functools.partial(of_a_row, options=options, schedules=schedules)
+    remembered = logged(told, compilation)
     wanted = bool(compilation.sizes) if rows is None else rows
-    parts = Rows(compilation, settled(wanted, compilation, narrower, tools, schedules), narrower) if wanted else None
-    return Compiled(
-        compilation, chosen, function, Frozen(captured), logged(told, compilation), parts,
-        lambda: compile_captured(captured, replace(options, trace=Trace())),
-    )  # fmt: skip
+    parts = rows_of(compilation, options, wanted) if wanted else None
+    traced = replace(options, trace=Trace())
+    with_trace = functools.partial(compile_captured, captured, traced)
+    return Compiled(compilation, chosen, function, Frozen(captured), remembered, parts, with_trace)
 
 
-def of_a_row(part: Capture, options: CompileOptions, schedules: StoredSchedules | None) -> Compilation:
-    """A part of a range compiled for itself; what a tuning store decided of it is in the log."""
+def compile_options(
+    device: str | None,
+    rules: RuleSource,
+    target: str | Target | None,
+    settings: Settings | None,
+    ordinal: int | None = None,
+    exact: bool = False,
+    *,
+    trace: bool = False,
+    db: str | Path | bool | None = None,
+    explore: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+) -> tuple[str, CompileOptions]:
+    """Return the device and the options of a compile from the arguments of `compile`.
+
+    Args:
+        ordinal: the GPU that holds the arguments.
+        tell: receives a line for each fusion plan that the tuning store decides.
+    Raises: UsageError, DplcError for options that mean nothing.
+    """
+    chosen, tools, machine = choices(device, rules, target, settings, ordinal, exact)
+    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    from .explore.candidates import chosen as best  # forty modules, for which an opened page does not wait
     from .explore.candidates import remembered
 
-    heard = list[str]()
-    tuned = remembered(schedules, options.tools, options.target, None, heard.append)
-    trace = Trace() if options.trace is not None else None
-    found = compile_captured(part, replace(options, trace=trace, explore=tuned))
-    logged(heard, found)
-    return found
+    search = best(tools, machine, schedules=schedules) if explore else None
+    choose = remembered(schedules, tools, machine, search, tell)
+    return chosen, CompileOptions(tools, machine, Trace() if trace else None, schedules, choose)
+
+
+def rows_of(
+    whole: Compilation,
+    options: CompileOptions,
+    rows: Any,
+    then: Callable[[Compilation], Compilation] = lambda made: made,
+) -> Rows:
+    """Return the compiles for parts of a program's range. A row is compiled when a call first needs it.
+
+    The log says which decisions of a row come from the tuning store.
+
+    Args:
+        rows: as `compile` takes them.
+        then: a change of each compiled row.
+    Raises: UsageError for a row that is not part of the range.
+    """
+    schedules = options.schedules if isinstance(options.schedules, StoredSchedules) else None
+
+    def compile_part(part: Capture) -> Compilation:
+        from .explore.candidates import remembered
+
+        told = list[str]()
+        tuned = remembered(schedules, options.tools, options.target, None, told.append)
+        trace = Trace() if options.trace is not None else None
+        found = compile_captured(part, replace(options, trace=trace, explore=tuned))
+        logged(told, found)
+        return found if then is None else then(found)
+
+    return Rows(whole, settled(rows, whole, compile_part, options.tools, schedules), compile_part)
 
 
 def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:

@@ -29,9 +29,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
 from ..language.collector import collections_paused
 from ..rewrite.pinned import tell_unheard
-from ..rewrite.trace import Trace
-from ..run.rows import Row, Rows, settled
-from ..schedule.stored import StoredSchedules
+from ..run.rows import Row, Rows
 from .runtime import BoundModel, TorchOutput
 from .sources import ModelSource, build, names_of, pieces_of
 from .weights import Tell, WeightRequest, silent
@@ -410,26 +408,16 @@ def compile_model(
 
 def with_rows(
     made: CompiledModel, options: CompileOptions, rows: Any, then: Callable[[Compilation], Compilation] | None = None
-) -> CompiledModel:  # fmt: skip
+) -> CompiledModel:
     """The model with parts of its range that are compiled for themselves. then: what is done with each of them.
 
     Raises UsageError for what is no row.
     """
     if not rows or not made.sizes:
         return made
+    from ..api import rows_of  # the API of Python, for which an artefact that runs does not wait
 
-    from ..explore.candidates import remembered  # forty modules, which an artefact that is run does not wait for
-
-    schedules = options.schedules if isinstance(options.schedules, StoredSchedules) else None
-    tuned = remembered(schedules, options.tools, options.target)
-
-    def narrower(part: Capture) -> Compilation:
-        trace = Trace() if options.trace is not None else None
-        found = compile_captured(part, replace(options, trace=trace, explore=tuned))
-        return found if then is None else then(found)
-
-    found = settled(rows, made.compilation, narrower, options.tools, schedules)
-    return replace(made, rows=Rows(made.compilation, found, narrower))
+    return replace(made, rows=rows_of(made.compilation, options, rows, then))
 
 
 def compile_call(

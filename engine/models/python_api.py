@@ -12,12 +12,9 @@ from ...codegen.launch import CudaExecutor, Executor
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import FLOAT_NAMES
-from ..api import RuleSource, choose_device, logged, target_for, tools_of
+from ..api import RuleSource, choose_device, compile_options, logged
 from ..capture.dynamic_shapes import Dim
-from ..compiler import CompileOptions
-from ..explore.candidates import chosen, remembered
 from ..rewrite.pinned import Settings
-from ..schedule.stored import stored_schedules
 from . import artefact, weights
 from .artefact import Artefact
 from .benching import emulator
@@ -130,14 +127,10 @@ def compile_model(
     """
     if dtype not in FLOAT_NAMES:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOAT_NAMES))
-    where = _device(device)
-    shape, tools = ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers), tools_of(rules, settings, exact)
-    machine = target_for(where, target)
-    tools, machine = tools.at(machine), tools.on(machine)
-    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    otherwise, told = chosen(tools, machine, schedules=schedules) if explore else None, list[str]()
-    choose = remembered(schedules, tools, machine, otherwise, told.append)
-    options = CompileOptions(tools, machine, schedules=schedules, explore=choose)
+    told, shape = list[str](), ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers)
+    where, options = compile_options(
+        _device(device), rules, target, settings, exact=exact, db=db, explore=explore, tell=told.append
+    )
     made = compile_source(find(str(path_or_id)), shape, options, rows)
     return Model(made, where, logged(told, made.compilation))
 
