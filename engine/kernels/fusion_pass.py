@@ -25,15 +25,15 @@ from ...ir.facts.dataflow import Dataflow
 from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ..language import core as s
-from ..language.asking import UNDECIDED, gives, holds, pays
+from ..language.asking import UNDECIDED
 from ..language.check import load_facts
 from ..language.evaluate import Expressions
 from ..language.policy import policy
-from ..language.questions import Closure
+from ..language.questions import SITE, Environment
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
 from ..rewrite.seen import NAMELESS, Called, held, what_it_saw
-from ..rewrite.terms.code import TermRuleWriter
+from ..rewrite.terms.code import AtTerm, TermRuleWriter, runner_of
 from ..rewrite.terms.terms import GuardRefusal, Table, mentions_mat
 from .index_maps import Places
 
@@ -130,36 +130,20 @@ class Siblings:
     """A two-root rule: guards over a pair of stored values."""
 
     def __init__(self, rule: Rule, names: tuple[str, str, str, str], parameters: dict[str, Any]):
-        self.rule, self.names, self.parameters = rule, names, parameters
-        expressions = Expressions("tensor")
-        self.guards: list[tuple[s.Guard, Closure]] = []
-        for clause in rule.clauses:
-            if not isinstance(clause, s.Guard):
-                raise DplcError(f"rule `{rule.name}`: a rule of two kernels has guards only", clause.span)
-            self.guards.append((clause, expressions.compile(clause.condition)))
-        self.defaults = {p.name: expressions.compile(p.default) for p in rule.parameters if p.default is not None}
+        self.rule, self.names = rule, names
+        runner, self.pinned = runner_of(rule, parameters)
+        self.decide = runner.first()
 
     def names_of(self, first: Any, second: Any) -> dict[str, Any]:
         """What the names of the pattern stand for."""
         a, v, b, w = self.names
         return {a: first, v: first, b: second, w: second}
 
-    def environment(self, first: Any, second: Any, site: Any) -> dict[str, Any]:
-        """Return the environment of the guards of a pair, with parameters. UNDECIDED stands for a default."""
-        env = {**self.names_of(first, second), "@site": site, "target": site.target}
-        for name, default in self.defaults.items():
-            env[name] = self.parameters.get(f"{self.rule.name}.{name}")
-            if env[name] is None:
-                gives(env, name, default, only_pays=True)
-        return env
-
-    def refused(self, first: Any, second: Any, site: Any) -> tuple[s.Guard, dict[str, Any]] | None:
-        """The guard that keeps two stored values apart and what it was asked of; None if they may share a kernel."""
-        env = self.environment(first, second, site)
-        if UNDECIDED in env:
-            return self.guards[0][0], env
-        ask = {"where": holds, "prefer": pays}
-        return next(((guard, env) for guard, closure in self.guards if not ask[guard.kind](closure, env)), None)
+    def decided(self, first: Any, second: Any, site: Any) -> Environment | None:
+        """The environment in which two stored values may share a kernel; the site is told of a guard that keeps them
+        apart."""
+        env = {**self.names_of(first, second), SITE: site, "target": site.target}
+        return self.decide(env, self.pinned, AtTerm(site, second))
 
 
 class FusionRules:

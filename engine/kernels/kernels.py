@@ -20,7 +20,9 @@ from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, dt
 from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
+from ..language import core as s
 from ..language.policy import policy
+from ..language.rule import Rule
 from ..rewrite.loops import RewriteStep
 from ..rewrite.terms.terms import GuardRefusal, TermEvidence, TermRules, TermSite, rewrite_graph
 from .fusion_pass import Fused, Fusion, FusionDecisions, FusionRules, Stored, called_in, guards_of, refusal
@@ -245,15 +247,17 @@ class Kernels:
             if other in taken or second.copy:
                 continue
             for rule in self.rules.siblings:
-                refused = rule.refused(first.value, second.value, self)
-                if refused is None:
-                    pair = first.value, second.value
-                    guards = guards_of(rule.rule, rule.environment(*pair, self), self.decisions.asked, self.called)
+                pair = first.value, second.value
+                env = rule.decided(*pair, self)
+                if env is not None:
+                    guards = guards_of(rule.rule, env, self.decisions.asked, self.called)
                     self.joined.append(Fused(rule.rule, *pair, rule.names_of(*pair), guards))
                     return other
-                guard, env = refused
-                self.refusals.append(refusal(rule.rule, guard, second.value, env, self.called))
         return None
+
+    def refuse(self, rule: Rule, guard: s.Guard, value: Any, env: dict[str, Any]) -> None:
+        """A guard that keeps two stored values apart."""
+        self.refusals.append(refusal(rule, guard, value, env, self.called))
 
     def _below(self, root: Any) -> Any:
         def below(term: Any) -> Sequence[Any]:

@@ -252,11 +252,13 @@ def _miss(rule: Rule, miss: NearMiss | None, graph: TensorGraph) -> str:
     pattern = list(rule.left.values())[-1]
     if miss is None:
         return f"the pattern matches nowhere: no value here is made as its last, `{written(pattern.node)}`"
-    line = print_lines(graph, miss.found, operands(miss.found)).split("\n")[-1]
+    found = show(miss.found)
+    if isinstance(miss.found, Term):
+        found = print_lines(graph, miss.found, operands(miss.found)).split("\n")[-1]
     if miss.expected is None:
-        return f"the pattern matches nowhere: `{line}` has its operations, but other axes, places or dtypes"
+        return f"the pattern matches nowhere; `{found}` is like it, but what it reads is rewritten first"
     count = f"{miss.followed} operation{'' if miss.followed == 1 else 's'}"
-    parts = f"expected `{written(miss.expected.node)}`, found `{line}`"
+    parts = f"expected `{written(miss.expected)}`, found `{found}`"
     return f"the pattern matches nowhere; nearest miss after {count}: {parts}"
 
 

@@ -78,15 +78,15 @@ def test_a_member_cannot_reach_into_python():
 def test_generated_words():
     """The vocabulary of a matcher, word by word."""
     from dplc.engine.rewrite.statements.expressions import RuleExpressions
-    from dplc.engine.rewrite.statements.pattern import _start
+    from dplc.engine.rewrite.statements.pattern import StatementMatcher
 
     rule = (
         engine("rule r on tile\nmatch\n    for k in 0..n serial:\n        xs..\n        Sync()\nrewrite\n    Sync()\n")
         .rule("r")
         .rule
     )
-    maker = _start(RuleExpressions("tile"), (), True)
-    maker.items("block", "start", rule.match, False, maker.one_statement)
+    maker = StatementMatcher(RuleExpressions("tile"), (), True)
+    maker.items(rule.match, "block", "start", False, True)
     words = set(re.findall(r"[A-Za-z_]+\w*", maker.text()))
     allowed = {"def", "match", "if", "is", "not", "and", "or", "for", "in", "range", "len", "continue", "return",
                "else", "None", "block", "start", "env", "near", "node", "same", "body", "role", "step", "unroll",

@@ -17,13 +17,14 @@ from ...language.questions import Closure, Environment
 from ...language.rule import Rule, is_built_in
 from ..seen import held
 from ..why_not import Evidence
-from .clauses import EVERY, PlanRunner, plans
+from .clauses import EVERY, PlanRunner
 from .context import places, splice
 from .covers import AskedCover, asked_covers
 from .expressions import RuleExpressions
 from .hygiene import apart, families
 from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
+from .planning import plans
 from .site import Path, Site
 from .template import Template, declare, defined
 from .weighing import WeighedChoice, Weigher, weighed, weighers

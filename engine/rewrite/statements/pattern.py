@@ -1,9 +1,4 @@
-"""Patterns to Python: a generator function that yields every way to match, in order, with as few steps as possible.
-
-A run of statements becomes nested `for` loops over its split points and straight-line tests in between; `continue` is
-backtracking. What a variable stands for is a piece of text (`s3.start`, `b2[0:j5]`) until the pattern has matched as a
-whole; only then is the environment built. Two variants are generated: the second one reports every near miss.
-"""
+"""Patterns of statements to Python: a generator function that yields every way to match, in order."""
 
 from __future__ import annotations
 
@@ -11,16 +6,52 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ....ir import expr as e
 from ....ir.diagnostic import DplcError
+from ....ir.kernel import Element
 from ....ir.node import Node
+from ....ir.text.read_statements import value_classes
 from ...language import core as s
-from ...language.evaluate import RESERVED
-from ...language.statements import NAMES, Shape, op_shape, shape_of
+from ...language.evaluate import CONSTANTS, RESERVED
+from ...language.statements import EXACT, NAMES, Shape, op_shape, shape_of
+from ..matcher import Matcher, Symbol
+from .affine import OpenExpressions, names_in
+from .context import Context, holes
 from .expressions import RuleExpressions
-from .values import Symbol, ValueWriter
 
 Near = Callable[[int, s.Syntax, Any], None]
 Match = Callable[[Any, int, dict[str, Any], Near | None], Iterator[tuple[int, dict[str, Any]]]]
+
+
+class _Unbound:
+    def __repr__(self) -> str:
+        return "UNBOUND"
+
+
+UNBOUND = _Unbound()
+
+_indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int]]]] = {}
+
+
+def _statements_with(
+    block: tuple[Any, ...], start: int, stop: int, cls: type[Node], field: str, value: Any
+) -> Iterator[int]:
+    """Index statements of a class by a field that may have a value. The last block is cached: a pattern is tried
+    at each of its statements.
+    """
+    known = _indexed.get((cls, field))
+    if known is None or known[0] is not block:
+        places: dict[Any, list[int]] = {}
+        for place, statement in enumerate(block):
+            if statement.__class__ is cls:
+                places.setdefault(_alike(getattr(statement, field)), []).append(place)
+        known = _indexed[cls, field] = block, places
+    return (place for place in known[1].get(_alike(value), ()) if start <= place < stop)
+
+
+def _alike(value: Any) -> Any:
+    """Return one key for all values that are `same`."""
+    return (value.constant, frozenset(value.terms)) if value.__class__ is e.Sum else value
 
 
 def sticky(cls: type[Node]) -> str:
@@ -42,9 +73,9 @@ def compile_pattern(
     statements: tuple[s.Syntax, ...], expressions: RuleExpressions, title: str, given: Iterable[str], evidence: bool
 ) -> Pattern:
     """given: variables that are bound before the match (the parameters of a local rule)."""
-    maker = _start(expressions, given, evidence)
-    items = tuple(item for item in statements if not isinstance(item, s.PassStatement))
-    end = maker.items("block", "start", items, False, maker.one_statement)
+    maker = StatementMatcher(expressions, given, evidence)
+    items = _statements(statements)
+    end = maker.items(items, "block", "start", False, True)
     maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no place
     maker.finish(end)
     root = _root(items[0]) if items else None
@@ -53,116 +84,71 @@ def compile_pattern(
 
 def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, given: Iterable[str]) -> Match:
     """A matcher of one statement: the first of the block that it is given."""
-    maker = _start(expressions, given, False)
+    maker = StatementMatcher(expressions, given, False)
     maker.put("x = block[start]")
     maker.statement(shape, "x")
     maker.finish("start + 1")
     return maker.compile("match", title)  # type: ignore[no-any-return]
 
 
-def _start(expressions: RuleExpressions, given: Iterable[str], evidence: bool) -> _Maker:
-    maker = _Maker(expressions, evidence)
-    maker.open("def match(block, start, env, near):")
-    for name in given:
-        variable = maker.local("v")
-        maker.put(f"{variable} = env[{maker.constant(name)}]")
-        maker.symbols[name] = Symbol(variable, "value")
-    return maker
+class StatementMatcher(Matcher):
+    """Writes the matcher of a block."""
 
-
-def _root(item: s.Syntax) -> type[Node] | None:
-    if isinstance(item, s.CaptureStatement) and item.repeat == "*":
-        return None
-    shape = shape_of(item)
-    return None if shape is None else shape.cls
-
-
-class _Maker(ValueWriter):
-    """Writes one matcher. Code is put down in the order in which a match proceeds; loops stay open to the end."""
-
-    def __init__(self, expressions: RuleExpressions, evidence: bool):
-        super().__init__(expressions, evidence)
+    def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
+        scope = {"Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND}
+        scope["statements_with"] = _statements_with
+        super().__init__(scope, "steps" if evidence else "")
+        self.expressions = expressions
+        self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
         self.sticky: dict[str, list[str]] = {}
         self.needs: set[type[Node]] = set()
+        self.sort = ""  # of the values of the list that is matched; none of statements
+        self.open("def match(block, start, env, near):")
+        for name in given:
+            self.symbols[name] = Symbol(self.held(f"env[{self.constant(name)}]"), "value")
 
     def finish(self, end: str) -> None:
         hidden = "".join(f", {self.constant(key)}: ({', '.join(found)},)" for key, found in self.sticky.items())
-        bound = self.environment(self.symbols)
-        self.put(f"result = {bound[:-1]}{hidden}}}")
+        self.put(f"result = {self.environment(self.symbols)[:-1]}{hidden}}}")
         for name, symbol in self.symbols.items():
             if symbol.maybe:
                 self.put(f"if {symbol.text} is UNBOUND: del result[{self.constant(name)}]")
         self.put(f"yield {end}, result")
 
-    # ---- lists of items: statements, axes, parameters, indices
-    def items(
-        self, whole: str, base: str, items: tuple[Any, ...], closed: bool, one: Callable[[Any, str], None]
-    ) -> str:
-        """Match the items against `whole[base:]`; `closed`: they must reach its end. Gives the end as text."""
-        size = self.local("n")
-        self.put(f"{size} = len({whole})")
-        least = [_least(item) for item in items]
-        flexible = [not _single(item) for item in items]
-        in_block = one == self.one_statement
-        if not (self.evidence and in_block):
-            fixed = closed and not any(flexible)
-            self.reject(f"{size} != {sum(least)}" if fixed else f"{size} - {base} < {sum(least)}")
-            closed = closed and not fixed
-        offset = 0
-        for position, item in enumerate(items):
-            rest, open_rest = sum(least[position + 1 :]), any(flexible[position + 1 :])
-            at = _sum(base, offset)
-            if flexible[position]:
-                following = items[position + 1] if position + 1 < len(items) else None
-                if following is not None and isinstance(item, s.InsideBlock):
-                    raise DplcError("`inside` covers the rest of its block: nothing can follow it", following.span)
-                last = not open_rest and (closed or following is None)
-                ahead = self.bound_field(following) if in_block and not self.evidence else None
-                base, offset = self.stretch(item, whole, at, size, (rest, following) if last else rest, ahead), 0
-                closed = closed and not (last and not isinstance(item, s.CaptureStatement))
-                continue
-            if self.evidence and in_block:
-                self.reject(f"{at} >= {size}", item)
-            variable = self.local("x")
-            self.put(f"{variable} = {whole}[{at}]")
-            one(item, variable)
-            offset += 1
-        end = _sum(base, offset)
-        if closed:
-            found = f"{whole}[{end}] if {end} < {size} else None"
-            self.reject(f"{end} != {size}", _the_end(items) if in_block else None, found)
-        return end
+    # ---- items of lists
+    def least(self, item: Any) -> int:
+        return not self.flexible(item) or getattr(item, "repeat", None) == "+"
 
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, ahead: str | None) -> str:
-        """An item that takes a varying number of places, before `rest` more; a pair says that the rest is fixed.
+    def flexible(self, item: Any) -> bool:
+        if isinstance(item, s.CaptureStatement):
+            return item.repeat is not None
+        return isinstance(item, s.Run | s.RunStatement | s.InsideBlock)
 
-        ahead: of the statement that follows, what `statements_with` finds it by.
-        """
+    def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
+        if self.sort:
+            self.value(self.sort, item, x)
+            return ()
+        self.statement(_required_shape(item), x)
+        if isinstance(item, s.CaptureStatement):
+            self.bind(item.name, x)
+        return ()
+
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
         if isinstance(item, s.CaptureStatement):
             return self.capture_run(item, whole, at, size)
         if isinstance(item, s.InsideBlock):
-            return self.inside(item, whole, at, size)
+            return self.inside(item, whole, at, size, rest)
         run = item.run if isinstance(item, s.RunStatement) else item
         if not isinstance(run.base, s.NameOf) or (isinstance(item, s.RunStatement) and item.changes):
             raise DplcError("a run of a pattern reads `name..`", item.span)
-        end = self.local("j")
-        role = None if run.role in (None, "_") else self.role(run)
-        if rest.__class__ is tuple:  # the run ends where the fixed items after it begin
-            self.put(f"{end} = {size} - {rest[0]}")
-            self.reject(f"{end} < {at}", rest[1] if isinstance(item, s.RunStatement) else None)
-            if role:
-                self.reject(f"role_end({whole}, {at}, {role}) < {end}")
-        else:
-            stop = f"{size} + {1 - rest}"
-            stop = f"min({stop}, role_end({whole}, {at}, {role}) + 1)" if role else stop
-            ends = f"range({at}, {stop})" if ahead is None else f"statements_with({whole}, {at}, {stop}, {ahead})"
-            self.loop(f"for {end} in {ends}:", item)
-        self.bind(run.base.text, f"{whole}[{at}:{end}]", "value")
-        return end
+        role = None if run.role in (None, "_") else run.role
+        if role is not None and role not in RESERVED:
+            raise DplcError(f"`{role}` is not a role", run.span)
+        return self.run(item, run.base.text, role, whole, at, size, rest, block, ahead)
 
-    def bound_field(self, following: Any) -> str | None:
+    def ahead(self, following: Any) -> str | None:
         """The class of a statement, and a field of it whose value an earlier statement has bound, with that value."""
-        shape = shape_of(following) if following is not None and _single(following) else None
+        shape = None if self.flexible(following) else shape_of(following)
         if shape is None:
             return None
         for name, value in shape.fields.items():
@@ -172,26 +158,18 @@ class _Maker(ValueWriter):
             return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
         return None
 
-    def role(self, run: s.Run) -> str:
-        if run.role not in RESERVED:
-            raise DplcError(f"`{run.role}` is not a role", run.span)
-        return self.constant(run.role)
-
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
         """`s: Op(..)+`: as many as there are; what one of them binds, all of them share."""
         shape = _required_shape(item)
         names = self.scout(shape)
         for name, kind in names.items():
-            variable = self.local("v")
-            self.put(f"{variable} = UNBOUND")
-            self.symbols[name] = Symbol(variable, kind, maybe=True)
+            self.symbols[name] = Symbol(self.held("(UNBOUND)"), kind, maybe=True)
         shared = "".join(f"{self.symbols[name].text}, " for name in names)
         test, one, end, result = self.local("e"), self.local("x"), self.local("j"), self.local("r")
-        depth, fail, needs = self.depth, self.fail, set(self.needs)
-        self.open(f"def {test}({one}, {shared}):", "return None")
-        self.statement(shape, one)
-        self.put(f"return ({shared})")
-        self.depth, self.fail = depth, fail
+        needs = set(self.needs)
+        with self.function(f"def {test}({one}, {shared}):", "return None"):
+            self.statement(shape, one)
+            self.put(f"return ({shared})")
         self.put(f"{end} = {at}")
         self.put(f"while {end} < {size}:")
         self.put(f"    {result} = {test}({whole}[{end}], {shared})")
@@ -200,39 +178,35 @@ class _Maker(ValueWriter):
             self.put(f"    {shared}= {result}")
         self.put(f"    {end} += 1")
         if item.repeat == "+":
-            self.reject(
-                f"{end} == {at}", item if self.evidence else None, f"{whole}[{end}] if {end} < {size} else None"
-            )
+            there = f"{whole}[{end}] if {end} < {size} else None"
+            self.reject(f"{end} == {at}", item if self.told else None, there)
             for name in names:
                 self.symbols[name].maybe = False
         else:
             self.needs = needs
-        self.bind(item.name, f"{whole}[{at}:{end}]", "value")
+        self.bind(item.name, f"{whole}[{at}:{end}]")
         return end
 
     def scout(self, shape: Shape) -> dict[str, str]:
         """The variables that a statement pattern would bind, with their kinds."""
-        scout = _Maker(self.expressions, False)
+        scout = StatementMatcher(self.expressions, (), False)
         scout.symbols = {name: Symbol(symbol.text, symbol.kind) for name, symbol in self.symbols.items()}
         scout.statement(shape, "x")
         return {name: symbol.kind for name, symbol in scout.symbols.items() if name not in self.symbols}
 
-    def inside(self, item: s.InsideBlock, whole: str, at: str, size: str) -> str:
+    def inside(self, item: s.InsideBlock, whole: str, at: str, size: str, rest: Any) -> str:
+        following = rest[1] if rest.__class__ is tuple else item
+        if following is not None:
+            raise DplcError("`inside` covers the rest of its block: nothing can follow it", following.span)
         segment, path, block, start = (self.local(letter) for letter in "spbk")
         self.put(f"{segment} = {whole}[{at}:]")
         self.loop(f"for {path}, {block} in holes({segment}):", item)
         self.loop(f"for {start} in range(len({block})):", item)
-        body = tuple(inner for inner in item.body if not isinstance(inner, s.PassStatement))
-        end = self.items(block, start, body, False, self.one_statement)
-        self.bind(item.name, f"Context({segment}, {path}, {start}, {end})", "value")
+        end = self.items(_statements(item.body), block, start, False, True)
+        self.bind(item.name, f"Context({segment}, {path}, {start}, {end})")
         return size
 
-    # ---- statements and nodes
-    def one_statement(self, item: Any, x: str) -> None:
-        self.statement(_required_shape(item), x)
-        if isinstance(item, s.CaptureStatement):
-            self.bind(item.name, x, "value")
-
+    # ---- statements, nodes and fields
     def statement(self, shape: Shape, x: str) -> None:
         self.needs.add(shape.cls)
         self.here = (shape.place, x)
@@ -241,26 +215,106 @@ class _Maker(ValueWriter):
             self.sticky.setdefault(sticky(shape.cls), []).append(x)
         self.matched += 1
         if shape.body is not None:
-            block = self.local("b")
-            self.put(f"{block} = {x}.body")
-            body = tuple(inner for inner in shape.body if not isinstance(inner, s.PassStatement))
-            self.items(block, "0", body, True, self.one_statement)
+            self.sequence("", _statements(shape.body), f"{x}.body", True)
+
+    def node(self, shape: Shape, x: str) -> None:
+        cls, x = shape.cls, self.held(x)
+        tests = [f"{x}.__class__ is not {self.constant(cls)}"]
+        for name in EXACT.get(cls, ()):
+            if name not in shape.fields:
+                tests.append(self.unlike(f"{x}.{name}", cls.by_name[name].default))
+        self.reject(" or ".join(tests))
+        mentioned = [(field, shape.fields[field.name]) for field in cls.fields if field.name in shape.fields]
+        for field, value in sorted(mentioned, key=lambda pair: _cost(pair[1])):
+            if field.sort != "Block":
+                self.field(field, value, f"{x}.{field.name}")
+
+    def field(self, field: Any, value: Any, x: str) -> None:
+        if isinstance(value, tuple):
+            self.sequence(field.sort, value, x)
+        elif field.many and isinstance(value, s.NameOf) and value.text not in RESERVED:
+            self.bind(value.text, x)
+        else:
+            self.value(field.sort, value, x)
+
+    def sequence(self, sort: str, items: tuple[Any, ...], x: str, block: bool = False) -> None:
+        before, self.sort = self.sort, sort
+        whole = self.local("b" if block else "t")
+        self.put(f"{whole} = {x}")
+        self.items(items, whole, "0", True, block)
+        self.sort = before
+
+    # ---- values
+    def value(self, sort: str, node: Any, x: str) -> None:
+        nested = shape_of(node) if isinstance(node, s.AxisItem | s.ParamItem | s.Apply) else None
+        if nested is not None:
+            self.node(nested, x)
+        elif isinstance(node, s.NameOf):
+            self.name(sort, node.text, x)
+        elif isinstance(node, s.Number | s.Text):
+            self.reject(self.unlike(x, node.value))
+        elif isinstance(node, s.Prefix) and node.op == "not":
+            self.negation(sort, node.a, x)
+        else:
+            self.expression(sort, node, x)
+
+    def name(self, sort: str, text: str, x: str) -> None:
+        if text in CONSTANTS:
+            self.reject(self.unlike(x, CONSTANTS[text]))
+        elif text in RESERVED and text != "_":
+            self.reject(self.unlike(x, text if sort in NAMES else e.Var(text)))
+        else:
+            self.bind(text, x, "name" if sort in NAMES else "value")
+
+    def negation(self, sort: str, node: s.Syntax, x: str) -> None:
+        test, bound, told = self.local("e"), dict(self.symbols), self.told
+        self.told = ""
+        with self.function(f"def {test}():", "return False"):
+            self.value(sort, node, x)
+            self.put("return True")
+        self.symbols, self.told = bound, told
+        self.reject(f"{test}()")
+
+    def expression(self, sort: str, node: Any, x: str) -> None:
+        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+            return self.value(sort, node.items[0], x)
+        names = names_in(node, self.expressions.facts)
+        known = {name for name, symbol in self.symbols.items() if not symbol.maybe}
+        if isinstance(node, s.Subscript) and self.register(node):
+            self.reject(f"{x}.__class__ is not Element")
+            self.value("Name", node.base, f"{x}.name")
+            return self.sequence("Expr", node.items, f"{x}.index")
+        if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
+            compute, kind = self.constant(self.symbolic.compile(node)), "name" if sort in NAMES else "value"
+            value = self.held(f"{compute}({self.environment(sorted(names & known))})")
+            return self.compared(value, x, kind)
+        if isinstance(node, s.Apply) and node.fn not in self.expressions.facts and node.fn not in value_classes():
+            self.reject(f"{x}.__class__ is not Call")
+            self.name("Fn", node.fn, f"{x}.fn")
+            return self.sequence("Expr", node.items, f"{x}.args")
+        matcher, found = self.constant(OpenExpressions(self.expressions).compile(node)), self.local("m")
+        self.loop(f"for {found} in {matcher}({x}, {self.environment(sorted(names & known))}):", node)
+        for name in sorted(names - known - {"target"}):
+            self.bind(name, f"{found}[{self.constant(name)}]")
+        return None
+
+    def register(self, node: s.Subscript) -> bool:
+        """Whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
+        base = node.base
+        if self.expressions.level != "kernel" or not isinstance(base, s.NameOf):
+            return False
+        return base.text not in self.symbols or self.symbols[base.text].kind == "name"
 
 
-def _sum(base: str, offset: int) -> str:
-    if base == "0":
-        return str(offset)
-    return f"{base} + {offset}" if offset else base
+def _statements(block: tuple[s.Syntax, ...]) -> tuple[s.Syntax, ...]:
+    return tuple(item for item in block if not isinstance(item, s.PassStatement))
 
 
-def _single(item: Any) -> bool:
-    if isinstance(item, s.CaptureStatement):
-        return item.repeat is None
-    return not isinstance(item, s.Run | s.RunStatement | s.InsideBlock)
-
-
-def _least(item: Any) -> int:
-    return 1 if _single(item) or getattr(item, "repeat", None) == "+" else 0
+def _root(item: s.Syntax) -> type[Node] | None:
+    if isinstance(item, s.CaptureStatement) and item.repeat == "*":
+        return None
+    shape = shape_of(item)
+    return None if shape is None else shape.cls
 
 
 def _required_shape(item: Any) -> Shape:
@@ -272,6 +326,12 @@ def _required_shape(item: Any) -> Shape:
     return shape
 
 
-def _the_end(items: tuple[Any, ...]) -> Any:
-    """Stands for the end of a block in reports."""
-    return s.PassStatement(items[-1].span) if items else None
+def _cost(value: Any) -> int:
+    """Tests first, then binders, then lists: what fails cheaply fails early. Values come after what they read."""
+    if isinstance(value, s.NameOf):
+        return 0 if value.text in RESERVED or value.text in CONSTANTS else 1
+    if isinstance(value, s.Number | s.Text | s.Prefix):
+        return 0
+    if isinstance(value, s.Member | s.Subscript):
+        return 5
+    return 3 if isinstance(value, tuple) else 2

@@ -11,16 +11,16 @@ from typing import Any
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError, did_you_mean
-from ....ir.expr import Var
 from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
-from ....ir.tensor import Term, dtype
+from ....ir.tensor import Index, Mat, Term, dtype
 from ...language import core as c
-from ...language.asking import gives, holds, pays
 from ...language.evaluate import Expressions
-from ...language.questions import SITE
+from ...language.questions import SITE, Environment
 from ...language.rule import Rule
-from .pattern import Patterns
+from ..statements.clauses import PlanRunner
+from ..statements.planning import plan
+from .pattern import ValueMatcher, head
 
 
 @dataclass
@@ -38,40 +38,81 @@ class CompiledTermRule:
     collapses: bool = False
 
 
-class TermRuleWriter(Patterns):
-    """Writes the function of one rule. evidence: note refusals; bind: give the bindings, not a replacement."""
+class AtTerm:
+    """Tells a site of the guards that kept a rule away from a term."""
+
+    __slots__ = ("site", "term")
+
+    def __init__(self, site: Any, term: Any):
+        self.site, self.term = site, term
+
+    def guard(self, rule: Rule, guard: c.Guard, depth: int, env: Environment) -> None:
+        self.site.refuse(rule, guard, self.term, env)
+
+    def domain(self, *_: Any) -> None:
+        pass
+
+    refuse = undecided = domain
+
+
+def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[str, Any]]:
+    """What decides about matches of a rule on tensor, and the values that are given to its parameters."""
+    keys = {p.name: f"{rule.name}.{p.name}" for p in rule.parameters}
+    pinned = {name: parameters[key] for name, key in keys.items() if key in parameters}
+    for parameter in rule.parameters:
+        if parameter.default is None and parameter.name not in pinned:
+            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)
+    for clause in rule.clauses:
+        if isinstance(clause, c.PickClause):
+            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause.span)
+    return PlanRunner(rule, plan(rule, Expressions("tensor"))), pinned
+
+
+class TermRuleWriter(ValueMatcher):
+    """Writes the function of one rule. noted: note refusals; bind: give the bindings, not a replacement."""
 
     def __init__(self, rule: Rule, parameters: dict[str, Any], evidence: bool = False, bind: bool = False):
-        super().__init__(rule, bind)
-        self.parameters, self.evidence = parameters, evidence
+        super().__init__(rule, deciding=bind, known=True)
+        self.parameters, self.noted = parameters, evidence
         self.scope |= {
-            "Term": Term, "Var": Var, "holds": holds, "typed": _typed, "elementwise": compose.elementwise,
+            "Index": Index, "Mat": Mat, "typed": _typed, "elementwise": compose.elementwise,
             "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.asked_cast,
             "fold": compose.fold,
         }  # fmt: skip
 
+    def keep(self, value: Any) -> str:
+        """An object of the rule, by a name of ours."""
+        return self.constant(value) if value.__class__ in (str, int, float, bool) else self.object(value)
+
     # ---- the function
     def write(self) -> CompiledTermRule:
-        name, pattern = list(self.defined.items())[-1]
-        self.bound[name], self.kinds[name] = "t", "term"
-        root, fn = self.pattern(pattern, "t", True)
-        self.left(name, "t", True)
+        self.open("def attempt(t, site):")
+        self.root()
+        self.bindings()
         self.clauses()
-        if not self.bind:
-            if self.evidence:
-                self.line("site.folded.clear()")
+        if not self.deciding:
+            if self.noted:
+                self.put("site.folded.clear()")
             result = self.template()
-            if self.evidence:
-                self.line("site.bound = env")
-            same = f"site.unchanged({self.keep(self.rule)}, t); " if self.evidence else ""
-            self.line(f"if {result} is t: {same}{self.fail}")
-            self.line(f"return {result}")
+            if self.noted:
+                self.put("site.bound = env")
+            same = f"site.unchanged({self.keep(self.rule)}, t); " if self.noted else ""
+            self.put(f"if {result} is t: {same}{self.fail}")
+            self.put(f"return {result}")
         else:
-            self.line("return env")
+            self.put("return env")
         self.close()
-        source = "def attempt(t, site):\n" + "\n".join(self.lines) + "\n"
-        exec(compile(source, f"<{self.rule.name}>", "exec"), self.scope)  # our text; the rule's names are in its scope
-        return CompiledTermRule(self.rule, self.scope["attempt"], root, fn, source, self.collapses(pattern))
+        cls, constants = head(list(self.rule.left.values())[-1])
+        run, collapses = self.compile("attempt", self.rule.name), self.collapses(list(self.rule.left.values())[-1])
+        return CompiledTermRule(self.rule, run, cls, constants.get("fn"), self.text(), collapses)
+
+    def bindings(self) -> None:
+        """Locals for what clauses and template read, and for everything where it is put into an environment."""
+        self.asks = bool(self.rule.clauses or self.rule.parameters) or self.deciding or self.noted
+        for name, symbol in self.symbols.items():
+            if self.asks or name in self.read:
+                symbol.text = self.held(symbol.text)
+        self.kinds = {name: symbol.kind for name, symbol in self.symbols.items()}
 
     def collapses(self, pattern: c.ValueTerm) -> bool:
         value = list(self.rule.right.values())[-1]
@@ -84,50 +125,28 @@ class TermRuleWriter(Patterns):
 
     # ---- guards
     def clauses(self) -> None:
-        clauses, parameters = self.rule.clauses, {p.name: p for p in self.rule.parameters}
-        needs = bool(clauses) or self.bind or self.evidence or self.open_template()
-        if not needs:
+        if not self.asks:
             return
-        pairs = [f"{self.keep(n)}: {f'Var({v})' if self.kinds[n] == 'fn' else v}" for n, v in self.bound.items()]
-        pairs += [f"{self.keep(SITE)}: site", f"{self.keep('target')}: site.target"]
-        self.line(f"env = {{{', '.join(pairs)}}}")
-        for name, parameter in parameters.items():
-            given = self.parameters.get(f"{self.rule.name}.{name}")
-            if given is None and parameter.default is None:
-                raise DplcError(f"rule `{self.rule.name}`: parameter `{name}` has no default", parameter.span)
-            default = None if parameter.default is None else Expressions("tensor").compile(parameter.default)
-            value = default if given is None else lambda env, given=given: given
-            self.line(f"if not {self.keep(gives)}(env, {self.keep(name)}, {self.keep(value)}, True): {self.fail}")
-        for place, clause in enumerate(clauses):
-            if isinstance(clause, c.LetClause):
-                value = Expressions("tensor").compile(clause.value)
-                self.line(f"if not {self.keep(gives)}(env, {self.keep(clause.name)}, {self.keep(value)}): {self.fail}")
-                self.kinds[clause.name] = "let"
-            elif isinstance(clause, c.Guard):
-                guard = self.keep(Expressions("tensor").compile(clause.condition))
-                refuse = f"site.refuse({self.keep(self.rule)}, {self.keep(clause)}, t, env); " if self.evidence else ""
-                ask = "holds" if clause.kind == "where" else self.keep(pays)
-                self.line(f"if not {ask}({guard}, env): {refuse}{self.fail}")
-            else:
-                raise DplcError(
-                    f"rule `{self.rule.name}`: `pick` is not for rules on tensor", clause.span, (str(place),)
-                )
+        site = f", {self.keep(SITE)}: site, {self.keep('target')}: site.target}}"
+        self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
+        if self.rule.clauses or self.rule.parameters:
+            runner, pinned = runner_of(self.rule, self.parameters)
+            told = f"{self.keep(AtTerm)}(site, t)" if self.noted else "None"
+            self.put(f"env = {self.keep(runner.first(self.noted))}(env, {self.keep(pinned)}, {told})")
+            self.put(f"if env is None: {self.fail}")
+            self.kinds |= {clause.name: "let" for clause in self.rule.clauses if isinstance(clause, c.LetClause)}
 
     # ---- templates
-    def open_template(self) -> bool:
-        """Whether the template computes with more than bound terms."""
-        return bool(self.rule.parameters)
-
     def template(self) -> str:
-        local = dict(self.bound)
+        local = {name: symbol.text for name, symbol in self.symbols.items()}
         result = ""
         for name, term in self.rule.right.items():
-            result = self.fresh()
-            self.line(f"{result} = {self.build(term, local)}")
+            result = self.local("v")
+            self.put(f"{result} = {self.build(term, local)}")
             local[name] = result
             self.kinds[name] = "built"
         if not (isinstance(term, c.NameTerm) and self.kinds.get(term.name) == "term"):
-            self.line(f"{result} = typed({result}, t)")
+            self.put(f"{result} = typed({result}, t)")
         return result
 
     def build(self, term: c.ValueTerm, local: dict[str, str]) -> str:
@@ -173,7 +192,7 @@ class TermRuleWriter(Patterns):
     def function_named(self, term: c.FunctionTerm, local: dict[str, str]) -> str:
         if term.known:
             return self.keep(term.fn)
-        if self.kinds.get(term.fn) == "fn":
+        if self.kinds.get(term.fn) == "name":
             return local[term.fn]
         hint = did_you_mean(term.fn, (*FUNCTIONS, *c.OPERATIONS))
         raise DplcError(f"rule `{self.rule.name}`: unknown function `{term.fn}`", term.span, (), hint)

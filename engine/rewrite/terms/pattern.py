@@ -1,206 +1,325 @@
-"""Patterns over Tensor IR terms, written out as Python tests.
+"""Patterns of values (rules on tensor) to Python.
 
-Nested loops, one per choice (the order of a commutative function, the split of a run), and tests that skip to the next
-choice. Only text that is written here is executed: every name and constant of a rule is an object in the function's
-scope, and its variables are numbered locals.
+A name that a line of the pattern defines is matched where it first stands; the next time it is the same value.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ....ir.diagnostic import DplcError
+from ....ir.expr import Axis, Binary, Not, Sum, invert, negate
+from ....ir.facts.index import operate
 from ....ir.functions import FUNCTIONS, HELD
 from ....ir.monoid_texts import PARTS
-from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap
+from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes
 from ...language import core as c
+from ...language.evaluate import CONSTANTS
+from ...language.positions import names
 from ...language.rule import Rule
-from .places import PlaceTests
+from ..matcher import Matcher
 
-Found = tuple[type | None, str | None]  # the class and the function that a term must have
+Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
 
 
-class Patterns(PlaceTests):
-    """Writes the tests of one rule's pattern. `bind`: a `mat` is a decision of fusion still open, not a node."""
+class ValueMatcher(Matcher):
+    """Writes the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
 
-    def __init__(self, rule: Rule, bind: bool = False):
-        super().__init__(rule)
-        self.bind = bind
-        self.scope |= {
-            "Const": Const, "Elementwise": Elementwise, "Reduce": Reduce, "Fold": Fold, "Remap": Remap, "Case": Case,
-            "Index": Index, "Mat": Mat,
-        }  # fmt: skip
-        self.defined = rule.left
+    known: whoever calls it has looked at the root's class, and at its function if that is by elements.
+    """
 
-    # ---- patterns
-    def pattern(self, term: c.ValueTerm, at: str, root: bool = False) -> Found:
-        """Tests that the term in local `at` is of this form. Gives the class and function it must have."""
-        match term:
-            case c.NumberTerm():
-                return self.number(term.value, at)
-            case c.NameTerm():
-                return self.name(term.name, at)
-            case c.ReadTerm():
-                self.places(term, at)
-                return None, None
-            case c.MappedTerm():
-                return self.mapped(term, at)
-            case c.MatTerm():
-                return self.stored(term, at)
-            case c.ReduceTerm():
-                return self.reduction(term, at, root)
-            case c.FoldTerm():
-                return self.fold(term, at, root)
-            case c.CaseTerm():
-                return self.cases(term, at, root)
-            case c.IndexTerm():
-                self.test(f"{at}.__class__ is not Index")
-                self.arithmetic(term.e, f"{at}.expr")
-                return Index, None
-            case c.FunctionTerm():
-                return self.function(term, at, root)
-        raise DplcError(f"rule `{self.rule.name}`: not a pattern over values", term.span)
+    def __init__(self, rule: Rule, deciding: bool = False, told: str = "", known: bool = False):
+        super().__init__({
+            "Axis": Axis, "Const": Const, "Remap": Remap, "axes": axes, "leaf": is_leaf, "leaves": leaves_of,
+            "orders": orders_of, "makes": makes,
+        }, told)  # fmt: skip
+        self.rule, self.deciding, self.known = rule, deciding, known
+        self.inner = []
+        self.defined, self.lefts = rule.left, rule.left_axes
+        self.read = {name.text for name in names((*rule.clauses, *rule.rewrite))}
+        self.own: dict[str, str] = {}  # value -> its axes in the order of its left side
 
-    def number(self, value: Any, at: str) -> Found:
-        if value != value:
-            self.test(f"{at}.__class__ is not Const or {at}.value == {at}.value")
-            return Const, None
-        truth = "is not" if isinstance(value, bool) else "is"
-        self.test(
-            f"{at}.__class__ is not Const or {at}.value != {self.keep(value)} or {at}.value.__class__ {truth} bool"
-        )
-        if isinstance(value, float) and value == 0:  # 0.0 and -0.0 are two numbers, 0 is both
-            negative = math.copysign(1.0, value) < 0
-            self.test(f"repr({at}.value).startswith('-') is not {negative}")
-        return Const, None
+    def root(self) -> None:
+        self.definition(list(self.defined)[-1], "t", True)
 
-    def name(self, name: str, at: str) -> Found:
-        if name == "_":
-            return None, None
-        if name in self.bound:
-            self.test(f"{at} is not {self.bound[name]}")
-            return None, None
-        self.bound[name], self.kinds[name] = at, "term"
-        if name not in self.defined:
-            return None, None
-        found = self.pattern(self.defined[name], at)
-        self.left(name, at)
-        return found
+    def definition(self, name: str, x: str, root: bool = False) -> None:
+        self.bind(name, x, "term")
+        if name in self.defined:
+            self.value(self.defined[name], x)
+            self.left(name, x, root)
 
-    def mapped(self, term: c.MappedTerm, at: str) -> Found:
-        """`x[is..]`: x under any index map."""
-        self.test(f"{at}.__class__ is not Remap")
-        self.capture(term.map, f"{at}.map", "map")
-        self.pattern(term.x, self.part(at, "x"))
-        return Remap, None
+    # ---- values
+    def value(self, term: c.ValueTerm, x: str) -> None:
+        """Tests that a value is of this form."""
+        with self.at(term.node, x) as x:
+            cls, constants = head(term, self.deciding)
+            if cls is not None:
+                self.head(cls, constants, x)
+            match term:
+                case c.NameTerm() if term.name == "_" or term.name in self.symbols:
+                    self.bind(term.name, x, "term")
+                case c.NameTerm():
+                    self.definition(term.name, x)
+                case c.ReadTerm():
+                    self.places(term, x)
+                case c.MappedTerm():
+                    self.bind(term.map, f"{x}.map")
+                    self.value(term.x, f"{x}.x")
+                case c.MatTerm() if self.deciding:
+                    inner = self.held(f"site.stored({x})")
+                    self.reject(f"{inner} is None")
+                    self.value(term.x, inner)
+                case c.MatTerm():
+                    self.value(term.x, f"{x}.x")
+                case c.ReduceTerm():
+                    if "fn" not in constants:
+                        self.bind(term.fn, f"{x}.fn", "name")
+                    self.sequence(term.over, f"{x}.over")
+                    self.value(term.x, f"{x}.x")
+                case c.FoldTerm():
+                    if "part" not in constants:
+                        self.bind(term.part, f"{x}.part")
+                    self.sequence(term.over, f"{x}.over")
+                    self.sequence(term.operands, f"{x}.args")
+                case c.CaseTerm():
+                    self.arithmetic(term.condition, f"{x}.cond")
+                    self.several([(term.a, f"{x}.a"), (term.b, f"{x}.b")])
+                case c.IndexTerm():
+                    self.arithmetic(term.e, f"{x}.expr")
+                case c.FunctionTerm() if term.number is None:
+                    self.operation(term, x)
+                case c.NumberTerm() | c.FunctionTerm():
+                    pass
+                case _:
+                    raise self.error("not a pattern over values", term)
 
-    def stored(self, term: c.MatTerm, at: str) -> Found:
-        if self.bind:  # on fusion's tables a `mat` is a decision still open, not a node
-            inner = self.fresh()
-            self.line(f"{inner} = site.stored({at})")
-            self.test(f"{inner} is None")
-        else:
-            self.test(f"{at}.__class__ is not Mat")
-            inner = self.part(at, "x")
-        self.pattern(term.x, inner)
-        return Mat, None
+    def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
+        return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
 
-    def part(self, at: str, field: str) -> str:
-        """A local for a field of a term."""
-        inner = self.fresh()
-        self.line(f"{inner} = {at}.{field}")
-        return inner
+    def head(self, cls: type, constants: dict[str, Any], x: str) -> None:
+        """A node's class and its constants; an operation is there as soon as they are."""
+        known = self.known and x == "t"
+        tests = [] if known else [f"{x}.__class__ is not {self.constant(cls)}"]
+        for name, value in constants.items():
+            if name == "value":
+                tests.append(self.no_number(f"{x}.value", value))
+            elif not (known and cls is Elementwise):
+                tests.append(self.unlike(f"{x}.{name}", value))
+        if tests:
+            self.reject(" or ".join(tests))
+        self.matched += 1
 
-    def reduction(self, term: c.ReduceTerm, at: str, root: bool) -> Found:
-        if not root:
-            self.test(f"{at}.__class__ is not Reduce")
-        known = term.fn in FUNCTIONS
-        if known:
-            self.test(f"{at}.fn != {self.keep(term.fn)}")
-        else:
-            self.capture(term.fn, f"{at}.fn", "fn")
-        self.sequence(term.over, f"{at}.over", "axis")
-        self.pattern(term.x, self.part(at, "x"))
-        return Reduce, term.fn if known else None
-
-    def fold(self, term: c.FoldTerm, at: str, root: bool) -> Found:
-        """`Fold(online.s, ks.., (x, v))`: a variable for the part matches any."""
-        if not root:
-            self.test(f"{at}.__class__ is not Fold")
-        if term.part in PARTS:
-            self.test(f"{at}.part != {self.keep(term.part)}")
-        else:
-            self.capture(term.part, f"{at}.part", "part")
-        self.sequence(term.over, f"{at}.over", "axis")
-        self.sequence(term.operands, f"{at}.args", "term")
-        return Fold, None
-
-    def cases(self, term: c.CaseTerm, at: str, root: bool) -> Found:
-        if not root:
-            self.test(f"{at}.__class__ is not Case")
-        self.arithmetic(term.condition, f"{at}.cond")
-        a, b = self.fresh(), self.fresh()
-        self.line(f"{a} = {at}.a; {b} = {at}.b")
-        self.several(((term.a, a), (term.b, b)))
-        return Case, None
-
-    def function(self, term: c.FunctionTerm, at: str, root: bool) -> Found:
-        if term.number is not None:  # `f32(2.0)` is a number with its dtype, not a cast of one
-            self.pattern(term.number, at)
-            self.test(f"{at}.dtype != {self.keep(HELD.get(term.fn, term.fn))}")
-            return Const, None
-        if not root:
-            wrong = f" or {at}.fn != {self.keep(term.fn)}" if term.known else ""
-            self.test(f"{at}.__class__ is not Elementwise{wrong}")
+    def operation(self, term: c.FunctionTerm, x: str) -> None:
         if not term.known:
-            self.capture(term.fn, f"{at}.fn", "fn")
-        if term.known and FUNCTIONS[term.fn].commutative and len(term.operands) == 2 and not term.runs:
-            a, b, x, y = self.fresh(), self.fresh(), self.fresh(), self.fresh()
-            self.line(f"{a}, {b} = {at}.args")
-            self.loop(f"for {x}, {y} in (({a}, {b}), ({b}, {a})):")
-            self.several(((term.operands[0], x), (term.operands[1], y)))
-        else:
-            self.sequence(term.operands, f"{at}.args", "term")
-        return Elementwise, term.fn if term.known else None
+            self.bind(term.fn, f"{x}.fn", "name")
+        if not (term.known and FUNCTIONS[term.fn].commutative and len(term.operands) == 2) or term.runs:
+            return self.sequence(term.operands, f"{x}.args")
+        a, b, first, second = (self.local("a") for _ in range(4))
+        self.put(f"{a}, {b} = {x}.args")
+        self.loop(f"for {first}, {second} in (({a}, {b}), ({b}, {a})):", term.node)
+        self.several([(term.operands[0], first), (term.operands[1], second)])
+        return None
 
-    def several(self, pairs: tuple[tuple[c.ValueTerm, str], ...]) -> None:
+    def several(self, waiting: list[tuple[Any, str]]) -> None:
         """Sub-patterns, the one that refuses soonest first: numbers and what is bound, operations, variables."""
 
-        def eagerness(pair: tuple[c.ValueTerm, str]) -> int:
+        def eagerness(pair: tuple[Any, str]) -> int:
             term = pair[0]
             if isinstance(term, c.NameTerm):
-                return 0 if term.name in self.bound else 1 if term.name in self.defined else 2
-            return 0 if isinstance(term, c.NumberTerm) else 1
+                return 0 if term.name in self.symbols else 1 if term.name in self.defined else 2
+            return 0 if isinstance(term, c.NumberTerm | c.AxisTerm) else 1
 
-        for term, at in sorted(pairs, key=eagerness):
-            self.pattern(term, at)
+        for term, x in sorted(waiting, key=eagerness):
+            (self.axis if isinstance(term, c.AxisTerm) else self.value)(term, x)  # type: ignore[operator]
 
-    def sequence(self, items: tuple[Any, ...], values: str, kind: str) -> None:
-        """A list of items with runs among them: a loop over every run's end but the last one's, which is determined."""
-        runs = [place for place, item in enumerate(items) if isinstance(item, c.RunTerm)]
-        found = self.fresh()
-        self.line(f"{found} = {values}")
-        fixed = len(items) - len(runs)
-        self.test(f"len({found}) {'<' if runs else '!='} {fixed}")
-        position, waiting = "0", []
-        for place, item in enumerate(items):
-            if isinstance(item, c.RunTerm):
-                after = len(items) - place - 1 - sum(1 for run in runs if run > place)
-                end = self.fresh()
-                if place == runs[-1]:
-                    self.line(f"{end} = len({found}) - {after}")
-                else:
-                    self.loop(f"for {end} in range({position}, len({found}) - {after} + 1):")
-                self.capture(item.name, f"{found}[{position}:{end}]", "terms" if kind == "term" else "axes")
-                position = end
-                continue
-            local = self.fresh()
-            self.line(f"{local} = {found}[{position}]")
-            position = str(int(position) + 1) if position.isdigit() else f"{position} + 1"
-            waiting.append((item, local))
-        if kind == "term":
-            self.several(tuple(waiting))
+    # ---- lists
+    def sequence(self, items: tuple[Any, ...], x: str) -> None:
+        whole = self.local("t")
+        self.put(f"{whole} = {x}")
+        self.items(items, whole, "0")
+
+    def least(self, item: Any) -> int:
+        return not self.flexible(item)
+
+    def flexible(self, item: Any) -> bool:
+        return isinstance(item, c.RunTerm)
+
+    def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
+        return ((item, x),)
+
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
+        return self.run(item.node, item.name, None, whole, at, size, rest, False)
+
+    # ---- axes
+    def axis(self, item: c.AxisTerm, x: str) -> None:
+        """`k` or `k:8`: an axis, and its extent."""
+        with self.at(item.node, x) as x:
+            self.bind(item.name, x)
+            self.extent(item, x)
+
+    def extent(self, item: c.AxisTerm, x: str, maybe: bool = False) -> None:
+        """maybe: of an axis that may not be there."""
+        if isinstance(item.extent, int):
+            absent = f"{x} is not None and " if maybe else ""
+            self.reject(f"{absent}{x}.extent != {self.constant(item.extent)}")
+        elif item.extent is not None:
+            if maybe:
+                self.reject(f"{x} is None")
+            self.bind(item.extent, f"{x}.extent")
+
+    def left(self, name: str, x: str, root: bool) -> None:
+        """`y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
+
+        The root may be stored along more axes than it varies with: what only stands there is nothing, and matches.
+        """
+        items = self.lefts.get(name)
+        if items is None:
             return
-        for item, local in waiting:
-            self.axis(item, local)
+        lines = (line.target for line in self.rule.match if isinstance(line, c.Assign))
+        place = next(y for y in lines if isinstance(y, c.Subscript) and getattr(y.base, "text", "") == name)
+        with self.at(place, x) as x:
+            known = [item for item in items if item.name in self.symbols]
+            free = [item for item in items if item not in known]
+            rest, found = self.local("r"), [self.local("a") for _ in free]
+            bound = "".join(f"{self.symbols[item.name].text}, " for item in known)
+            self.put(f"{rest} = [a for a in axes({x}) if a not in ({bound})]")
+            self.reject(f"len({rest}) {'>' if root else '!='} {len(free)}")
+            if not root:
+                self.reject(f"len(axes({x})) != {len(items)}")
+            if found:
+                self.loop(f"for {', '.join(found)}, in orders({rest}, {len(free)}):", place)
+            for item, local in zip(free, found, strict=True):
+                maybe = root and item.name not in self.read
+                if root and not maybe:
+                    self.reject(f"{local} is None")
+                self.bind(item.name, local)
+                self.extent(item, local, maybe)
+            for item in known:
+                self.extent(item, self.symbols[item.name].text)
+        self.own[name] = f"({''.join(f'{self.symbols[item.name].text}, ' for item in items)})"
+
+    # ---- values read at places
+    def places(self, term: c.ReadTerm, x: str) -> None:
+        """`x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these places."""
+        if not isinstance(term.x, c.NameTerm):
+            raise self.error("a value is read by its name: `x[i, k]`", term)
+        inner, map_ = self.local("m"), self.local("m")
+        self.put(f"{inner}, {map_} = ({x}.x, dict({x}.map)) if {x}.__class__ is Remap else ({x}, {{}})")
+        self.value(term.x, inner)
+        own = self.held(self.own.get(term.x.name, f"axes({inner})"))
+        self.reject(f"len({own}) != {len(term.places)}")
+        for place, item in enumerate(term.places):
+            self.index(item, self.held(f"{map_}.get({own}[{place}], {own}[{place}])"))
+
+    def arithmetic(self, node: c.Syntax, x: str) -> None:
+        """What `Index` or `Case` holds: a variable for all of it, or an expression."""
+        if isinstance(node, c.NameOf) and node.text not in self.defined and node.text not in CONSTANTS:
+            self.bind(node.text, x)
+        else:
+            self.index(node, x)
+
+    def index(self, node: c.Syntax, x: str) -> None:
+        """An index expression: a name is an axis or a value, anything else is what it comes to over its leaves."""
+        with self.at(node, x) as x:
+            if isinstance(node, c.NameOf) and node.text not in CONSTANTS:
+                self.reject(f"not leaf({x})")
+                return self.leaf(node, x)
+            found: list[c.Syntax] = []
+            build, values = self.compiled(node, found), self.held(f"leaves({x})")
+            self.reject(f"len({values}) != {len(found)}")
+            self.reject(f"not makes({self.object(build)}, {values}, {x})")
+            for place, leaf in enumerate(found):
+                self.leaf(leaf, self.held(f"{values}[{place}]"))
+        return None
+
+    def leaf(self, node: c.Syntax, x: str) -> None:
+        if not isinstance(node, c.NameOf) or node.text in self.defined:
+            self.reject(f"{x}.__class__ is Axis")
+            return self.value(c.term_of(node), x)
+        if node.text in self.read:  # a template that reads it takes it for an axis
+            self.reject(f"{x}.__class__ is not Axis")
+        return self.bind(node.text, x)
+
+    def compiled(self, node: c.Syntax, leaves: list[c.Syntax]) -> Build:
+        """An index expression as a function of its leaves, which are noted in the order of the text."""
+        if isinstance(node, c.Number):
+            return lambda _: node.value
+        if isinstance(node, c.NameOf) and isinstance(CONSTANTS.get(node.text), bool):
+            return lambda _: CONSTANTS[node.text]
+        if isinstance(node, c.Group) and node.bracket == "(" and len(node.items) == 1:
+            return self.compiled(node.items[0], leaves)
+        if isinstance(node, c.Operation) and node.op not in ("in", "not in"):
+            a, b = self.compiled(node.a, leaves), self.compiled(node.b, leaves)
+            return lambda given: operate(node.op, a(given), b(given))
+        if isinstance(node, c.Prefix):
+            inner, change = self.compiled(node.a, leaves), negate if node.op == "-" else invert
+            return lambda given: change(inner(given))
+        if isinstance(node, c.NameOf | c.Subscript | c.Apply) and not _is_run(node):
+            place = len(leaves)
+            leaves.append(node)
+            return lambda given: given[place]
+        raise self.error("an index in a pattern is arithmetic over axes and values, or `x[is..]` takes any", node)
+
+
+# ---- what a term must be by its pattern's head
+def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
+    """The class that a value must have, and what must stand in its fields."""
+    match term:
+        case c.NumberTerm(value=value):
+            return Const, {"value": value}
+        case c.FunctionTerm() if term.number is not None:  # `f32(2.0)` is a number with its dtype, not a cast of one
+            return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
+        case c.FunctionTerm():
+            return Elementwise, {"fn": term.fn} if term.known else {}
+        case c.ReduceTerm():
+            return Reduce, {"fn": term.fn} if term.fn in FUNCTIONS else {}
+        case c.FoldTerm():
+            return Fold, {"part": term.part} if term.part in PARTS else {}
+        case c.MatTerm() if deciding:
+            return None, {}
+    return _HEADS.get(type(term)), {}
+
+
+_HEADS: dict[type, type] = {c.MappedTerm: Remap, c.MatTerm: Mat, c.CaseTerm: Case, c.IndexTerm: Index}
+
+
+def begins_at(rule: Rule, term: Term) -> bool:
+    """Whether a value is made by the last operation of a pattern."""
+    cls, constants = head(list(rule.left.values())[-1])
+    return term.__class__ is cls and all(v != v or getattr(term, name) == v for name, v in constants.items())
+
+
+def _is_run(node: c.Syntax) -> bool:
+    return isinstance(node, c.Subscript) and any(isinstance(item, c.Run) for item in node.items)
+
+
+# ---- what matchers ask
+def is_leaf(value: Any) -> bool:
+    return isinstance(value, Axis | Term)
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """The axes and values of an index expression, in the order in which its text has them."""
+    if is_leaf(value):
+        return [value]
+    if value.__class__ is Sum:
+        return [leaf for atom, _ in value.terms for leaf in leaves_of(atom)]
+    if value.__class__ is Binary:
+        return leaves_of(value.a) + leaves_of(value.b)
+    return leaves_of(value.a) if value.__class__ is Not else []
+
+
+def makes(build: Build, leaves: Sequence[Any], value: Any) -> bool:
+    """Whether an expression over these leaves comes to the value."""
+    try:
+        found = build(leaves)
+    except (DplcError, ArithmeticError, TypeError):
+        return False
+    return found.__class__ is value.__class__ and bool(found == value)
+
+
+def orders_of(rest: list[Any], number: int) -> Any:
+    """Ways to give the axes that are left to as many names, the order they stand in first; None for those missing."""
+    return itertools.permutations([*rest, *[None] * (number - len(rest))])

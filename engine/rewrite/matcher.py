@@ -1,0 +1,223 @@
+"""Patterns to Python: what the matchers of statements and of values share.
+
+A pattern becomes nested `for` loops, one per choice (the split of a run, the order of two operands, the hole of a
+context), and straight-line tests in between; giving up means the next turn of the innermost loop. What a variable
+stands for is a piece of text (`s3.start`, `b2[0:j5]`) until the pattern has matched as a whole. Two variants are
+generated: the second one reports every near miss.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir import expr as e
+from ...ir.node import Node
+from ..language import core as s
+from .source import Writer
+from .statements.affine import same
+
+
+@dataclass
+class Symbol:
+    """What a variable stands for. kind: how values compare, and what the rule sees. "name": text in the node, a `Var`
+    in the rule; "term": an interned value; "value": anything else. maybe: bound by a `*` capture that may be empty.
+    """
+
+    text: str
+    kind: str
+    maybe: bool = False
+
+
+class Matcher(Writer, abc.ABC):
+    """Writes one matcher. Code is put down in the order in which a match proceeds; loops stay open to the end."""
+
+    def __init__(self, scope: dict[str, Any], told: str = ""):
+        """told: what near misses are told of. "steps": the statements of a pattern; "parts": every piece of it."""
+        super().__init__({"Var": e.Var, "same": same, "named": _named, "role_end": _role_end, **scope})
+        self.told = told
+        self.symbols: dict[str, Symbol] = {}
+        self.matched = 0  # steps of the pattern that have matched so far
+        self.here: tuple[s.Syntax, str] | None = None  # the step being matched, and what it is compared with
+
+    # ---- failing and binding
+    def reject(self, condition: str, expected: s.Syntax | None = None, found: str = "None") -> None:
+        """Give this attempt up if the condition holds."""
+        if self.told and expected is None and self.here is not None:
+            expected, found = self.here
+        report = f"near({self.matched}, {self.object(expected)}, {found}); " if self.told and expected else ""
+        self.put(f"if {condition}: {report}{self.fail}")
+
+    @contextlib.contextmanager
+    def at(self, place: s.Syntax, x: str) -> Iterator[str]:
+        """A piece of the pattern, where near misses are told of each."""
+        before, x = self.here, self.held(x)
+        if self.told == "parts":
+            self.here = place, x
+        yield x
+        self.here = before
+
+    def held(self, text: str, letter: str = "v") -> str:
+        """A local for a text that is read several times."""
+        if text.isidentifier():
+            return text
+        local = self.local(letter)
+        self.put(f"{local} = {text}")
+        return local
+
+    def bind(self, name: str, text: str, kind: str = "value") -> None:
+        """The same name again is the same value; `_` is anything."""
+        if name == "_":
+            return
+        symbol = self.symbols.get(name)
+        if symbol is None:
+            self.symbols[name] = Symbol(text, kind)
+            return
+        differs = _differs(symbol, text, kind)
+        if symbol.maybe:
+            self.put(f"if {symbol.text} is UNBOUND: {symbol.text} = {text}")
+            differs = f"{symbol.text} is not {text} and ({differs})"
+        self.reject(differs)
+
+    def compared(self, value: str, x: str, kind: str) -> None:
+        self.reject(_differs(Symbol(value, "value"), x, kind))
+
+    def environment(self, names: Iterable[str], start: str = "**env, ") -> str:
+        parts = []
+        for name in names:
+            symbol = self.symbols[name]
+            text = f"named({symbol.text})" if symbol.kind == "name" else symbol.text
+            parts.append(f"{self.constant(name)}: {text}")
+        return f"{{{start}{', '.join(parts)}}}"
+
+    # ---- constants
+    def unlike(self, x: str, value: Any) -> str:
+        """The condition that a value is not a constant, with 1, 1.0 and True apart."""
+        if value is None or value.__class__ is bool or isinstance(value, Node):
+            return f"{x} is not {self.constant(value)}"
+        if value.__class__ is str:
+            return f"{x} != {self.constant(value)}"
+        if value.__class__ is int:
+            return f"{x} != {self.constant(value)} or {x}.__class__ is not {self.constant(int)}"
+        return f"not same({x}, {self.constant(value)})"
+
+    def no_number(self, x: str, value: Any) -> str:
+        """The same for a number of whatever class: `0` is `0.0`, too."""
+        if value != value:
+            return f"{x} == {x}"
+        truth = "is not" if isinstance(value, bool) else "is"
+        differs = f"{x} != {self.constant(value)} or {x}.__class__ {truth} {self.constant(bool)}"
+        if not isinstance(value, float) or value != 0:
+            return differs
+        minus, negative = self.constant("-"), self.constant(math.copysign(1.0, value) < 0)
+        return f"{differs} or repr({x}).startswith({minus}) is not {negative}"  # two zeros; `0` is both
+
+    # ---- lists
+    def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True, block: bool = False) -> str:
+        """Match the items against `whole[base:]`; `closed`: they must reach its end. Gives the end as text."""
+        size, in_block = f"len({whole})", bool(self.told) and block
+        least, flexible = [self.least(item) for item in items], [self.flexible(item) for item in items]
+        if closed and not any(flexible) and not in_block:
+            self.reject(f"{size} != {sum(least)}")
+            closed = False
+        else:
+            size = self.held(size, "n")
+            if not in_block:
+                self.reject(f"{size} - {base} < {sum(least)}")
+        offset, waiting = 0, list[tuple[Any, str]]()
+        for position, item in enumerate(items):
+            at = _sum(base, offset)
+            if flexible[position]:
+                rest, following = sum(least[position + 1 :]), (*items, None)[position + 1]
+                last = not any(flexible[position + 1 :]) and (closed or following is None)
+                ahead = self.ahead(following) if block and not self.told and following is not None else None
+                base = self.stretch(item, whole, at, size, (rest, following) if last else rest, block, ahead)
+                offset = 0
+                closed = closed and not (last and not isinstance(item, s.CaptureStatement))
+                continue
+            if in_block:
+                self.reject(f"{at} >= {size}", item)
+            variable = self.local("x")
+            self.put(f"{variable} = {whole}[{at}]")
+            waiting += self.item(item, variable)
+            offset += 1
+        self.several(waiting)
+        end = _sum(base, offset)
+        if closed:
+            there = f"{whole}[{end}] if {end} < {size} else None"
+            self.reject(f"{end} != {size}", s.PassStatement(items[-1].span) if block and items else None, there)
+        return end
+
+    def run(
+        self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any, block: bool,
+        ahead: str | None = None,
+    ) -> str:  # fmt: skip
+        """`xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins.
+
+        ahead: of the statement that follows, what `statements_with` finds it by.
+        """
+        end, role = self.local("j"), None if role is None else self.constant(role)
+        if rest.__class__ is tuple:
+            self.put(f"{end} = {size} - {rest[0]}")
+            if block:
+                self.reject(f"{end} < {at}", rest[1])
+            if role:
+                self.reject(f"role_end({whole}, {at}, {role}) < {end}")
+        else:
+            stop = f"{size} + {1 - rest}"
+            stop = f"min({stop}, role_end({whole}, {at}, {role}) + 1)" if role else stop
+            ends = f"range({at}, {stop})" if ahead is None else f"statements_with({whole}, {at}, {stop}, {ahead})"
+            self.loop(f"for {end} in {ends}:", item)
+        self.bind(name, f"{whole}[{at}:{end}]")
+        return end
+
+    @abc.abstractmethod
+    def least(self, item: Any) -> int: ...
+    @abc.abstractmethod
+    def flexible(self, item: Any) -> bool: ...
+    def ahead(self, following: Any) -> str | None:
+        """How the statement that follows a run is found without trying every place; None if it is not."""
+        return None
+
+    @abc.abstractmethod
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
+        """An item that takes a varying number of places. Gives its end."""
+
+    @abc.abstractmethod
+    def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
+        """Match an item of a list, or give it back: it is looked at when all runs are known."""
+
+    def several(self, waiting: list[tuple[Any, str]]) -> None: ...
+
+
+def _differs(symbol: Symbol, text: str, kind: str) -> str:
+    if symbol.kind == kind == "name":
+        return f"{symbol.text} != {text}"
+    if symbol.kind == "name":
+        return f"{text}.__class__ is not Var or {text}.name != {symbol.text}"
+    if kind == "name":
+        return f"{symbol.text}.__class__ is not Var or {symbol.text}.name != {text}"
+    if kind == "term":
+        return f"{text} is not {symbol.text}"
+    return f"{symbol.text} is not {text} and not same({symbol.text}, {text})"
+
+
+def _sum(base: str, offset: int) -> str:
+    if base == "0":
+        return str(offset)
+    return f"{base} + {offset}" if offset else base
+
+
+def _role_end(items: tuple[Any, ...], start: int, role: str) -> int:
+    """The end of the run of axes with this role."""
+    while start < len(items) and items[start].role == role:
+        start += 1
+    return start
+
+
+def _named(name: Any) -> Any:
+    return e.Var(name) if name is not None else None
