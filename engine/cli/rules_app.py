@@ -109,7 +109,7 @@ def rules_lint(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what rules may be better without: names that nobody reads, idle guards, shadowed rules, repeated examples."""
+    """Report parts of rules without effect: unused local rules, idle guards, unknown devices."""
     from .rules import lint_rules
 
     lint_rules(files or [], subjects, as_json)

@@ -60,7 +60,6 @@ CHECKS: tuple[Check, ...] = (
     clauses.example_parameters,
     clauses.example_programs,
     growth.grown_values,
-    overlap.repeats_itself,
     overlap.shadowed,
     scope.changes_nothing,
 )

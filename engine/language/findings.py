@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from ...ir.diagnostic import DplcError, Span
 
-ERROR, WARNING, NOTE = "error", "warning", "note"
+ERROR, WARNING = "error", "warning"
 
 
 class Finding(DplcError):
     """One problem of one rule. check: the name of the check that found it; rule: the rule's name, or its family's.
 
-    An error stops a file from loading, a warning does not; a note is for those who ask.
+    An error stops a file from loading, a warning does not.
     """
 
     def __init__(

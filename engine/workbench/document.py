@@ -15,7 +15,7 @@ from ...ir.diagnostic import Diagnostics, DplcError, Source
 from ..language import core as s
 from ..language.check import check_rule, kinds_of_facts, load_facts, unread_numbers
 from ..language.elaboration import elaborated
-from ..language.findings import NOTE, Finding
+from ..language.findings import Finding
 from ..language.further import FURTHER
 from ..language.lint import lint_rule
 from ..language.pipeline import pipelines
@@ -124,9 +124,7 @@ class Document:
             chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
             found += self._check(self.rules.rules[rule.name], chunk, context)
         self._order()
-        told = {
-            (error.span, error.what): error for error in found if getattr(error, "severity", None) != NOTE
-        }  # members of a family share their text; notes are for who asks
+        told = {(error.span, error.what): error for error in found}  # members of a family share their text
         return told.values()
 
     def _read(self, source: Source, asked: Source) -> tuple[s.Syntax, ...]:

@@ -13,63 +13,15 @@ from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.verify.unviolated import unviolated
 
 FILE = """\
-rule pieces(V: int in {4} = 4) on tile
+rule pieces on tile
 match
     for k in 0..K serial:
         body..
 where K > 2 because "short"
-where V > 1 and K > 2 because "short again"
 where 2 > 1 because "always"
 rewrite
     for k in 0..K serial:
-        each x in [1, 2]:
-            Sync()
-        body..
-example "two"
-    for k in 0..2 serial:
-        a = load x[k]
-        y[k] = a
-gives no "short"
-example "two again"
-    for j in 0..2 serial:
-        b = load x[j]
-        y[j] = b
-gives no "short"
-example "three elements of another dtype"
-    for j in 0..2 serial:
-        b = load z[j + 1]
-        y[j] = b
-gives no "short"
-
-rule first on tile
-match
-    Sync()
-    Tile(i:M=THREAD, j:N=THREAD):
-        body..
-where M > 2 because "few rows"
-rewrite
-    Tile(i:M=THREAD, j:N=THREAD):
-        body..
-
-rule second on tile
-match
-    Sync()
-    Tile(a:A=THREAD, b:B=THREAD):
-        body..
-where B > 5 because "narrow"
-where A > 2 because "few rows"
-rewrite
-    Tile(a:A=THREAD, b:B=THREAD):
-        body..
-
-rule third on tile
-match
-    Sync()
-    Tile(a:A=THREAD, b:B=THREAD):
-        body..
-where B > 2 because "few columns"
-rewrite
-    Tile(a:A=THREAD, b:B=THREAD):
+        Sync()
         body..
 
 @local
@@ -80,13 +32,8 @@ rewrite
     Wait(keep=0)
 """
 SAID = {
-    "parameter `V` can only be 4": "1:13",
-    "`K > 2` holds where this is asked": "6:17",
-    "`2 > 1` always holds: no program violates it": "7:7",
-    "`each x`: its block does not read `x`": "10:",
-    'example "two again" repeats "two"': "18:",
-    "can never fire: `first` matches everything it matches and asks nothing more": "39:",
-    "no rule says `with rule alone(..)`": "61:",
+    "`2 > 1` always holds: no program violates it": "6:7",
+    "no rule says `with rule alone(..)`": "13:",
 }
 
 
@@ -107,7 +54,7 @@ def test_each_is_said_at_its_place(linted: str) -> None:
     for what, place in SAID.items():
         (head,) = [line for line in heads if what in line]
         assert head.startswith(f"mine.rw:{place}"), head
-    assert linted.count("^") > len(SAID)
+    assert linted.count("^") >= len(SAID)
     assert linted.count("  help: ") == len(SAID)
 
 

@@ -152,10 +152,9 @@ rewrite
 rule two on tile
 match
     Sync()
-    Wait(keep=n)
     ys..
 rewrite
-    Wait(keep=n)
+    Wait()
     ys..
 """,
         """\
@@ -165,24 +164,6 @@ rule.rw:8:6: error: rule `two`: can never fire: `drop_pair` matches everything i
   note: `drop_pair` is at rule.rw:1
   help: put the special rule first""",
         id="shadowed",
-    ),
-    pytest.param(
-        """\
-@repeat
-rule grow on tile
-match
-    for k in 0..K serial:
-        body..
-rewrite
-    for k in 0..K serial:
-        Sync()
-        body..
-""",
-        """\
-rule.rw:7:9: warning: rule `grow`: the template can match its own pattern: nothing stops the repetition
- 7 |     for k in 0..K serial:
-   |         ^""",
-        id="can match itself",
     ),
     pytest.param(
         change(LINEAR, "w[j, k]", "w"),
