@@ -26,8 +26,8 @@ from .capture.capture import Capture, capture
 from .compiler import Compilation, CompileOptions, buffer, compile_captured
 from .language.pipeline import describe
 from .language.rule import RuleSet
-from .rewrite.pinned import Settings, tell_unheard
-from .rewrite.torch_rules.bounds import check_places
+from .rewrite.statements.driver import Settings, tell_unheard
+from .rewrite.torch_rules.pattern import check_places
 from .rewrite.trace import Trace
 from .ruleset import Toolchain, check_setting, exactly, toolchain
 from .run.calls import BoundCall, Calls

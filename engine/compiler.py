@@ -27,13 +27,12 @@ from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
-from .language.collector import collections_paused
-from .language.policy import policy
-from .rewrite.pinned import Unheard, check_settings, unheard
-from .rewrite.statements.passes import Shaped
-from .rewrite.terms.terms import TermEvidence, rewrite_graph
-from .rewrite.torch_rules.bounds import Bound
+from .language.rule import policy
+from .language.rule_files import collections_paused
+from .rewrite.statements.driver import Shaped, Unheard, check_settings, unheard
+from .rewrite.terms.rewriter import TermEvidence, rewrite_graph
 from .rewrite.torch_rules.lower import lower
+from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Trace
 from .ruleset import Toolchain
 from .schedule.launch_fusion import fewer_launches

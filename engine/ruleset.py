@@ -14,15 +14,12 @@ from ..ir.text.parse import parse
 from .kernels.fusion_pass import FusionRules
 from .language import core as s
 from .language.check import check, errors, load_facts
-from .language.domains import wrong_kind
 from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
-from .language.policy import under
-from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules
-from .language.rule_texts import rule_paths, rule_source
-from .rewrite.pinned import Settings
-from .rewrite.statements.driver import Engine
-from .rewrite.terms.terms import TermRules, mentions_mat
+from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules, under, wrong_kind
+from .language.rule_files import rule_paths, rule_source
+from .rewrite.statements.driver import Engine, Settings
+from .rewrite.terms.rewriter import TermRules, mentions_mat
 
 
 @dataclass

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dplc.engine.language.facts import FACTS, Fact
+from dplc.engine.language.evaluate import FACTS, Fact
 from dplc.engine.language.rule import RuleSet
 from dplc.ir.diagnostic import InternalError
 from dplc.ir.node import Node

@@ -27,7 +27,7 @@ from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
 from ..cost.predict import occupancy, predict
 from ..kernels.sharing import Sharing, share
-from ..rewrite.pinned import tell_unheard, unheard_by_all
+from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import Toolchain, extended
 from .records import CaseRecord, KernelRecord
 from .suites import BenchSubject, Written

@@ -34,8 +34,7 @@ from ..compiler import CompileOptions, cut_into_kernels, launch_plan
 from ..kernels.kernels import launches_of
 from ..kernels.sharing import share
 from ..language.pipeline import PassStep
-from ..rewrite.statements.choices import choices
-from ..rewrite.statements.passes import run_pipeline
+from ..rewrite.statements.driver import choices, run_pipeline
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
 from ..run.judge import accepted, run_eager, run_reference

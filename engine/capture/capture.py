@@ -28,7 +28,7 @@ from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ...ir.schemas import PARTS
 from ...ir.text.torch import print_torch_op
 from ...ir.torch import TorchGraph
-from ..language.collector import collections_paused
+from ..language.rule_files import collections_paused
 from .convert import Conversion, convert
 from .dynamic_shapes import declared
 from .export import alone, export

@@ -20,7 +20,7 @@ from ...ir.schemas import DTYPES, PARTS
 from ...ir.sizes import has_sizes
 from ...ir.substitute import substitute
 from ...ir.torch import TorchGraph, TorchOp
-from ..language.policy import Policy, built_in_policy
+from ..language.rule import Policy, built_in_policy
 from .capture import Capture, check_dtypes, with_graph
 from .convert import dtype_name
 from .signature import parts_of

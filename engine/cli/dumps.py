@@ -55,8 +55,7 @@ from ..compiler import (
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan, launches_of
 from ..kernels.sharing import share
-from ..rewrite.pinned import check_settings, unheard
-from ..rewrite.statements.passes import Shaped
+from ..rewrite.statements.driver import Shaped, check_settings, unheard
 from ..rewrite.trace import Trace
 from ..schedule.scheduling import cuda_of
 from .options import Flags

@@ -35,7 +35,7 @@ from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.text import capture_text
 from ..compiler import STAGES, Compilation, CompileOptions, Explore, compile_captured
-from ..rewrite.pinned import tell_unheard
+from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from ..run.binding import at_binding

@@ -26,11 +26,10 @@ from ..kernels.sharing import Sharing
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
-from ..rewrite.statements.passes import Shaped, names_of, run_pipeline
-from ..rewrite.statements.passes import only as only_steps
-from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
-from ..rewrite.torch_rules.lower import lower_graph
-from ..rewrite.torch_rules.rule import TorchRule
+from ..rewrite.statements.driver import Shaped, names_of, run_pipeline
+from ..rewrite.statements.driver import only as only_steps
+from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from ..schedule.launch_fusion import fewer_launches

@@ -18,19 +18,18 @@ from ..kernels import examples as term_examples
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, load_facts, warnings
 from ..language.core import words_in
-from ..language.findings import Finding
-from ..language.format import format_fact, format_number, format_rule
-from ..language.layout import formatted
+from ..language.definitions import PolicyNumber, format_value
+from ..language.format import format_fact, format_number, format_rule, formatted
 from ..language.lint import lint_rule
-from ..language.numbers import PolicyNumber, format_value
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
-from ..language.positions import walk
 from ..language.rule import LEVELS, RuleSet, built_in_files, load
-from ..language.rule_texts import read_text
+from ..language.rule_files import read_text
+from ..language.rule_scope import Finding
 from ..language.spelling import INDENT
+from ..language.typed_slots import walk
+from ..rewrite import examples as torch_examples
+from ..rewrite.examples import Failure, run_examples
 from ..rewrite.statements.driver import Engine
-from ..rewrite.statements.examples import Failure, run_examples
-from ..rewrite.torch_rules import examples as torch_examples
 from .options import Flags
 from .output import bars, print_json, print_note, print_text, write, write_file, writing
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...codegen.target import Target
 from ...ir.facts.dataflow import contracts
-from ..language.policy import policy
+from ..language.rule import policy
 from .limits import COSTS, blocks_across
 from .memory_model import LANES, Waits
 from .predict import Counts, predict

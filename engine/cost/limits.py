@@ -29,7 +29,7 @@ from ...ir.ranges import simplify
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
 from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, dtype, operands
-from ..language.policy import policy
+from ..language.rule import policy
 from .memory_model import SECTOR
 
 # ---- Instructions of expressions, counted as the assembler would leave them.

@@ -17,10 +17,10 @@ from ...ir.sizes import has_sizes
 from ..compiler import CompileOptions, Explore, Values, fused
 from ..kernels.kernels import Candidate, commute
 from ..kernels.sharing import key
-from ..language.collector import collections_paused
-from ..rewrite.program_key import program_key
-from ..rewrite.statements.passes import Shaped
-from ..rewrite.terms.terms import rewrite_graph
+from ..language.rule_files import collections_paused
+from ..rewrite.statements.driver import Shaped
+from ..rewrite.terms.rewriter import rewrite_graph
+from ..rewrite.trace import program_key
 from ..ruleset import Toolchain
 from ..schedule.scheduling import ScheduleStore, kernel_ir, schedule_tiles
 from ..schedule.space import Way

@@ -47,8 +47,8 @@ from ..cost.kernel_estimate import Price, impossible
 from ..kernels.fusion_pass import Fusion, FusionDecisions, FusionRules, is_renaming
 from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, plan
 from ..kernels.sharing import FusionSummary, key
-from ..language.collector import collections_paused
-from ..language.policy import policy
+from ..language.rule import policy
+from ..language.rule_files import collections_paused
 from ..schedule.scheduling import seconds_of
 from .problem import Problem, Reader, RegionTooLarge, as_written
 from .rules_as_egglog import Permissions, RuleTexts

@@ -37,7 +37,7 @@ from ...ir.tensor import (
 from ..cost.kernel_estimate import bits
 from ..facts.tensor import is_one_over
 from ..kernels.index_maps import translation
-from ..rewrite.terms.packs import find_packs
+from ..rewrite.terms.rewriter import find_packs
 from .rules_as_egglog import number_text
 
 # An e-node: (constructor, attributes, operands). E: (fn,), one to three operands; Red: (fn, mask); Map, Case, Op: the

@@ -17,10 +17,10 @@ from ...ir.monoid_texts import PARTS
 from ..kernels.fusion_pass import FusionRules, kind_of
 from ..language import core as c
 from ..language import core as s
-from ..language.facts import facts_of
-from ..language.positions import calls
+from ..language.evaluate import facts_of
 from ..language.rule import Rule
-from ..rewrite.terms.terms import mentions_mat
+from ..language.typed_slots import calls
+from ..rewrite.terms.rewriter import mentions_mat
 
 # Guards of algebra rules as egglog facts: masks of axes, extents, dtypes, and whether a value is known when loaded.
 

@@ -20,7 +20,7 @@ from ...ir.expr import Axis
 from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands
 from ..cost.kernel_estimate import bits
 from ..kernels.kernels import Prepared
-from ..language.policy import policy
+from ..language.rule import policy
 from .problem import EGraph, Problem, sorted_operands
 from .solution import BETTER, Extraction, Group, PricedSolution, Solution
 

@@ -38,8 +38,8 @@ from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import interval, simplify
 from ...ir.sizes import at_hint, hinted
 from ...ir.tile import Slab, Stage
-from ..language.facts import fact
-from ..language.policy import policy
+from ..language.evaluate import fact
+from ..language.rule import policy
 from .structure import axis_names, multiplies_values
 
 TILE = "module loop tile"

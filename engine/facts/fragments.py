@@ -33,8 +33,8 @@ from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
-from ..language.facts import fact
-from ..language.policy import policy
+from ..language.evaluate import fact
+from ..language.rule import policy
 from .shared_memory import kept_inside
 from .structure import TILE, axis_names, conjuncts
 

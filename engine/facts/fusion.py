@@ -24,9 +24,8 @@ from ..cost import limits as cost
 from ..cost.limits import fixed_seconds, traffic_rate
 from ..cost.memory_model import BARRIER_CYCLES, L2_SHARE, LANES, SECTOR, SHARED_CYCLES
 from ..language.core import FactOf
-from ..language.facts import Fact, fact
-from ..language.policy import policy
-from ..language.rule import built_in_files
+from ..language.evaluate import Fact, fact
+from ..language.rule import built_in_files, policy
 from ..rewrite.statements.expressions import RuleExpressions
 
 # ---- Operands of products that no slab can hold: what computing them in every warp costs.

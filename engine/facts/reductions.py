@@ -35,8 +35,8 @@ from ...ir.ranges import decide, simplify
 from ...ir.sizes import highest
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Mma, Slab, Stage, Team
-from ..language.facts import fact
-from ..rewrite.statements.names import names_at
+from ..language.evaluate import fact
+from ..rewrite.statements.site import names_at
 from .structure import TILE, varying
 
 

@@ -69,9 +69,9 @@ from ...ir.program import Block, Kernel, Param
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint, decide_sizes
 from ...ir.tile import AlongAxes, Stage, TuplesAlongAxes
-from ..language.facts import fact
-from ..language.policy import policy
-from ..rewrite.statements.context import Context
+from ..language.evaluate import fact
+from ..language.rule import policy
+from ..rewrite.statements.site import Context
 from .structure import conjuncts
 
 TILE = "module loop tile"

@@ -33,9 +33,9 @@ from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
 from ...ir.tile import Put, Slab, Stage, Sync, Tile, Wait
-from ..language.facts import fact
-from ..language.policy import policy
-from ..rewrite.statements.context import Context
+from ..language.evaluate import fact
+from ..language.rule import policy
+from ..rewrite.statements.site import Context
 
 TILE = "module loop tile"
 

@@ -28,7 +28,7 @@ from ...ir.tensor import (
     operands,
     postorder,
 )
-from ..language.facts import fact
+from ..language.evaluate import fact
 
 
 @fact("axes(term) -> [axis]", levels="tensor")

@@ -19,9 +19,9 @@ from ...ir.schemas import PARTS
 from ...ir.sizes import decide_sizes, known_at_launch
 from ...ir.stacked import stacked, steps
 from ...ir.tensor import Term, axes, dtype
-from ..language.facts import fact
-from ..rewrite.torch_rules.firing import TorchSite
-from ..rewrite.torch_rules.values import Exactly, NotApplicable, View
+from ..language.evaluate import fact
+from ..rewrite.torch_rules.pattern import Exactly, NotApplicable, View
+from ..rewrite.torch_rules.template import TorchSite
 
 Axes = tuple[Any, ...]  # unnamed axes and index expressions over them
 torch_fact = functools.partial(fact, levels="torch")

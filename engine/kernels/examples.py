@@ -19,8 +19,8 @@ from ...ir.text.programs import print_unit, read_unit
 from ...ir.text.tensor import print_graph, read_graph
 from ..language import core as s
 from ..language.rule import Rule
-from ..rewrite.statements.examples import Failure, arguments, awaited, runs
-from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.examples import Failure, arguments, awaited, runs
+from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from .fusion_pass import Fusion, FusionRules, kind_of
 from .kernels import Kernels
 from .sharing import key

@@ -25,16 +25,13 @@ from ...ir.facts.dataflow import Dataflow
 from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ..language import core as s
-from ..language.asking import UNDECIDED
 from ..language.check import load_facts
-from ..language.evaluate import Expressions
-from ..language.policy import policy
-from ..language.questions import SITE, Environment
-from ..language.rule import Rule, RuleSet
+from ..language.evaluate import SITE, UNDECIDED, Environment, Expressions
+from ..language.rule import Rule, RuleSet, policy
 from ..language.spelling import expression
-from ..rewrite.seen import NAMELESS, Called, held, what_it_saw
-from ..rewrite.terms.code import AtTerm, TermRuleWriter, runner_of
-from ..rewrite.terms.terms import GuardRefusal, Table, mentions_mat
+from ..rewrite.terms.matcher import AtTerm, TermRuleWriter, runner_of
+from ..rewrite.terms.rewriter import GuardRefusal, Table, mentions_mat
+from ..rewrite.trace import NAMELESS, Called, held, what_it_saw
 from .index_maps import Places
 
 # ---- What fusion decided, as data: which values are stored, by which rules, and why others did not fire.

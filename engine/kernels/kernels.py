@@ -21,10 +21,9 @@ from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
 from ..language import core as s
-from ..language.policy import policy
-from ..language.rule import Rule
-from ..rewrite.loops import RewriteStep
-from ..rewrite.terms.terms import GuardRefusal, TermEvidence, TermRules, TermSite, rewrite_graph
+from ..language.rule import Rule, policy
+from ..rewrite.terms.rewriter import GuardRefusal, TermEvidence, TermRules, TermSite, rewrite_graph
+from ..rewrite.trace import RewriteStep
 from .fusion_pass import Fused, Fusion, FusionDecisions, FusionRules, Stored, called_in, guards_of, refusal
 from .index_maps import Parts, Resolver, parts_of
 from .lift import BufferLayout, Lift, Names, Write, input_buffer, result_buffer

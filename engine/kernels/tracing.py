@@ -16,12 +16,11 @@ from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder
 from ...ir.text.tensor import print_lines
 from ..language.evaluate import Expressions
 from ..language.rule import Rule
-from ..rewrite.seen import held, show, written
-from ..rewrite.terms.nearest import LEAVES, NearMiss, begins_at, nearest_miss
-from ..rewrite.terms.terms import TermEvidence
-from ..rewrite.torch_rules.compiler import Numbers
-from ..rewrite.torch_rules.lowered import Fired, Lowered
-from ..rewrite.trace import Firing, Skip, TextReason, Trace
+from ..rewrite.terms.matcher import LEAVES, NearMiss, begins_at, nearest_miss
+from ..rewrite.terms.rewriter import TermEvidence
+from ..rewrite.torch_rules.lower import Fired, Lowered
+from ..rewrite.torch_rules.template import Numbers
+from ..rewrite.trace import Firing, Skip, TextReason, Trace, held, show, written
 from .fusion_pass import Fused, FusionDecisions, Stored, called, called_in, kind_of
 from .kernels import Plan
 

@@ -1,73 +1,667 @@
 """Static checks of rules: at load for users' files, in the tests for ours. Nothing in a rule is executed.
 
-Each check is a function of a `CheckedRule` (one rule, laid out) in vocabulary.py, scope.py, axes.py, clauses.py or
-overlap.py; its name is the name of its findings. Errors stop a file from loading, warnings do not.
+Each check is a function of a `CheckedRule` (the scope of one rule); its name is the name of its findings. Errors stop
+a file from loading, warnings do not.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import pkgutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from ...ir import schemas
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
+from ...ir.functions import FUNCTIONS
+from ...ir.names import sort_word
 from ...ir.text import syntax as s
+from ...ir.text.programs import read_unit
+from ...ir.text.read_statements import CLOSED, read_block, value_classes
 from ...ir.text.syntax import words_in
-from . import axes, clauses, growth, overlap, scope, vocabulary
-from .facts import facts_of
-from .findings import ERROR, WARNING, Finding
-from .rule import Rule, RuleSet, built_in_files
-from .sorts import TARGET, Inference, sort_of
-from .subject import CheckedRule
+from .core import OPERATIONS, says_slices
+from .evaluate import FACTS, Fact, facts_of
+from .name_checks import (
+    bare_tensors,
+    bound_twice,
+    changes_nothing,
+    dropped_runs,
+    made_in_order,
+    reads_itself,
+    reset_fields,
+    root_defined,
+    substitutions,
+    unbound,
+    unreached,
+    unused_clauses,
+    unused_parameters,
+    unused_variables,
+    wildcards,
+    words_of_the_language,
+)
+from .pipeline import pipelines
+from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
+from .rule_scope import ERROR, WARNING, CheckedRule, Finding
+from .sorts import (
+    CLOSED_SORTS,
+    NAMED,
+    PARAMETER_SORTS,
+    TARGET,
+    Inference,
+    owners,
+    sort_of,
+)
+from .typed_slots import calls, every, is_variable, names, names_in, parts, targets, walk
+
+# Checks of axes on torch: every axis of a value is in the bracket of the result or reduced.
+
+
+Axes = dict[str, s.Syntax]  # free axes, and a place where each stands
+
+
+def dangling_axes(subject: CheckedRule) -> Iterator[Finding]:
+    """`y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: kk is neither an axis of y nor folded."""
+    if subject.rule.level != "torch":
+        return
+    free = subject.axes.keys() - subject.bound.keys() - subject.lets.keys()
+    made: dict[str, Axes] = {}
+    for statement in subject.rule.rewrite:
+        if not isinstance(statement, s.Assign) or says_slices(statement):
+            continue
+        left = _result_axes(statement.target)
+        found = {name: place for name, place in _axes(statement.value, made).items() if name in free}
+        if isinstance(statement.target, s.NameOf):
+            made[statement.target.text] = found
+            continue
+        dangling = found.keys() - left if left is not None else set()
+        for name in (name for name in found if name in dangling):
+            result = next(iter(targets(statement)))
+            what = f"axis `{name}` is neither in the bracket of `{getattr(result, 'text', 'the result')}` nor folded"
+            yield subject.finding(what, found[name].span)
+
+
+def _result_axes(target: s.Syntax) -> set[str] | None:
+    """The names in the bracket of a result; None if a fact makes some of them."""
+    items = target.items if isinstance(target, s.Subscript) else ()
+    plain = [item.base if isinstance(item, s.Run) else item for item in items]
+    return (
+        {item.text for item in plain if isinstance(item, s.NameOf)}
+        if all(isinstance(x, s.NameOf) for x in plain)
+        else None
+    )
+
+
+def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
+    """The axes that a value runs over: those of its brackets, less those it folds."""
+    if isinstance(node, s.NameOf):
+        return dict(made.get(node.text, {}))
+    if isinstance(node, s.Subscript):
+        return _bracket(node.items, made)
+    if isinstance(node, s.Apply) and node.fn == "Reduce" and len(node.items) > 1:
+        folded = {name.text for item in node.items[1:-1] for name in names(item)}
+        return {name: place for name, place in _axes(node.items[-1], made).items() if name not in folded}
+    if isinstance(node, s.Apply) and node.fn == "Fold" and len(node.items) > 1:
+        folded = {name.text for item in node.items[1:-1] for name in names(item)}
+        found = {name: place for item in node.items[-1].items for name, place in _axes(item, made).items()}  # type: ignore[attr-defined]
+        return {name: place for name, place in found.items() if name not in folded}
+    if isinstance(node, s.Apply) and node.fn == "Index":
+        return {name.text: name for name in names(node.items)}
+    if isinstance(node, s.Choice):
+        return _axes(node.a, made) | _axes(node.b, made)
+    if isinstance(node, s.Apply):
+        return {name: place for item in node.items for name, place in _axes(item, made).items()}
+    return {}
+
+
+def _bracket(items: tuple[s.Syntax, ...], made: dict[str, Axes]) -> Axes:
+    found: Axes = {}
+    for item in items:
+        base = item.base if isinstance(item, s.Run) else item
+        if isinstance(base, s.NameOf) and base.text in made:
+            found |= made[base.text]  # a gather: a value of integers says where
+        elif isinstance(base, s.NameOf):
+            found[base.text] = base
+        elif isinstance(base, s.Subscript):
+            found |= _bracket(base.items, made)
+    return found
+
+
+def whole_axes(subject: CheckedRule) -> Iterator[Finding]:
+    """`Tile(outer.., i):` where i is the name of an axis: a Tile that is made says extents and roles."""
+    for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
+        if want.kind != "axis":
+            continue
+        have = subject.sort_at(node.base if isinstance(node, s.Run) else node, scope)
+        if have.kind not in ("axis", "any", "value"):
+            shown = node.text if isinstance(node, s.NameOf) else "i"
+            hint = f"write `{shown}:M=THREAD`: its name, its extent and its role"
+            yield subject.finding(f"{what} are axes, and this is {have}", node.span, (), hint)
+
+
+# Checks of meaning: sorts of expressions, reasons, defaults against domains, attributes, examples.
+
+
+def sort_clashes(subject: CheckedRule) -> Iterator[Finding]:
+    """A value of one sort where another is wanted: in guards, domains, facts' arguments, fields of the template."""
+    found: dict[Any, Finding] = {}
+
+    def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
+        found.setdefault(node.span, subject.finding(what, node.span, (), hint))
+
+    inference = Inference(subject.facts, report)
+    for node, want, what, scope, makes in subject.expressions:
+        if not (makes and isinstance(node, s.NameOf)) and not _is_closed_name(node, want.kind):
+            inference.want(node, want, scope, what)
+    for slot in subject.pattern:
+        if isinstance(slot.value, s.Number | s.Text):
+            inference.want(slot.value, slot.sort, {}, slot.what)
+        elif slot.sort.kind in NAMED and not slot.sort.many and not isinstance(slot.value, s.NameOf | s.Member):
+            report(f"{slot.what} is a name in a pattern", slot.value)
+    yield from found.values()
+
+
+def _is_closed_name(node: s.Syntax, kind: str) -> bool:
+    return isinstance(node, s.NameOf) and kind in (
+        "role",
+        "via",
+        "fn",
+        "dtype",
+    )  # vocabulary.closed_names says it better
+
+
+def unique_reasons(subject: CheckedRule) -> Iterator[Finding]:
+    """`because` is the key of a refusal: no two guards of a rule share one."""
+    first: dict[str, s.Guard] = {}
+    for guard in subject.rule.guards:
+        if guard.reason in first:
+            notes = (f"the other is in line {first[guard.reason].span.line}",)
+            yield subject.finding(
+                f'two guards say because "{guard.reason}"', guard.span, notes, "say what is different"
+            )
+        elif not guard.reason.strip():
+            yield subject.finding("a guard without a reason", guard.span, (), 'because "what is wrong when it fails"')
+        first.setdefault(guard.reason, guard)
+
+
+def defaults_in_domains(subject: CheckedRule) -> Iterator[Finding]:
+    """The default of a parameter is in its domain, where both are constant."""
+    for parameter in subject.rule.parameters:
+        if parameter.domain is None or parameter.default is None:
+            continue
+        default = constant(subject.rule.level, parameter.default)
+        if default is not None and not admits(subject.rule, parameter.name, default):
+            what = f"the default {default} of `{parameter.name}` is not in its domain"
+            domain = shown(subject.rule, parameter.name)
+            yield subject.finding(what, parameter.default.span, (f"the domain is {domain}",))
+
+
+def alternatives(subject: CheckedRule) -> Iterator[Finding]:
+    """A `choose` has several alternatives, and they differ in what they cost."""
+    for node in every(subject.rule.match, s.Chosen):
+        what = "a pattern weighs nothing: `choose` stands in a clause, a default or the template"
+        yield subject.finding(what, node.span)
+    for node in every(subject.parts, s.Chosen):
+        costs, word = node.costs, "maximising" if node.most else "minimising"
+        if costs.variable not in names_in(costs.element):
+            what = f"every alternative is alike: what `{word}` compares does not read `{costs.variable}`"
+            yield subject.finding(what, costs.element.span, (), f"say what a value `{costs.variable}` costs")
+        if isinstance(costs.domain, s.Group) and len(costs.domain.items) < 2 and not _runs(costs.domain):
+            count = "one value" if costs.domain.items else "no value"
+            yield subject.finding(f"nothing to choose: there is {count}", costs.domain.span)
+
+
+def _runs(group: s.Group) -> bool:
+    return any(isinstance(item, s.Run) for item in group.items)
+
+
+def attributes(subject: CheckedRule) -> Iterator[Finding]:
+    """Attributes that contradict each other."""
+    held = subject.rule.attributes
+    for a, b in (
+        ("local", "canonical"),
+        ("local", "repeat"),
+        ("canonical", "repeat"),
+        ("canonical", "approx"),
+        ("canonical", "unstable"),
+    ):
+        if {a, b} <= held:
+            yield subject.finding(f"@{a} and @{b} exclude each other", subject.rule.span)
+    if "canonical" in held and subject.rule.parameters:
+        yield subject.finding(
+            "a @canonical rule has no parameters: nobody could choose them", subject.rule.parameters[0].span
+        )
+
+
+# Checks of examples.
+
+# What matchers say where a pattern does not fit (engine/rewrite); all else is a `because`.
+PATTERN_MISSES = (
+    "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement",
+    "is not in its domain", "the rule says nothing about", "has no field", "two values for",
+    " is not ", " is no list", "a list of ",
+)  # fmt: skip
+# What an example may set beside the parameters of its rule.
+SETTINGS = {
+    "tensor": ("weights",),  # the inputs whose values are known before the program runs
+    **dict.fromkeys(("module", "loop", "tile", "kernel"), ("target",)),  # the device that is compiled for, as text
+}
+
+
+def examples_enough(subject: CheckedRule) -> Iterator[Finding]:
+    """An example that fires, and one refusal per `where`."""
+    rule = subject.rule
+    if subject.local:
+        return  # reached through the examples of the rules that use it
+    examples = list(rule.examples) or _of_family(subject)
+    if not any(isinstance(example.gives, tuple) for example in examples):
+        yield subject.finding("no example shows it fire", rule.span, (), 'add `example "title"` .. `gives` ..', WARNING)
+    refusals = [example.gives for example in examples if isinstance(example.gives, str)]
+    for guard in rule.guards:
+        if guard.kind == "where" and not any(text in guard.reason for text in refusals):
+            what = f'no example is refused because "{guard.reason}"'
+            yield subject.finding(what, guard.span, (), f'add an example that `gives no "{guard.reason}"`', WARNING)
+
+
+def _of_family(subject: CheckedRule) -> list[s.Example]:
+    """Whether an example shows that another member of the family fires: members differ in names only."""
+    family = subject.rule.family
+    members = subject.rules.rules.values() if family is not None else ()
+    return [example for member in members if member.family == family for example in member.examples]
+
+
+def refusals_known(subject: CheckedRule) -> Iterator[Finding]:
+    """`gives no "text"`: the text of a `because` of this rule, or of a pattern that does not match."""
+    reasons = [guard.reason for guard in subject.rule.guards]
+    for example in subject.rule.examples:
+        text = example.gives
+        if (
+            isinstance(text, str)
+            and not any(text in reason for reason in reasons)
+            and not any(miss in text for miss in PATTERN_MISSES)
+        ):
+            what = f'no guard says because "{text}"'
+            yield subject.finding(
+                what, example.span, [f'there is "{reason}"' for reason in reasons], did_you_mean(text, reasons)
+            )
+
+
+def example_parameters(subject: CheckedRule) -> Iterator[Finding]:
+    """`example "title" (BK=16)`: parameters of the rule, each once, with constant values."""
+    known = [*(parameter.name for parameter in subject.rule.parameters), *SETTINGS.get(subject.rule.level, ())]
+    for example in subject.rule.examples:
+        for n, argument in enumerate(example.arguments):
+            if argument.name not in known:
+                what = f"the example sets `{argument.name}`, which is no parameter of the rule"
+                yield subject.finding(what, argument.span, (), did_you_mean(argument.name, known))
+            elif argument.name in {other.name for other in example.arguments[:n]}:
+                yield subject.finding(f"the example sets `{argument.name}` twice", argument.span)
+
+
+def example_programs(subject: CheckedRule) -> Iterator[Finding]:
+    """The programs of examples read as programs of their level; what a rule on torch gives is on tensor."""
+    level = subject.rule.level if subject.dataflow else None
+    for example in subject.rule.examples:
+        for block, at in ((example.before, level), (example.gives, None if level == "torch" else level)):
+            try:
+                if subject.dataflow and isinstance(block, tuple) and isinstance(block[0], s.PassStatement):
+                    what = f'example "{example.title}" does not say yet what the rule gives'
+                    yield subject.finding(what, block[0].span, (), "dplc rules test --accept FILE writes it")
+                elif isinstance(block, tuple):
+                    _read(block, at, subject.dataflow)
+            except DplcError as error:
+                what = f'example "{example.title}": {error.what}'
+                yield subject.finding(what, error.span or example.span, error.notes, error.hint)
+
+
+def _read(block: tuple[s.Syntax, ...], level: str | None, dataflow: bool) -> None:
+    if any(isinstance(statement, s.Unit) for statement in block):
+        for unit in block:
+            read_unit(unit, level, None)
+    elif not dataflow:
+        read_block(block)
+    else:
+        raise DplcError("the program of an example on torch or tensor is a `graph`", block[0].span)
+
+
+# Checks of words: ops, fields, roles, transports, functions, dtypes, facts, local rules and their arguments.
+
+
+_WORDS = {kind: sort_word(sort) for sort, kind in CLOSED_SORTS.items()}
+_OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLOSED_SORTS.items()}
+
+
+def placed(subject: CheckedRule) -> Iterator[Finding]:
+    """Unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
+    yield from subject.problems
+
+
+def closed_names(subject: CheckedRule) -> Iterator[Finding]:
+    """A role, transport, function or dtype that does not exist.
+
+    In a pattern such a name is a variable, unless it is a slip of a real one.
+    """
+    seen = set()
+    for node, kind, is_bound in _closed_places(subject):
+        if node.text in (*_OPTIONS[kind], "_") or node.span in seen:
+            continue
+        if kind == "fn" and subject.dataflow and (node.text in subject.facts or not subject.facts):
+            continue
+        hint = did_you_mean(node.text, _options(subject, kind))
+        if (
+            not is_variable(node.text)
+            or not is_bound
+            or (hint and not _meant(subject, node.text, _options(subject, kind)))
+        ):
+            seen.add(node.span)
+            yield subject.finding(f"unknown {_WORDS[kind]} `{node.text}`", node.span, (), hint)
+
+
+def _closed_places(subject: CheckedRule) -> Iterator[tuple[s.NameOf, str, bool]]:
+    """The names that stand where a role, transport, function or dtype does, and whether something binds them there."""
+    for slot in subject.pattern:
+        if isinstance(slot.value, s.NameOf) and slot.sort.kind in _WORDS:
+            yield slot.value, slot.sort.kind, True
+    for e in subject.expressions:
+        if isinstance(e.node, s.NameOf) and e.want.kind in _WORDS:
+            yield e.node, e.want.kind, e.node.text in e.scope
+
+
+def _meant(subject: CheckedRule, name: str, options: Iterable[str]) -> bool:
+    """Whether a variable that looks like a real word is one all the same: it is read, and not all that like."""
+    again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
+    read = again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
+    return read and not difflib.get_close_matches(name, options, 1, 0.85)
+
+
+def _options(subject: CheckedRule, kind: str) -> tuple[str, ...]:
+    return (*_OPTIONS[kind], *subject.facts, *OPERATIONS) if kind == "fn" and subject.dataflow else _OPTIONS[kind]
+
+
+def known_calls(subject: CheckedRule) -> Iterator[Finding]:
+    """A call of something that is no fact of this level, no scalar function and no variable."""
+    if not subject.facts:
+        return
+    known = (*subject.facts, *FUNCTIONS)
+    for expression in subject.expressions:
+        for call in calls(expression.node):
+            if call.fn in known or call.fn in expression.scope or call.fn in value_classes() or call.fn == "_":
+                continue
+            elsewhere = sorted(level for level, name in FACTS if name == call.fn)
+            notes = (f"`{call.fn}` is a fact on level {', '.join(elsewhere)}",) if elsewhere else ()
+            yield subject.finding(
+                f"unknown fact or function `{call.fn}`",
+                call.span,
+                notes,
+                did_you_mean(call.fn, (*known, *subject.rules.facts)),
+            )
+
+
+def argument_counts(subject: CheckedRule) -> Iterator[Finding]:
+    """Facts and scalar functions take as many arguments as they say."""
+    for call in calls(subject.parts):
+        if any(isinstance(item, s.Run) for item in call.items):
+            continue
+        fact = subject.facts.get(call.fn)
+        if fact is not None and not (fact.least <= len(call.items) <= (fact.most or len(call.items))):
+            signature = f"{call.fn}({', '.join(fact.arguments)}) -> {fact.result}"
+            yield subject.finding(f"`{call.fn}` takes {_count(fact)}, not {len(call.items)}", call.span, (signature,))
+        elif fact is None and call.fn in FUNCTIONS and len(call.items) != FUNCTIONS[call.fn].arity:
+            what = f"`{call.fn}` takes {_plural(FUNCTIONS[call.fn].arity)}, not {len(call.items)}"
+            yield subject.finding(what, call.span)
+
+
+def _count(fact: Fact) -> str:
+    if fact.most is None:
+        return f"at least {_plural(fact.least)}"
+    return _plural(fact.least) if fact.least == fact.most else f"{fact.least} to {fact.most} arguments"
+
+
+def _plural(n: int) -> str:
+    return f"{n} argument{'' if n == 1 else 's'}"
+
+
+def local_rules(subject: CheckedRule) -> Iterator[Finding]:
+    """`with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
+    for use in walk(subject.rule.rewrite):
+        if not isinstance(use, s.UseRule):
+            continue
+        rule = subject.rules.rules.get(use.call.fn)
+        if rule is None or "local" not in rule.attributes:
+            local = [other.name for other in subject.rules.rules.values() if "local" in other.attributes]
+            notes = (f"`{rule.name}` at {rule.location} is not marked @local",) if rule else ()
+            what = f"there is no @local rule `{use.call.fn}`"
+            yield subject.finding(what, use.span, notes, did_you_mean(use.call.fn, local))
+        elif len(rule.parameters) != len(use.call.items):
+            what = f"`{rule.name}` takes {_plural(len(rule.parameters))}, not {len(use.call.items)}"
+            yield subject.finding(what, use.span, (f"it is declared at {rule.location}",))
+
+
+def changed_fields(subject: CheckedRule) -> Iterator[Finding]:
+    """`s.. with depth=2`: a field that the captured statement has."""
+    classes = owners()
+    for node in walk(subject.rule.rewrite):
+        if not isinstance(node, s.RunStatement):
+            continue
+        base = node.run.base
+        while isinstance(base, s.Subscript):
+            base = base.base
+        sort = subject.scope.get(base.text) if isinstance(base, s.NameOf) else None
+        among = [classes[sort.node]] if sort is not None and sort.node in classes else list(classes.values())
+        for change in node.changes:
+            if isinstance(change, s.Keyword) and not any(change.name in cls.by_name for cls in among):
+                who = f"`{among[0].__name__}` has no" if len(among) == 1 else "no statement has a"
+                what = f"{who} field `{change.name}`"
+                options = {name for cls in among for name in cls.by_name}
+                yield subject.finding(what, change.span, (), did_you_mean(change.name, options))
+
+
+def parameter_sorts(subject: CheckedRule) -> Iterator[Finding]:
+    """`N: int`: a sort that exists."""
+    for parameter in subject.rule.parameters:
+        if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
+            notes = (f"sorts are {', '.join(PARAMETER_SORTS)}",)
+            hint = did_you_mean(parameter.sort, PARAMETER_SORTS)
+            yield subject.finding(f"unknown sort `{parameter.sort}` of `{parameter.name}`", parameter.span, notes, hint)
+
+
+def torch_forms(subject: CheckedRule) -> Iterator[Finding]:
+    """Patterns on torch are closed: some overload must have the fields that are mentioned and require no others."""
+    if subject.rule.level != "torch":
+        return
+    for statement in subject.rule.match:
+        call = statement.value if isinstance(statement, s.Assign) else None
+        if not isinstance(call, s.Apply) or any(isinstance(item, s.Run) for item in call.items):
+            continue
+        known = schemas.overloads(call.fn)
+        mentioned = {item.name for item in call.items if isinstance(item, s.Keyword)}
+        every = {argument.name for overload in known for argument in overload.arguments}
+        places = len(call.items) - len(mentioned)
+        if known and mentioned <= every and not any(_form_fits(overload, mentioned, places) for overload in known):
+            notes = tuple(f"{overload.name}({', '.join(map(_shown, overload.arguments))})" for overload in known[:6])
+            yield subject.finding(
+                f"no form of `{call.fn}` has exactly these fields", call.span, notes, "`rest..` leaves the others open"
+            )
+
+
+def _form_fits(overload: schemas.Overload, mentioned: set[str], places: int) -> bool:
+    free = [argument for argument in overload.arguments if argument.name not in mentioned]
+    enough = len(free) >= places and mentioned <= {argument.name for argument in overload.arguments}
+    return enough and not any(argument.required for argument in free[places:])
+
+
+def _shown(argument: schemas.Argument) -> str:
+    return argument.name if argument.required else f"{argument.name}?"
+
+
+def torch_ignored(subject: CheckedRule) -> Iterator[Finding]:
+    """`dtype=_` on torch, without a look at the dtype of the result: what the user asked for would be ignored."""
+    if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
+        return
+    for statement in subject.rule.match:
+        call = statement.value if isinstance(statement, s.Assign) else None
+        for item in call.items if isinstance(call, s.Apply) else ():
+            if (
+                isinstance(item, s.Keyword)
+                and item.name == "dtype"
+                and isinstance(item.value, s.NameOf)
+                and item.value.text == "_"
+            ):
+                hint = "bind it and use it, or leave it out to match its default only"
+                yield subject.finding("`dtype=_` ignores what the user asked for", item.span, (), hint, WARNING)
+
+
+# Lets that grow: each reads the preceding let twice, so after forty lets no memory holds the value.
+
+
+MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
+
+
+def grown_values(subject: CheckedRule) -> Iterator[Finding]:
+    """A `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
+    for clause in subject.rule.clauses:
+        if isinstance(clause, s.LetClause) and growth_of(subject.rule)[clause.name] > MOST:
+            what = f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it"
+            yield subject.finding(what, clause.span, (), "read a `let` once, or take fewer of them")
+            return
+
+
+def growth_of(rule: Rule) -> dict[str, int]:
+    """{let: how many values it is made of when the lets that it reads are written out}"""
+    found: dict[str, int] = {}
+    for clause in rule.clauses:
+        if isinstance(clause, s.LetClause):
+            uses = Counter(node.text for node in walk(clause.value) if isinstance(node, s.NameOf))
+            total = sum(count * found.get(name, 1) for name, count in uses.items())
+            found[clause.name] = min(total, MOST * 2)
+    return found
+
+
+# Rules that cannot fire: an earlier rule has the same pattern and no guard.
+
+
+def shadowed(subject: CheckedRule) -> Iterator[Finding]:
+    """A rule with the pattern of an earlier rule that has no guard.
+
+    Earlier in its pass; on torch and tensor, where all rules are tried at every place, in any file (a warning).
+    """
+    rule = subject.rule
+    position = _positions(subject.rules)
+    for earlier in _unguarded(subject.rules).get(_pattern_key(rule), ()):
+        if position[earlier.name] >= position.get(rule.name, 0) or not _tried_together(earlier, rule):
+            continue
+        same_file = earlier.file == rule.file
+        what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
+        hint = "put the special rule first"
+        if not same_file:
+            hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
+        place = rule.span if same_file else rule.match[-1].span
+        notes = (f"`{earlier.name}` is at {earlier.location}",)
+        yield subject.finding(what, place, notes, hint, ERROR if same_file else WARNING)
+        return
+
+
+def _pattern_key(rule: Rule) -> Any:
+    """The pattern with numbered variables, the level, and the file or level whose rules are tried in order."""
+    numbers: dict[str, str] = {}
+
+    def key(value: Any, owner: type | None = None) -> Any:
+        if isinstance(value, tuple):
+            return tuple(key(item) for item in value)
+        if isinstance(value, s.NameOf):
+            return key(value.text)
+        if isinstance(value, s.Syntax):
+            return (type(value).__name__, *(key(getattr(value, name), type(value)) for name in parts(type(value))))
+        if not isinstance(value, str) or value == "_" or not is_variable(value) or owner in _FIELDS_OF_TEXT:
+            return value
+        if owner is s.Apply and value[:1].isupper():
+            return value
+        return numbers.setdefault(value, f"{len(numbers)}")
+
+    return rule.level if rule.level in ("torch", "tensor") else rule.file, rule.level, key(rule.match)
+
+
+_FIELDS_OF_TEXT = (s.Keyword, s.Member, s.Text)  # names of fields, texts
+
+
+@functools.lru_cache(maxsize=4)
+def _unguarded(rules: RuleSet) -> dict[Any, list[Rule]]:
+    """The rules that fire wherever they match, by pattern."""
+    found: dict[Any, list[Rule]] = {}
+    for rule in rules.rules.values():
+        if not rule.parameters and not any(isinstance(c, s.Guard | s.PickClause) for c in rule.clauses):
+            found.setdefault(_pattern_key(rule), []).append(rule)
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _positions(rules: RuleSet) -> dict[str, int]:
+    """In which order rules are tried: that of the pipelines, and of declaration where these are not sound."""
+    try:
+        steps = [step for steps in pipelines(rules).values() for step in steps]
+    except DplcError:
+        steps = []
+    named = [rule.name for step in steps for rule in step.rules] or list(rules.rules)
+    return {name: n for n, name in enumerate(dict.fromkeys((*named, *rules.rules)))}
+
+
+def _tried_together(a: Rule, b: Rule) -> bool:
+    """Both are tried by the pass, or both by the canonical fixpoint; local and unstable rules are not tried at all."""
+    reach = ({"local", "canonical", "unstable"} & rule.attributes for rule in (a, b))
+    return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is (
+        "canonical" in b.attributes
+    )
+
 
 Check = Callable[[CheckedRule], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    vocabulary.placed,
-    vocabulary.closed_names,
-    vocabulary.known_calls,
-    vocabulary.argument_counts,
-    vocabulary.local_rules,
-    vocabulary.changed_fields,
-    vocabulary.parameter_sorts,
-    vocabulary.torch_forms,
-    vocabulary.torch_ignored,
-    scope.words_of_the_language,
-    scope.unbound,
-    scope.wildcards,
-    scope.substitutions,
-    scope.root_defined,
-    scope.unreached,
-    scope.unused_variables,
-    scope.unused_clauses,
-    scope.unused_parameters,
-    scope.bound_twice,
-    scope.dropped_runs,
-    scope.reset_fields,
-    scope.reads_itself,
-    scope.bare_tensors,
-    scope.made_in_order,
-    axes.dangling_axes,
-    axes.whole_axes,
-    clauses.sort_clashes,
-    clauses.unique_reasons,
-    clauses.defaults_in_domains,
-    clauses.alternatives,
-    clauses.attributes,
-    clauses.examples_enough,
-    clauses.refusals_known,
-    clauses.example_parameters,
-    clauses.example_programs,
-    growth.grown_values,
-    overlap.shadowed,
-    scope.changes_nothing,
+    placed,
+    closed_names,
+    known_calls,
+    argument_counts,
+    local_rules,
+    changed_fields,
+    parameter_sorts,
+    torch_forms,
+    torch_ignored,
+    words_of_the_language,
+    unbound,
+    wildcards,
+    substitutions,
+    root_defined,
+    unreached,
+    unused_variables,
+    unused_clauses,
+    unused_parameters,
+    bound_twice,
+    dropped_runs,
+    reset_fields,
+    reads_itself,
+    bare_tensors,
+    made_in_order,
+    dangling_axes,
+    whole_axes,
+    sort_clashes,
+    unique_reasons,
+    defaults_in_domains,
+    alternatives,
+    attributes,
+    examples_enough,
+    refusals_known,
+    example_parameters,
+    example_programs,
+    grown_values,
+    shadowed,
+    changes_nothing,
 )
 
 # Where facts are registered: modules, and packages with all that is in them.
 FACT_MODULES = (
     "engine.facts",
-    "engine.rewrite.statements.names",
+    "engine.rewrite.statements.site",
 )
 
 

@@ -17,8 +17,7 @@ from ...ir.monoid_texts import PARTS
 from ...ir.text import syntax as s
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
 from ...ir.text.tensor import part_name
-from .evaluate import CONSTANTS
-from .facts import facts_of
+from .evaluate import CONSTANTS, facts_of
 
 FORMS = {
     "Index": "Index(e)", "Case": "Case(condition, a, b)", "cast": "cast(x, dtype)", "place": "place(x, low, end)",
@@ -247,7 +246,7 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
 
 
 def _as_function(node: s.Syntax) -> str | None:
-    """How arithmetic of values is written."""
+    """Return a hint on how to write arithmetic of values."""
     name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
     return None if name is None else f"values are computed by functions: `{name}(a, b)`"
 

@@ -1,35 +1,156 @@
-"""Guard, let, domain and template expressions: syntax compiled once to Python closures over an environment.
-
-Values are numbers, booleans, text, None, tuples, sets, names as `Var`, expressions and statements of the IRs, and the
-records that facts return. An environment is a dictionary from names to values; "@site" holds the site that facts see.
-
-Arithmetic is `ir.expr`'s, so `ko*BK + k` with bound `ko`, `k` is an index expression. Comparisons are Python's in
-guards (`==` is identity for nodes); with `symbolic` (templates) a comparison of index expressions is an index
-expression.
-"""
+"""Evaluation of rule expressions: the registry of facts, closures for expressions, and the clauses of a rule."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir import expr as e
 from ...ir.atoms import ATOMS
-from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
 from ...ir.loop import LOOP_ROLES
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import Node
-from ...ir.sizes import compared, decided, has_sizes, hinted, leaves_out
+from ...ir.sizes import at_hint, at_the_hints, compared, decided, has_sizes, hinted, leaves_out
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.tile import AXIS_ROLES, VIAS
-from .facts import Fact, facts_of
-from .questions import MISTAKES, SITE, Closure, Environment, NotComputed, ask_one, ask_two, mistaken
+
+Environment = dict[str, Any]
+Closure = Callable[[Environment], Any]
+SITE = "@site"
+
+# What Python raises for arithmetic, or a question, that has no answer for these values.
+MISTAKES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
+
+class NotComputed(DplcError, ValueError):
+    """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
+
+
+def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
+    """The error of a fact or an operator that gives nothing here, at its place.
+
+    given: what it was asked about. A fact that only knows numbers decides nothing of sizes.
+    """
+    if isinstance(error, NotComputed):
+        return error
+    if isinstance(error, TypeError | AttributeError | ValueError) and has_sizes(given):
+        return Undecided(f"{getattr(node, 'fn', 'this')} of a size")
+    why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
+    return NotComputed(f"this cannot be evaluated: {why}", node.span)
+
+
+def ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure, name: str | None = None) -> Closure:
+    """A fact of one argument, as most are: no tuple is built for it. name: of a variable that is the argument."""
+
+    def question(env: Environment) -> Any:
+        given = env[name] if name in env else a(env)
+        try:
+            return ask(env.get(SITE), given)
+        except MISTAKES as error:
+            raise mistaken(node, error, given) from error
+
+    return question
+
+
+def ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> Closure:
+    """A fact of two arguments."""
+
+    def question(env: Environment) -> Any:
+        first, second = a(env), b(env)
+        try:
+            return ask(env.get(SITE), first, second)
+        except MISTAKES as error:
+            raise mistaken(node, error, (first, second)) from error
+
+    return question
+
+
+# The registry of facts: pure, typed questions that rules ask about a program.
+#
+# @fact("ceildiv(int, int) -> int")
+# def ceildiv(site, a, b): ...
+#
+# A fact gets the site first, then the arguments. It returns numbers, booleans, names, expressions, axes, captured
+# statements or records, never a statement that it built (tests run every fact under a guard that checks this). Sorts in
+# signatures: int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of further arguments, `?` behind
+# an optional one.
+
+
+@dataclass(frozen=True)
+class Fact:
+    """name, the sorts of its arguments and of its answer, and the levels it may be asked on."""
+
+    name: str
+    arguments: tuple[str, ...]
+    result: str
+    ask: Callable[..., Any]
+    levels: frozenset[str]
+    doc: str
+
+    @property
+    def least(self) -> int:
+        return sum(1 for sort in self.arguments if not sort.endswith(("*", "?")))
+
+    @property
+    def most(self) -> int | None:
+        return None if any(sort.endswith("*") for sort in self.arguments) else len(self.arguments)
+
+
+FACTS: dict[tuple[str, str], Fact] = {}  # (level, name): a fact may mean different things on different levels
+
+
+def fact(
+    signature: str, levels: str = "torch tensor module loop tile kernel"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function under a signature, for some levels."""
+    match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature)
+    assert match, signature
+    arguments = tuple(part.strip() for part in match[2].split(",") if part.strip())
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        entry = Fact(
+            match[1], arguments, match[3], function, frozenset(levels.split()), (function.__doc__ or "").strip()
+        )
+        for level in entry.levels:
+            earlier = FACTS.setdefault((level, entry.name), entry)
+            assert earlier is entry, (
+                f"fact `{entry.name}` on {level}: {function.__module__} and {earlier.ask.__module__}"
+            )
+        return function
+
+    return register
+
+
+def facts_of(level: str) -> dict[str, Fact]:
+    """The facts that a rule of this level may ask, by name."""
+    return _facts_of(level, len(FACTS))
+
+
+@functools.cache  # every clause of every rule asks
+def _facts_of(level: str, known: int) -> dict[str, Fact]:
+    return {name: entry for (at, name), entry in FACTS.items() if at == level}
+
+
+# Guard, let, domain and template expressions: syntax compiled once to Python closures over an environment.
+#
+# Values are numbers, booleans, text, None, tuples, sets, names as `Var`, expressions and statements of the IRs, and the
+# records that facts return. An environment is a dictionary from names to values; "@site" holds the site that facts see.
+#
+# Arithmetic is `ir.expr`'s, so `ko*BK + k` with bound `ko`, `k` is an index expression. Comparisons are Python's in
+# guards (`==` is identity for nodes); with `symbolic` (templates) a comparison of index expressions is an index
+# expression.
+
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
 CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
@@ -389,3 +510,43 @@ def known(condition: Closure, env: Environment) -> Any:
         if not leaves_out():
             raise
         return False
+
+
+# Clauses: a `where` must be proved; a `prefer` may use the example values of symbolic sizes.
+
+
+UNDECIDED = "@undecided"  # why a guard does not hold: the condition that sizes leave open
+
+
+def pays(guard: Closure, env: Environment) -> bool:
+    """Whether a `prefer` is true: sizes are what they are as a rule."""
+    with at_the_hints():
+        return holds(guard, env)
+
+
+def gives(env: Environment, name: str, value: Closure, only_pays: bool = False) -> bool:
+    """Whether a `let` or a default has a value, which is then in the environment."""
+    try:
+        if only_pays:
+            with at_the_hints():
+                env[name] = at_hint(value(env))
+        else:
+            env[name] = value(env)
+    except Undecided as undecided:
+        env[UNDECIDED] = undecided.condition
+        return False
+    return True
+
+
+def holds(guard: Closure, env: Environment) -> bool:
+    """Whether a guard is true; a comparison that cannot be decided does not hold."""
+    try:
+        result = guard(env)
+    except Undecided as undecided:
+        env[UNDECIDED] = undecided.condition
+        return False
+    if result is True or result is False:
+        return result
+    if isinstance(result, Node):
+        return False
+    raise InternalError(f"a guard gave {result!r}, which is neither true nor false")

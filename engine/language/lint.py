@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from ...codegen.target import devices, load_device
 from ...ir.diagnostic import Span, did_you_mean
 from ...ir.text import syntax as s
-from .domains import constant
-from .findings import WARNING, Finding
-from .positions import every
-from .rule import Rule, RuleSet
+from .rule import Rule, RuleSet, constant
+from .rule_scope import WARNING, CheckedRule, Finding
 from .spelling import expression
-from .subject import CheckedRule
+from .typed_slots import every
 
 
 def lint_rule(rule: Rule, rules: RuleSet) -> list[Finding]:

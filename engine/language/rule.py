@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,17 +20,24 @@ from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
+from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import words_in
-from .cache import parse_stored
-from .collector import collections_paused
 from .core import AxisTerm, ValueTerm, definitions, lefts
-from .definitions import Remembered, asked_of, expanded, facts_of_files
-from .elaboration import elaborated
-from .families import members
-from .further import FURTHER, FurtherExamples
-from .limits import within_limits
-from .numbers import numbers_of, refuse_variables
-from .rule_texts import further_of, rule_paths, rule_source
+from .definitions import Numbers, Remembered, Value, asked_of, expanded, facts_of_files, numbers_of, refuse_variables
+from .elaborate import elaborated
+from .evaluate import Expressions
+from .rule_files import (
+    FURTHER,
+    FurtherExamples,
+    collections_paused,
+    further_of,
+    members,
+    parse_stored,
+    rule_paths,
+    rule_source,
+    within_limits,
+)
+from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
 
 LEVELS = {
     "torch": "what a PyTorch op means: a comprehension over named axes",
@@ -478,3 +485,101 @@ def built_in_files() -> tuple[RuleFile, ...]:
     """The files of `rules/`, read once per process."""
     named = ((path, str(path.relative_to(BUILT_IN.parent))) for path in rule_paths(BUILT_IN))
     return tuple(read_rules(rule_source(path, name), parse_stored, further_of(path, name)) for path, name in named)
+
+
+# Domains of parameters that depend on no program: `{1, 2, 4}`, `pow2(2, 64)`.
+
+
+def constant(level: str, node: s.Syntax) -> Any:
+    """The value of an expression that needs no site and no variable, else None."""
+    try:
+        return Expressions(level).compile(node)({})
+    except Exception:  # unbound, or a fact that looks at the site: not constant
+        return None
+
+
+def admits(rule: Rule, name: str, value: Any) -> bool:
+    """Whether a parameter may have a value, as far as its domain is known without a program."""
+    domain = _domain(rule, name)
+    return domain is None or value in domain
+
+
+def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
+    """Describe a value of another kind than its parameter (a float, true or a list for an integer), and
+    what to write; None where nothing is."""
+    parameter = next(p for p in rule.parameters if p.name == name)
+    wanted, given = PARAMETER_SORTS.get(parameter.sort or "any", ANY), sort_of_value(value)
+    if fits(given, wanted):
+        return None
+    hint = f"a list of one is written `[{value}]`" if wanted.many and not given.many else None
+    listed = tuple(value) if isinstance(value, list) else value
+    written = f'"{value}"' if isinstance(value, str) else print_value(listed)
+    return f"`{name}` is {wanted}, and {written} is {given}", hint
+
+
+def shown(rule: Rule, name: str) -> str:
+    """The domain of a parameter as text."""
+    return in_braces(_domain(rule, name) or ())
+
+
+def in_braces(values: Iterable[Any]) -> str:
+    """Values as a set, the first dozen of them."""
+    every = tuple(values)
+    return "{" + ", ".join(map(str, every[:12])) + (", ..." if len(every) > 12 else "") + "}"
+
+
+def _domain(rule: Rule, name: str) -> tuple[Any, ...] | None:
+    parameter = next(p for p in rule.parameters if p.name == name)
+    known = None if parameter.domain is None else constant(rule.level, parameter.domain)
+    return known if isinstance(known, tuple) else None
+
+
+# Python reads the numbers of `rules/policy.rw` as `policy(target).most_threads`.
+#
+# The overrides of a user's file travel with the target of a compile (`Target.policy`). No global holds them, so two
+# compiles in one process cannot see each other's overrides.
+
+
+Overridden = tuple[tuple[str, Value], ...]
+
+
+class Policy:
+    """Numbers by name."""
+
+    def __init__(self, values: Mapping[str, Value]):
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"rules/policy.rw has no number `{name}`")
+
+
+def policy(target: Target) -> Policy:
+    """The numbers in force for a compile: those of `rules/policy.rw` with what its rules override."""
+    return _policy(target.policy)
+
+
+def built_in_policy() -> Policy:
+    """The numbers of `rules/policy.rw` as they stand there."""
+    return _policy(())
+
+
+def policy_of(rules: RuleSet) -> Policy:
+    """The same where there is no target: what becomes of a program before anybody asks for the machine."""
+    return _policy(overridden(rules.numbers))
+
+
+@functools.lru_cache(maxsize=32)
+def _policy(changed: Overridden) -> Policy:
+    values = {name: number.value for name, number in numbers_of(file.numbers for file in built_in_files()).items()}
+    return Policy({**values, **dict(changed)})
+
+
+def overridden(numbers: Numbers) -> Overridden:
+    """What users' files override, by name."""
+    return tuple(sorted((name, number.value) for name, number in numbers.items() if number.overrides is not None))
+
+
+def under(target: Target, numbers: Numbers) -> Target:
+    """The target of a compile with these numbers in force: itself unless some are overridden."""
+    changed = overridden(numbers)
+    return target if changed == target.policy else dataclasses.replace(target, policy=changed)

@@ -19,7 +19,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, statement_classes
-from .facts import Fact
+from .evaluate import Fact
 
 
 class Sort(NamedTuple):

@@ -17,7 +17,7 @@ _STRENGTH = {
 }  # fmt: skip
 
 
-# ---- statements
+# Statements.
 
 
 def block(statements: tuple[s.Syntax, ...], depth: int) -> list[str]:
@@ -95,7 +95,7 @@ _HEADS: dict[type, Callable[[Any], str]] = {
 }
 
 
-# ---- expressions and items
+# Expressions and items.
 
 
 def expression(node: s.Syntax, strength: int = _TERNARY) -> str:

@@ -27,8 +27,8 @@ from ...ir.torch import TorchGraph, TorchOp
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
-from ..language.collector import collections_paused
-from ..rewrite.pinned import tell_unheard
+from ..language.rule_files import collections_paused
+from ..rewrite.statements.driver import tell_unheard
 from ..run.rows import Row, Rows
 from .runtime import BoundModel, TorchOutput
 from .sources import ModelSource, build, names_of, pieces_of

@@ -14,7 +14,7 @@ from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import FLOAT_NAMES
 from ..api import RuleSource, choose_device, compile_options, logged
 from ..capture.dynamic_shapes import Dim
-from ..rewrite.pinned import Settings
+from ..rewrite.statements.driver import Settings
 from . import artefact, weights
 from .artefact import Artefact
 from .benching import emulator

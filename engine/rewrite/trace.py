@@ -1,20 +1,248 @@
-"""What happened: every firing, and every refusal with its reason. One record type for all levels.
-
-`-v` prints a line for each firing. `-vv` prints a diff between `>>> t:007_stage_inputs` and `<<< t:007_stage_inputs`,
-then how many rules did not match. `--why-not` prints `--- t:003_split_matmul_k skipped at NAME: reason` for those. The
-letter is the level: d torch to tensor, a algebra, f fusion, l loop, t tile, k kernel.
-"""
+"""The trace of a compile: firings, refusals with the values of their guards, and rules that undo one another."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from ...ir import expr as e
 from ...ir.compose import Folded
-from ...ir.node import Node
-from ...ir.text.programs import print_program
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Axis, Undecided
+from ...ir.node import Node, nodes
+from ...ir.program import Kernel
+from ...ir.sizes import at_the_hints
+from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, postorder
+from ...ir.text.print_statements import print_expr, print_statement, print_value
+from ...ir.text.programs import print_program, print_unit
+from ...ir.text.sizes import told_open
+from ..language import core as s
+from ..language.evaluate import MISTAKES, Expressions
+from ..language.rule import Rule
+from ..language.typed_slots import names_in, walk
+
+RECENT = 64  # firings that are remembered
+STEPS = 2  # of a loop that are shown
+DEPTH = 4  # of a term that is shown
+LINES = 8  # of a step on statements
+
+
+@dataclass(frozen=True)
+class RewriteStep:
+    """A rule made one program, or one term, of another."""
+
+    rule: Rule
+    before: Any
+    after: Any
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, where somebody traces
+    folded: tuple[Folded, ...] = field(default=(), compare=False)  # of its template, where somebody traces
+
+
+def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
+    """The error for firings that come to no end. fired: the last of them, in order."""
+    loop = around(fired)
+    rules = list({step.rule.name: step.rule for step in loop}.values())
+    names = [f"`{rule.name}`" for rule in rules]
+    if len(names) == 1:
+        said = f"{names[0]} fires on what it made"
+    else:
+        said = f"{', '.join(names[:-1])} and {names[-1]} undo one another"
+    notes = [f"`{rule.name}` is at {rule.location}" for rule in rules]
+    for step in loop[:STEPS]:
+        notes += [f"{step.rule.name}:", *(f"  {line}" for line in _shown(step))]
+    hint = "a guard must see that the other one fired, or something get less with every firing"
+    return DplcError(f"{what}: {said}", rules[-1].span if rules else None, tuple(notes), hint)
+
+
+def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
+    """The firings of one way round: from what the last one came back to; where nothing comes back but all grows, one
+    of each rule that fires again and again."""
+    last = fired[-1].after
+    for place in range(len(fired) - 1, -1, -1):
+        if fired[place].before == last:
+            return _linked(fired[place:])
+    often = Counter(step.rule.name for step in fired[-RECENT:])
+    chosen = {step.rule.name: step for step in fired[-RECENT:] if often[step.rule.name] > 1}
+    return tuple(chosen.values()) or fired[-1:]
+
+
+def _linked(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
+    """Of firings between, those that lead on from one to the next, where they do so all the way."""
+    found, at = [], fired[0].before
+    for step in fired:
+        if step.before == at:
+            found.append(step)
+            at = step.after
+    return found if at == fired[-1].after else fired
+
+
+def _shown(step: RewriteStep) -> list[str]:
+    if isinstance(step.before, tuple):
+        before, after = ("\n".join(map(print_unit, units)).splitlines() for units in (step.before, step.after))
+        lines = difflib.unified_diff(before, after, n=0, lineterm="")
+        changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+        return changed[:LINES] + (["..."] if len(changed) > LINES else [])
+    return [f"{term_text(step.before)}  =>  {term_text(step.after)}"]
+
+
+def term_text(term: Any, depth: int = DEPTH) -> str:
+    """A term on one line."""
+    kind = term.__class__
+    if kind is Input:
+        return str(term.name)
+    if kind is Const:
+        return str(term.value).lower() if isinstance(term.value, bool) else str(term.value)
+    if depth == 0:
+        return ".."
+    if kind is Elementwise or kind is Fold:
+        name = term.fn if kind is Elementwise else f"Fold({term.part})"
+        return f"{name}({', '.join(term_text(x, depth - 1) for x in term.args)})"
+    if kind is Reduce:
+        axes = ", ".join(axis.name for axis in term.over)
+        return f"Reduce({term.fn}, {axes}, {term_text(term.x, depth - 1)})"
+    if kind is Remap:
+        return f"{term_text(term.x, depth - 1)}[..]"
+    if kind is Case:
+        return f"Case(.., {term_text(term.a, depth - 1)}, {term_text(term.b, depth - 1)})"
+    return "Index(..)" if kind is Index else f"mat({term_text(term.x, depth - 1)})" if kind is Mat else str(term)
+
+
+# The values of a failed guard: its text, the names in it, the facts that it compares, numbers of the policy.
+
+
+CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
+DIGITS = 4  # of a number that was computed
+BOUND = 240  # characters of what a pattern bound
+LENGTH = 60  # characters of a value; what is longer is left out
+Called = Mapping[Any, str]  # what values are called in the program
+NAMELESS: Called = MappingProxyType({})
+_ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value its text or its names tell
+
+
+def what_it_saw(
+    guard: s.Guard, env: dict[str, Any], expressions: Expressions, undecided: Any = None, called: Called = NAMELESS
+) -> str:
+    """`[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
+    condition = guard.condition
+    seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
+    told = {name: show(value) for name, value in seen.items() if _short(value)}
+    told |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
+    told |= {name: show(value) for name, value in policy_in(condition).items()}
+    with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
+        told |= {text: value for text, value in compared(condition, env, expressions).items() if text not in told}
+    values = "; " + ", ".join(f"{name}={value}" for name, value in told.items()) if told else ""
+    open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
+    return f"[{written(condition)}{values}{open_}]"
+
+
+def held(rule: Rule, env: dict[str, Any], expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
+    """The guards of a rule that fired, each with what it saw: `where size(axes) <= most; most=4, size(axes)=3`."""
+    return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
+
+
+def compared(condition: s.Syntax, env: dict[str, Any], expressions: Expressions) -> dict[str, str]:
+    """What stands on the sides of comparisons, each with its value; what has none here is left out."""
+    found: dict[str, str] = {}
+    for side in _sides(condition):
+        try:
+            value = show(_rounded(expressions.compile(side)(dict(env))))
+        except (Undecided, DplcError, *MISTAKES):
+            continue
+        if len(value) <= LENGTH:
+            found[written(side)] = value
+    return found
+
+
+def _sides(node: s.Syntax, among: bool = False) -> list[s.Syntax]:
+    """The operands of the comparisons in a condition, and questions that stand beside others."""
+    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+        return _sides(node.items[0], among)
+    if isinstance(node, s.Prefix) and node.op == "not":
+        return _sides(node.a, among)
+    if isinstance(node, s.Operation) and node.op in ("and", "or"):
+        return _sides(node.a, True) + _sides(node.b, True)
+    if isinstance(node, s.Operation) and (node.op in e.COMPARISONS or node.op in ("in", "not in")):
+        return [side for side in (node.a, node.b) if not isinstance(side, _ALONE)]
+    return [node] if among and not isinstance(node, _ALONE) else []
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def written(node: s.Syntax) -> str:
+    """The text of a piece of a rule, on one line."""
+    span = node.span
+    lines = [span.source.line(number) for number in range(span.line, span.end_line + 1)]
+    if len(lines) == 1:
+        return lines[0][span.column : span.end_column]
+    lines = [lines[0][span.column :], *lines[1:-1], lines[-1][: span.end_column]]
+    return " ".join(line.strip() for line in lines)
+
+
+def policy_in(node: s.Syntax) -> dict[str, Any]:
+    """The numbers of the policy that a condition was written with: a value stands where the text has a name."""
+    found: dict[str, Any] = {}
+    for part in walk(node):
+        if isinstance(part, s.Number | s.Group) and (name := written(part)).isidentifier():
+            items = part.items if isinstance(part, s.Group) else ()
+            found[name] = part.value if isinstance(part, s.Number) else tuple(getattr(i, "value", i) for i in items)
+    return found
+
+
+def first_line(node: Any) -> str:
+    """A statement or a kernel as one line."""
+    text = print_unit(node) if isinstance(node, Kernel) else print_statement(node)
+    return text.split("\n")[0].strip()
+
+
+def _short(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | str | e.Var)
+
+
+def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str, str]:
+    """What a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`. Parameters stand apart."""
+    hidden = {*parameters, "target", "true", "false"}
+    found = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
+    named = {name: text for name, text in found.items() if "?" not in text}  # places of a torch rule have no names
+    return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
+
+
+def folds(folded: Iterable[Folded]) -> list[str]:
+    """What canonical forms took away: `multiply(2, 3) to 6`, each once."""
+    told = (f"{one.fn}({', '.join(map(_term, one.args))}) to {_term(one.result)}" for one in folded)
+    return list(dict.fromkeys(told))
+
+
+def _term(value: Any) -> str:
+    if isinstance(value, Index):
+        return f"Index({print_expr(value.expr)})" if not any(nodes(value.expr, Term)) else "Index(..)"
+    return term_text(value) if isinstance(value, Term) else show(value)
+
+
+def show(value: Any) -> str:
+    """A value of a rule as text: numbers, names, lists, statements."""
+    if isinstance(value, tuple | set | frozenset):
+        return "(" + ", ".join(map(show, value)) + ")"
+    if isinstance(value, Node):
+        return first_line(value) if "body" in type(value).by_name or hasattr(value, "dst") else print_value(value)
+    if isinstance(value, bool | int | float | str) or value is None:
+        return print_value(value)
+    return str(getattr(value, "name", None) or getattr(value, "buf", None) or type(value).__name__)
+
+
+# The trace: every firing, and every refusal with its reason. One record type for all levels.
+#
+# `-v` prints a line for each firing; `-vv` a diff between `>>> t:007_stage_inputs` and `<<< t:007_stage_inputs`, and
+# `--- t:003_split_matmul_k skipped at NAME: reason` for a refusal. The letter is the level: d torch to tensor,
+# a algebra, f fusion, l loop, t tile, k kernel.
+
 
 PREFIXES = {
     "torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "launches": "t", "kernel": "k",
@@ -67,7 +295,6 @@ class Firing:
 
     def line(self) -> str:
         """`t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
-        from .seen import show
 
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         shown = f" ({values})" if values else ""
@@ -82,7 +309,6 @@ class Firing:
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
-        from .seen import bound, folds, show
 
         return {
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
@@ -257,7 +483,6 @@ def _then(event: Firing) -> str:
 
 def _beside(event: Firing) -> Iterator[str]:
     """What a firing weighed, and what was folded."""
-    from .seen import folds
 
     yield from (f"choose {choice.line()}" for choice in event.weighed)
     yield from (f"folded {line}" for line in folds(event.folded))
@@ -265,3 +490,39 @@ def _beside(event: Firing) -> Iterator[str]:
 
 def _text(units: tuple[Any, ...]) -> str:
     return "\n".join(print_program(unit) if isinstance(unit, Node) else str(unit) for unit in units)
+
+
+# The structural key of a program of values: equal for programs that differ in names only.
+
+
+def program_key(graph: TensorGraph, known: Collection[str]) -> str:
+    """A hash of a program: its terms in order, sizes and dtypes, and which inputs are known when it is loaded."""
+    places: dict[Term, int] = {}
+    axes: dict[Axis, int] = {}
+    written: list[str] = []
+    for term in (*graph.ins, *postorder(out.value for out in graph.outs)):
+        if term in places:
+            continue
+        if term.__class__ is Input:
+            sizes = _spelled(term.axes, places, axes)  # type: ignore[attr-defined]
+            written.append(f"{term.name in known} {term.dtype} {sizes}")  # type: ignore[attr-defined]
+        else:
+            fields = (_spelled(getattr(term, field.name), places, axes) for field in type(term).fields)
+            written.append(f"{type(term).__name__} {' '.join(fields)}")
+        places[term] = len(places)
+    written += [f"out {places[out.value]} {_spelled(out.axes, places, axes)}" for out in graph.outs]
+    return hashlib.sha256("\n".join(written).encode()).hexdigest()[:16]
+
+
+def _spelled(value: Any, places: dict[Term, int], axes: dict[Axis, int]) -> str:
+    """A field. Axes are numbered where they are first met; a term that was met is its place."""
+    if value.__class__ is Axis:
+        return f"axis{axes.setdefault(value, len(axes))}:{value.extent}"
+    if isinstance(value, Term) and value in places:
+        return f"%{places[value]}"
+    if isinstance(value, tuple):
+        return f"({' '.join(_spelled(item, places, axes) for item in value)})"
+    if isinstance(value, Node):
+        fields = (_spelled(getattr(value, field.name), places, axes) for field in type(value).fields)
+        return f"{type(value).__name__}({' '.join(fields)})"
+    return f"{value.__class__.__name__}:{value!r}"

@@ -14,10 +14,10 @@ from ...ir.diagnostic import Span
 from ...ir.sizes import has_sizes
 from ...ir.text.sizes import told_open
 from ..language import core as s
-from ..language.asking import UNDECIDED
+from ..language.evaluate import UNDECIDED
 from ..language.rule import Rule
-from .seen import CHANGES_NOTHING, first_line, show, what_it_saw
 from .statements.expressions import RuleExpressions
+from .trace import CHANGES_NOTHING, first_line, show, what_it_saw
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Evidence:
 
 def _shape(expected: s.Syntax) -> type | None:
     """The statement that a line of a pattern stands for; None for one that stands for none."""
-    from ..language.statements import shape_of
+    from ..language.typed_slots import shape_of
 
     shape = None if isinstance(expected, s.PassStatement) else shape_of(expected)
     return None if shape is None else shape.cls

@@ -11,7 +11,7 @@ from ...ir.substitute import with_sizes
 from ..capture.capture import Capture
 from ..compiler import Compilation
 from ..kernels.kernels import Plan
-from ..rewrite.torch_rules.bounds import Bound
+from ..rewrite.torch_rules.pattern import Bound
 
 
 def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | None = None) -> Compilation:

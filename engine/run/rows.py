@@ -25,7 +25,7 @@ from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
-from ..language.policy import policy
+from ..language.rule import policy
 from ..ruleset import Toolchain
 from ..schedule.stored import StoredSchedules, tuned_ranges
 from .dispatch import Dispatch

@@ -28,10 +28,10 @@ from ...ir.sizes import highest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.tile import Tile
 from ..kernels.sharing import ScheduledLaunch, Steps
-from ..language.policy import policy
-from ..rewrite.statements.changes import map_loads
+from ..language.rule import policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.passes import Shaped
+from ..rewrite.statements.driver import Shaped
+from ..rewrite.statements.template import map_loads
 from ..rewrite.trace import Event, Firing, Skip, TextReason, Trace
 from ..ruleset import Toolchain
 from .scheduling import kernel_passes, seconds_of

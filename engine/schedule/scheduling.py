@@ -23,11 +23,10 @@ from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import Prediction, predict
 from ..facts.accesses import registers
 from ..facts.shared_memory import smem_left
-from ..language.policy import policy
+from ..language.rule import policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.names import unused
-from ..rewrite.statements.passes import Shaped, run_pipeline
-from ..rewrite.statements.site import Site
+from ..rewrite.statements.driver import Shaped, run_pipeline
+from ..rewrite.statements.site import Site, unused
 from ..rewrite.trace import Remark, Trace
 from ..ruleset import Toolchain
 

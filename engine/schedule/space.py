@@ -24,9 +24,8 @@ from ...ir.sizes import hints, sizes_in
 from ...ir.substitute import with_sizes
 from ..kernels.sharing import key
 from ..language.pipeline import PassStep
-from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.passes import run_pipeline
+from ..rewrite.statements.driver import FiringChoice, RuleSite, run_pipeline, spot_at, spots
 from ..ruleset import Toolchain
 from ..store.protocol import Decision, Schedule
 from .scheduling import cuda_of, estimated_registers, kernel_ir

@@ -23,11 +23,9 @@ from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
 from ..kernels.sharing import key_of_range, sizes_of
 from ..language.pipeline import PassStep
-from ..language.policy import policy
-from ..language.rule import RuleSet
-from ..rewrite.statements.choices import FiringChoice, RuleSite, spot_at, spots
+from ..language.rule import RuleSet, policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.passes import Shaped, run_pipeline
+from ..rewrite.statements.driver import FiringChoice, RuleSite, Shaped, run_pipeline, spot_at, spots
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
 from ..store.entry import Entry

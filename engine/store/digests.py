@@ -32,9 +32,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..language import core as s
-from ..language.positions import walk
 from ..language.rule import Rule, RuleSet, built_in_files
-from ..rewrite.terms.terms import mentions_mat
+from ..language.typed_slots import walk
+from ..rewrite.terms.rewriter import mentions_mat
 from .protocol import Schedule
 
 LEVELS = frozenset(("module", "loop", "tile", "kernel"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..rewrite.statements.choices import RuleSite
+from ..rewrite.statements.driver import RuleSite
 from ..schedule.space import (
     DEFAULT,
     SKIP,

@@ -20,7 +20,7 @@ from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.passes import Shaped
+from ..rewrite.statements.driver import Shaped
 from ..rewrite.trace import Trace
 from ..run.judge import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin

@@ -10,13 +10,13 @@ from typing import Any
 from ...ir.diagnostic import DplcError
 from ..kernels import examples as term_examples
 from ..language import core as s
-from ..language.positions import parts
 from ..language.rule import Rule, RuleSet
 from ..language.spelling import expression
+from ..language.typed_slots import parts
+from ..rewrite import examples as torch_examples
+from ..rewrite.examples import run_examples
 from ..rewrite.statements.driver import Engine
-from ..rewrite.statements.examples import run_examples
-from ..rewrite.terms.terms import CHANGES_DTYPE
-from ..rewrite.torch_rules import examples as torch_examples
+from ..rewrite.terms.rewriter import CHANGES_DTYPE
 from .outcome import RuleVerdict
 from .run import Checkers, CheckOptions, check_rule, users_of
 

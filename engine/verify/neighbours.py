@@ -25,7 +25,7 @@ from ...ir.tile import (
     Wait,
 )
 from ...ir.verify.kernel import problems
-from ..rewrite.statements.well_formed import wellformed
+from ..rewrite.statements.driver import wellformed
 from .outcome import Dice, constant, numeral
 from .whole_programs import TooLarge, completed, needs, observed, scoped, sized
 

@@ -21,8 +21,8 @@ from ...ir.program import Kernel
 from ...ir.tensor import Const
 from ..language import core as s
 from ..language.check import load_facts, require
-from ..language.positions import every
 from ..language.rule import Rule, RuleSet, load
+from ..language.typed_slots import every
 from .drawing import Instance, TermInstance
 from .neighbours import renumbered
 from .outcome import ENOUGH, Dice, Outcome, RuleVerdict, Subject, Wrong

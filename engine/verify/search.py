@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError
 from ..language import core as s
-from ..language.positions import walk
 from ..language.rule import Rule
+from ..language.typed_slots import walk
 from .outcome import Subject, Wrong
 
 T = TypeVar("T")

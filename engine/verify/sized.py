@@ -26,7 +26,7 @@ from ...ir.text.programs import read_program
 from ...ir.tile import Stage, Tile
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
-from ..language.questions import NotComputed
+from ..language.evaluate import NotComputed
 from .meaning import Arrays, Meaning, baseline, compare
 from .neighbours import renumbered, with_numbers
 from .outcome import ERRORS, Subject, Wrong, said

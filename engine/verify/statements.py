@@ -16,13 +16,12 @@ from ...ir.program import Kernel
 from ...ir.text.programs import print_program, read_program
 from ...ir.verify.kernel import problems
 from ..language import core as s
-from ..language.positions import walk
 from ..language.rule import Rule, RuleSet, pass_name
-from ..rewrite.seen import show
+from ..language.typed_slots import walk
+from ..rewrite.examples import arguments, read_subject
 from ..rewrite.statements.compiled import CompiledRule, Match
-from ..rewrite.statements.driver import Engine
-from ..rewrite.statements.examples import arguments, read_subject
-from ..rewrite.statements.well_formed import wellformed
+from ..rewrite.statements.driver import Engine, wellformed
+from ..rewrite.trace import show
 from ..rewrite.why_not import Evidence
 from .drawing import Instance
 from .meaning import Meaning, baseline, compare, work

@@ -23,7 +23,7 @@ from ..kernels.examples import _rebuilt, fuse_marked, settings_of, sibling_kerne
 from ..kernels.fusion_pass import FusionRules, kind_of
 from ..kernels.kernels import compile_graph
 from ..language.rule import Rule, RuleSet, legal
-from ..rewrite.terms.terms import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..ruleset import Toolchain
 from .drawing import TermInstance
 from .meaning import array, in_domain, real_places, whole_sums

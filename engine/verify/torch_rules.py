@@ -21,10 +21,9 @@ from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.torch_rules.examples import attempts, lower_with, torch_subject
-from ..rewrite.torch_rules.lower import compile_rules
-from ..rewrite.torch_rules.rule import TorchRule
-from ..rewrite.torch_rules.values import NotApplicable
+from ..rewrite.examples import attempts, lower_with, torch_subject
+from ..rewrite.torch_rules.lower import TorchRule, compile_rules
+from ..rewrite.torch_rules.pattern import NotApplicable
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said, unlike
 from .sized import GraphChecker, check_sized, torch_with_a_size
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op

@@ -9,11 +9,11 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..kernels import examples as term_examples
 from ..language import core as s
-from ..language.findings import WARNING, Finding
 from ..language.rule import Rule
+from ..language.rule_scope import WARNING, Finding
+from ..rewrite import examples as torch_examples
+from ..rewrite.examples import RUNNERS
 from ..rewrite.statements.driver import Engine
-from ..rewrite.statements.examples import RUNNERS
-from ..rewrite.torch_rules import examples as torch_examples
 
 TESTERS = (torch_examples, term_examples)  # of examples: known once these are imported
 

@@ -23,7 +23,7 @@ from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
 from ...ir.tile import AlongAxes, Collective, Mma, Slab, Stage, Team, Tile, TuplesAlongAxes
-from ..rewrite.statements.well_formed import wellformed
+from ..rewrite.statements.driver import wellformed
 
 # ---- How large the buffers of a kernel must be: every index evaluated over its loops, axes and guards.
 

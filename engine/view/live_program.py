@@ -22,8 +22,7 @@ from ...ir.text.programs import print_program
 from ..capture.capture import Capture
 from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured, values_of
 from ..language.rule import RuleSet, read_rules
-from ..rewrite.seen import show
-from ..rewrite.trace import Event, Firing, Trace
+from ..rewrite.trace import Event, Firing, Trace, show
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from .provenance import Column, source_and_torch
 from .records import (

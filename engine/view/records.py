@@ -31,7 +31,7 @@ from ..kernels.kernels import Candidate
 from ..kernels.sharing import share
 from ..language.rule import pass_name
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.passes import run_pipeline
+from ..rewrite.statements.driver import run_pipeline
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
 from ..schedule.scheduling import kernel_ir, predicted_registers

@@ -21,9 +21,9 @@ from ...ir import tile as tile_nodes
 from ...ir.node import Node
 from ...ir.text.print_statements import print_value
 from ..language.check import load_facts
-from ..language.facts import FACTS
+from ..language.definitions import format_value
+from ..language.evaluate import FACTS
 from ..language.format import format_fact, format_number, format_rule
-from ..language.numbers import format_value
 from ..language.pipeline import PassStep, pipelines
 from ..language.rule import Rule, RuleSet
 

@@ -12,8 +12,8 @@ from ...ir.diagnostic import Span
 from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..language.format import format_number
 from ..language.rule import ATTRIBUTES, BUILT_IN, LEVELS, Rule
+from ..language.rule_scope import CheckedRule
 from ..language.sorts import TARGET_FIELDS
-from ..language.subject import CheckedRule
 from . import reference
 from .document import Document
 

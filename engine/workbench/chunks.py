@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ...ir.diagnostic import DplcError, Source, Span
 from ...ir.text.parse import parse
 from ..language import core as s
-from ..language.positions import parts
+from ..language.typed_slots import parts
 
 HEAD = re.compile(
     r"(?:override +)?(?:rule|number) |(?:override +)?fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "

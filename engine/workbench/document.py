@@ -14,13 +14,12 @@ from pathlib import Path
 from ...ir.diagnostic import Diagnostics, DplcError, Source
 from ..language import core as s
 from ..language.check import check_rule, kinds_of_facts, load_facts, unread_numbers
-from ..language.elaboration import elaborated
-from ..language.findings import Finding
-from ..language.further import FURTHER
+from ..language.elaborate import elaborated
 from ..language.lint import lint_rule
 from ..language.pipeline import pipelines
 from ..language.rule import BUILT_IN, Rule, RuleFile, RuleSet, built_in_files, parse_rules, place_of, read_rules
-from ..language.rule_texts import further_of
+from ..language.rule_files import FURTHER, further_of
+from ..language.rule_scope import Finding
 from .chunks import Chunk, chunks, error_moved, parsed
 
 _RULE = re.compile(r"^(?:override +)?rule ", re.MULTILINE)

@@ -11,8 +11,8 @@ from pygls.lsp.server import LanguageServer
 
 from ...ir.diagnostic import DplcError
 from ...version import __version__
-from ..language.findings import WARNING, Finding
-from ..language.further import FURTHER
+from ..language.rule_files import FURTHER
+from ..language.rule_scope import WARNING, Finding
 from . import lenses
 from .document import Document
 from .running import Runs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..language import core as s
-from ..language.further import FURTHER
+from ..language.rule_files import FURTHER
 from .document import Document
 
 Counts = Mapping[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires

@@ -18,8 +18,8 @@ from ...ir.text.parse import parse
 from ...ir.text.torch import print_torch_graph, print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language import core as s
-from ..language.positions import every, is_variable, names_in, rebuilt
 from ..language.spelling import statement
+from ..language.typed_slots import every, is_variable, names_in, rebuilt
 
 AXES = "ijkmnpqrstuv"
 REASON = "say what is wrong where this fails"

@@ -21,7 +21,7 @@ from ...ir.monoid_texts import TEXTS
 from ...ir.node import Field, NodeType
 from ..language.check import load_facts
 from ..language.core import FORMS
-from ..language.facts import FACTS
+from ..language.evaluate import FACTS
 from ..language.rule import LEVELS, RuleSet
 from ..language.sorts import READABLE, TARGET_FIELDS, field_sort, owners
 

@@ -9,7 +9,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from ...ir.diagnostic import DplcError, Source
-from ..language.layout import formatted
+from ..language.format import formatted
 from . import actions, answers, places
 from .commands import answer_lenses
 from .editor import Server, text_range

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from typing import ClassVar
 
-from dplc.engine.rewrite.statements.choices import RuleSite
+from dplc.engine.rewrite.statements.driver import RuleSite
 from dplc.engine.schedule.space import DecisionPoint, Decisions, ScheduleCandidate, Space, State, Token
 from dplc.engine.store.protocol import Schedule
 from dplc.engine.tune.running import SEARCHES

@@ -67,7 +67,7 @@ def measure(case: Case) -> Row:
 
     from dplc.codegen.target import target
     from dplc.engine.compiler import CompileOptions, compile_captured
-    from dplc.engine.language.collector import collections_paused
+    from dplc.engine.language.rule_files import collections_paused
     from dplc.engine.models.compiling import capture_call, capture_results, figures, peak_rss
     from dplc.engine.models.sources import build, find
     from dplc.engine.ruleset import toolchain

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dplc.engine.language.rule import load, read_rules
-from dplc.engine.rewrite.terms.terms import Rewriter, TermEvidence, TermRules
+from dplc.engine.rewrite.terms.rewriter import Rewriter, TermEvidence, TermRules
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import Source
 from dplc.ir.expr import Axis

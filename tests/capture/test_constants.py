@@ -13,7 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.constants import fold
 from dplc.engine.capture.text import capture_text
-from dplc.engine.language.policy import policy
+from dplc.engine.language.rule import policy
 from dplc.ir.diagnostic import DplcError
 
 

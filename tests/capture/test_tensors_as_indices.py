@@ -6,9 +6,9 @@ import pytest
 
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.rewrite import examples  # noqa: F401  (they run examples on torch)
+from dplc.engine.rewrite.examples import run_examples
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.examples import run_examples
-from dplc.engine.rewrite.torch_rules import examples  # noqa: F401  (they run examples on torch)
 from dplc.ir.diagnostic import DplcError, Source
 
 RULE = """## The edge again and again.

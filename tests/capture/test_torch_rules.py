@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dplc.engine.language.rule import RuleSet, built_in_files, load, read_rules
-from dplc.engine.rewrite.torch_rules.examples import run_example
+from dplc.engine.rewrite.examples import run_example
 from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
 from dplc.ir.diagnostic import DplcError, Source, Span
 from dplc.ir.text.parse import parse

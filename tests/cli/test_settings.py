@@ -10,7 +10,7 @@ import torch
 
 import dplc as package
 from dplc.engine.api import tools_of
-from dplc.engine.rewrite.pinned import SettingWarning
+from dplc.engine.rewrite.statements.driver import SettingWarning
 from dplc.ir.diagnostic import DplcError, UsageError
 
 ROWS = "torch.randn(64, 512).sum(1)"

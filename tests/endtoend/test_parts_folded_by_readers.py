@@ -20,7 +20,7 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
-from dplc.engine.rewrite.pinned import Settings
+from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.aliasing import with_aliases
 from dplc.engine.run.judge import accepted, run_reference

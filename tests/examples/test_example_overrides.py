@@ -8,8 +8,8 @@ import torch
 
 import dplc
 from dplc.codegen.target import target
+from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import Source
 from dplc.ir.text.parse import parse

@@ -30,8 +30,8 @@ from dplc.engine.explore.search import Effort
 from dplc.engine.kernels.kernels import Kernels
 from dplc.engine.kernels.sharing import key
 from dplc.engine.language.check import load_facts
-from dplc.engine.language.collector import collections_paused
 from dplc.engine.language.rule import read_rules
+from dplc.engine.language.rule_files import collections_paused
 from dplc.ir.diagnostic import Source
 
 load_facts()

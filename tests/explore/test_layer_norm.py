@@ -10,7 +10,7 @@ from compiled import checked
 from exploring import H100, tools
 
 from dplc.engine.facts.tensor import is_one_over
-from dplc.engine.rewrite.terms.terms import TermRules, rewrite_graph
+from dplc.engine.rewrite.terms.rewriter import TermRules, rewrite_graph
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.text.programs import read_program
 

@@ -13,8 +13,8 @@ import pytest
 from dplc.codegen.target import target
 from dplc.engine.facts import fusion
 from dplc.engine.kernels.kernels import commute, compile_graph
-from dplc.engine.language.policy import policy
-from dplc.engine.rewrite.terms.terms import rewrite_graph
+from dplc.engine.language.rule import policy
+from dplc.engine.rewrite.terms.rewriter import rewrite_graph
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import by_default, kernel_ir, seconds_of

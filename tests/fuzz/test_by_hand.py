@@ -14,9 +14,8 @@ from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.models.artefact import read_kernels
+from dplc.engine.rewrite.examples import read_subject, run_example
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.examples import read_subject
-from dplc.engine.rewrite.torch_rules.examples import run_example
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse

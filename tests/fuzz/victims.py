@@ -37,8 +37,8 @@ from dplc.engine.models.benching import of_artefact
 from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.plan_file import kernel_record
 from dplc.engine.models.sources import ModelSource
-from dplc.engine.rewrite.statements.examples import RUNNERS, run_examples
-from dplc.engine.rewrite.torch_rules import examples as torch_examples
+from dplc.engine.rewrite import examples as torch_examples
+from dplc.engine.rewrite.examples import RUNNERS, run_examples
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space, Start

@@ -14,7 +14,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.dumps import VERIFIERS, compile_dump, read_dump, reference_of
 from dplc.engine.compiler import CompileOptions, compile_captured
-from dplc.engine.language.statements import shape_of
+from dplc.engine.language.typed_slots import shape_of
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, Source

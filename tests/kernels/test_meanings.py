@@ -17,7 +17,7 @@ from dplc.engine.kernels.fusion_pass import Fusion, FusionDecisions
 from dplc.engine.kernels.index_maps import push_renamings
 from dplc.engine.kernels.kernels import Plan, commute, compile_graph, plan
 from dplc.engine.kernels.sharing import share
-from dplc.engine.rewrite.terms.terms import rewrite_graph
+from dplc.engine.rewrite.terms.rewriter import rewrite_graph
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.aliasing import refusal
 from dplc.ir import compose

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dplc.engine.language import check as checks
-from dplc.engine.language.facts import FACTS
-from dplc.engine.language.findings import Finding
+from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load, read_rules
+from dplc.engine.language.rule_scope import Finding
 from dplc.engine.language.sorts import READABLE
 from dplc.ir.diagnostic import DplcError, Source
 

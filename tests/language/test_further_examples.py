@@ -8,9 +8,9 @@ import pytest
 
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import BUILT_IN, load
-from dplc.engine.language.rule_texts import rule_paths
+from dplc.engine.language.rule_files import rule_paths
+from dplc.engine.rewrite.examples import run_examples
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.examples import run_examples
 from dplc.ir.diagnostic import DplcError
 
 load_facts()

@@ -10,7 +10,7 @@ import pytest
 from dplc.codegen.target import target
 from dplc.engine.facts import tensor as facts
 from dplc.engine.facts.accesses import squarest
-from dplc.engine.language.policy import policy
+from dplc.engine.language.rule import policy
 
 NUMBERS = range(-3, 200)
 POSITIVE = range(1, 200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.language.limits import NESTING, OPERATORS, within_limits
+from dplc.engine.language.rule_files import NESTING, OPERATORS, within_limits
 from dplc.ir.diagnostic import DplcError, Source
 
 HALF = " + ".join(["1"] * (OPERATORS // 2 + 2))

@@ -11,8 +11,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
 from dplc.engine.facts.accesses import registers
 from dplc.engine.language.check import check
-from dplc.engine.language.policy import policy, under
-from dplc.engine.language.rule import BUILT_IN, RuleSet, load, read_rules
+from dplc.engine.language.rule import BUILT_IN, RuleSet, load, policy, read_rules, under
 from dplc.engine.rewrite.statements.site import Site
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.digests import digests_of

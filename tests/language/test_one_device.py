@@ -9,10 +9,9 @@ import pytest
 from dplc.codegen.target import devices, load_device, target
 from dplc.engine.language.check import check, load_facts, require
 from dplc.engine.language.lint import lint_rule
-from dplc.engine.language.policy import policy
-from dplc.engine.language.rule import RuleSet, load, read_rules
+from dplc.engine.language.rule import RuleSet, load, policy, read_rules
+from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse

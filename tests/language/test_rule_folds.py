@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from broken_rules import change, report
 
-from dplc.engine.language.elaboration.folds import recurrence
+from dplc.engine.language.elaborate import recurrence
 from dplc.engine.language.format import format_rule
 from dplc.engine.language.rule import BUILT_IN, read_rules
 from dplc.engine.language.spelling import block

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from broken_rules import HOIST, LINEAR, RING
 
-from dplc.engine.language.families import rename
 from dplc.engine.language.format import expression, format_file, format_rule
 from dplc.engine.language.rule import BUILT_IN, Rule, read_rules
-from dplc.engine.language.rule_texts import rule_paths
+from dplc.engine.language.rule_files import rename, rule_paths
 from dplc.ir.diagnostic import Source
 from dplc.ir.text import syntax as s
 from dplc.ir.text.parse import parse

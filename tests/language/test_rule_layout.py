@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from drawing import draws, some
 
-from dplc.engine.language import layout
-from dplc.engine.language.layout import alike, formatted
+from dplc.engine.language import format
+from dplc.engine.language.format import alike, formatted
 from dplc.engine.language.rule import BUILT_IN
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
@@ -128,7 +128,7 @@ def crumpled(text: str, seed: int) -> str:
 
 @pytest.mark.parametrize("path", some(OURS, 24), ids=lambda path: path.stem)
 def test_any_layout_becomes_the_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "parse", functools.cache(parse))  # a text that is laid out twice is parsed once
+    monkeypatch.setattr(format, "parse", functools.cache(parse))  # a text that is laid out twice is parsed once
     text = path.read_text()
     for seed in range(draws(1)):
         other = crumpled(text, seed)
@@ -136,7 +136,7 @@ def test_any_layout_becomes_the_one(path: Path, monkeypatch: pytest.MonkeyPatch)
         assert formatted(Source("other.rw", neat)) == neat
         assert sorted(" ".join(comments(neat)).split()) == sorted(" ".join(comments(other)).split())
         assert [line.strip() for line in neat.splitlines() if not re.match(r"\s*#(?!#)|\s*$", line)] or not text
-    assert alike(layout.parse(Source("other.rw", neat)), parse(Source("b.rw", text)))
+    assert alike(format.parse(Source("other.rw", neat)), parse(Source("b.rw", text)))
 
 
 def test_what_is_broken_over_lines_stays_so() -> None:

@@ -3,8 +3,8 @@
 import pytest
 from trial import TARGET, block, engine, fire, plain, refusal, text
 
-from dplc.engine.language.facts import FACTS, fact
-from dplc.engine.rewrite.statements.choices import choices, find
+from dplc.engine.language.evaluate import FACTS, fact
+from dplc.engine.rewrite.statements.driver import choices, find
 from dplc.ir.diagnostic import DplcError
 
 ASKED: list[str] = []

@@ -4,7 +4,7 @@ import pytest
 from trial import TARGET, block, engine, fire, plain, text
 
 from dplc.engine.language.pipeline import PassStep
-from dplc.engine.rewrite.statements.passes import only, run_pipeline
+from dplc.engine.rewrite.statements.driver import only, run_pipeline
 from dplc.engine.rewrite.trace import Firing, Skip, TextReason, Trace
 from dplc.ir.diagnostic import DplcError
 

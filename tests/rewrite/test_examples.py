@@ -3,8 +3,8 @@
 import pytest
 from trial import engine
 
-from dplc.engine.rewrite.statements import examples
-from dplc.engine.rewrite.statements.examples import Failure, run_examples
+from dplc.engine.rewrite import examples
+from dplc.engine.rewrite.examples import Failure, run_examples
 from dplc.ir.diagnostic import DplcError
 
 RULE = """

@@ -13,9 +13,8 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, values_of
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import RuleSet, read_rules
-from dplc.engine.rewrite.terms.terms import TermEvidence, TermRules, rewrite_graph
-from dplc.engine.rewrite.torch_rules.lower import TorchLowering, compile_rules
-from dplc.engine.rewrite.torch_rules.rule import TorchRule
+from dplc.engine.rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
+from dplc.engine.rewrite.torch_rules.lower import TorchLowering, TorchRule, compile_rules
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import Source
 from dplc.ir.tensor import TensorGraph

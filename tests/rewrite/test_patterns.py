@@ -3,7 +3,7 @@
 import pytest
 from trial import fire, matches, plain
 
-from dplc.engine.rewrite.statements.affine import same
+from dplc.engine.rewrite.matcher import same
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Sum, Var
 from dplc.ir.text.print_statements import print_block, print_expr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplc.engine.rewrite.program_key import program_key
+from dplc.engine.rewrite.trace import program_key
 from dplc.ir.expr import Axis
 from dplc.ir.tensor import Elementwise, Input, Output, Reduce, TensorGraph
 

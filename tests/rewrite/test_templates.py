@@ -3,8 +3,8 @@
 import pytest
 from trial import block, engine, fire, indent, plain, text
 
-from dplc.engine.language.facts import FACTS, fact
-from dplc.engine.rewrite.statements.names import fresh
+from dplc.engine.language.evaluate import FACTS, fact
+from dplc.engine.rewrite.statements.site import fresh
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.loop import Accumulate

@@ -6,7 +6,7 @@ import pytest
 
 import dplc.engine.facts.tensor  # noqa: F401  (registers the facts)
 from dplc.engine.language.rule import read_rules
-from dplc.engine.rewrite.terms.terms import Rewriter, TermEvidence, TermRules, rewrite_graph
+from dplc.engine.rewrite.terms.rewriter import Rewriter, TermEvidence, TermRules, rewrite_graph
 from dplc.ir import compose
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis, Size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.rewrite.statements.weighing import SHOWN, WeighedChoice
+from dplc.engine.rewrite.statements.template import SHOWN, WeighedChoice
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 import dplc
 from dplc.engine.rewrite.statements.compiled import CompiledRule
-from dplc.engine.rewrite.statements.well_formed import wellformed
+from dplc.engine.rewrite.statements.driver import wellformed
 from dplc.ir.text.programs import read_program
 
 PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] = {

@@ -7,8 +7,8 @@ from typing import Any
 from dplc.codegen.target import target
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.examples import read_subject
 from dplc.ir.diagnostic import Source
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print_statements import print_block

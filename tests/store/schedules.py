@@ -11,7 +11,7 @@ import torch
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
-from dplc.engine.rewrite.statements.choices import choices
+from dplc.engine.rewrite.statements.driver import choices
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import Space, Start

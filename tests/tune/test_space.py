@@ -10,8 +10,7 @@ import pytest
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.kernels.sharing import key
-from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.passes import run_pipeline
+from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
 from dplc.engine.schedule.stored import replay

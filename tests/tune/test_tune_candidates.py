@@ -29,7 +29,7 @@ from dplc.engine.explore.candidates import (
 from dplc.engine.explore.explore import Exploration
 from dplc.engine.explore.stored_solutions import NotProved, StoredSolution
 from dplc.engine.language.rule import RuleSet, load
-from dplc.engine.rewrite.program_key import program_key
+from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.engine.schedule.stored import stored_schedules

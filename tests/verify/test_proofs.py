@@ -13,7 +13,7 @@ import pytest
 from dplc.engine.cli.app import main
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import Rule, RuleSet, load
-from dplc.engine.rewrite.seen import written
+from dplc.engine.rewrite.trace import written
 from dplc.engine.verify.outcome import Wrong, counterexample_text
 from dplc.engine.verify.proofs import integers
 from dplc.engine.verify.proofs.rules import prove

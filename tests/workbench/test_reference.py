@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dplc.engine.language.facts import FACTS
+from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.rule import LEVELS, load
 from dplc.engine.language.sorts import owners, sort_of
 from dplc.engine.workbench import reference

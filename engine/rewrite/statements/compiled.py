@@ -13,21 +13,25 @@ from ....ir.node import contents, replace
 from ....ir.program import Block, Kernel
 from ....ir.tile import Tile
 from ...language import core as s
-from ...language.questions import Closure, Environment
+from ...language.evaluate import Closure, Environment
 from ...language.rule import Rule, is_built_in
-from ..seen import held
+from ..trace import held
 from ..why_not import Evidence
-from .clauses import EVERY, PlanRunner
-from .context import places, splice
-from .covers import AskedCover, asked_covers
+from .clauses import EVERY, AskedCover, PlanRunner, asked_covers, plans
 from .expressions import RuleExpressions
-from .hygiene import apart, families
-from .names import NAMES, Names
 from .pattern import Pattern, compile_pattern
-from .planning import plans
-from .site import Path, Site
-from .template import Template, declare, defined
-from .weighing import WeighedChoice, Weigher, weighed, weighers
+from .site import NAMES, Names, Path, Site, places, splice
+from .template import (
+    Template,
+    WeighedChoice,
+    Weigher,
+    apart,
+    declare,
+    defined,
+    families,
+    weighed,
+    weighers,
+)
 
 Program = tuple[Kernel, ...]
 

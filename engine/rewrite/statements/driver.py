@@ -7,24 +7,78 @@ After each firing the `@canonical` rules run to a fixpoint on what changed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....codegen.target import Target
-from ....ir.diagnostic import DplcError, did_you_mean
-from ....ir.node import contents, memoised, nodes
+from ....ir.diagnostic import DplcError, UsageError, did_you_mean
+from ....ir.expr import Var, free_names
+from ....ir.kernel import BLOCK_INDEX, SHARED, THREAD, Launch
+from ....ir.loop import Accumulate, For, Let, Load, Merge
+from ....ir.node import contents, memoised, nodes, walk
 from ....ir.program import Kernel, Stmt
+from ....ir.tile import Mma, Slab, Stage, Tile
+from ...language.evaluate import MISTAKES, NotComputed
 from ...language.pipeline import PassStep
-from ...language.questions import MISTAKES, NotComputed
-from ...language.rule import Rule, RuleSet
-from ..loops import RewriteStep, endless
-from ..trace import Firing, LeftOpen, Skip, TextReason, Trace
+from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
+from ..trace import Firing, LeftOpen, RewriteStep, Skip, TextReason, Trace, endless, show
 from ..why_not import Evidence, Refusal
+from .clauses import OpenChoice
 from .compiled import CompiledRule, Match, Program, compiled_rule
-from .well_formed import wellformed
+from .site import Place, below
+
+# Invariants after every rewrite, cheap enough for a check after each firing of a test.
+
+
+def wellformed(kernel: Kernel) -> str | None:
+    """What is wrong with a kernel, or None: a block defines a value once, axes have one owner, values are defined,
+    loops are a thread's."""
+    for _, block in below(kernel):
+        counts = Counter(statement.dst for statement in block if isinstance(statement, Let | Load))
+        twice = sorted(name for name, count in counts.items() if count > 1)
+        if twice:
+            return f"`{twice[0]}` is defined twice in one block"
+    for tile in nodes(kernel.body, Tile):
+        names = Counter(axis.name for axis in tile.axes)
+        twice = sorted(name for name, count in names.items() if count > 1)
+        if twice:
+            return f"two axes of a tile are called `{twice[0]}`"
+        registers = {axis.name for axis in tile.axes if axis.role in ("REG", "VEC")}
+        for loop in nodes(tile.body, For):
+            if not registers.isdisjoint(free_names((loop.start, loop.stop, loop.step))):
+                return f"the bounds of loop `{loop.var}` vary with a register axis, so it is no one loop of a thread"
+    unknown = dangling(kernel)
+    return f"`{unknown[0]}` is used but nothing defines it" if unknown and kernel.ins + kernel.outs else None
+
+
+def dangling(kernel: Kernel) -> tuple[str, ...]:
+    """Names of values that are used and defined nowhere in the kernel, whichever of the IRs it is in."""
+    parts = tuple(walk(kernel))
+    bound = {name for part in parts for name in _names_given(part)}
+    used = {part.name for part in walk(kernel.body) if isinstance(part, Var)}
+    return tuple(sorted(used - bound))
+
+
+def _names_given(part: object) -> tuple[str, ...]:
+    """The names that a statement gives to values for others to read."""
+    if isinstance(part, Launch):
+        return (THREAD, SHARED, *BLOCK_INDEX)
+    if isinstance(part, Tile):
+        return tuple(axis.name for axis in part.axes)
+    if isinstance(part, Stage | Slab):
+        return tuple(axis.name for axis in part.slab)
+    if isinstance(part, Accumulate | Mma):
+        return (part.acc,)
+    if isinstance(part, Merge):
+        return part.accs
+    return tuple(getattr(part, field) for field in ("dst", "var") if hasattr(part, field))
+
 
 REPEAT_FUEL = 64
 STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there are, past a guard or two each
@@ -353,3 +407,340 @@ class _Run:
         for reason in reasons:
             if reason is best or reason.rule.name in asked:
                 self.trace.add(Skip(self.trace.prefix, self.marker(reason.rule), reason.rule.name, name, reason))
+
+
+# A pipeline over a program: the passes in their order, `one of` groups, `--only`.
+
+
+class Shaped(dict[str, list[str]]):
+    """The labels of the passes that changed each kernel, by its name.
+
+    parted: kernels that a pass made of one, those that it split off and what it left, as they stood then, by name.
+    materialised: what became of kernels of Tile IR that were looked at as Kernel IR already.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parted: dict[str, Kernel] = {}
+        self.materialised: dict[Kernel, Kernel] = {}
+
+    def take(self, other: Shaped) -> None:
+        """All that another one was told."""
+        self.update(other)
+        self.parted |= other.parted
+
+
+Decide = Callable[[PassStep, Program], Program | None]  # what a pass makes of a program; None: what it does by default
+
+
+def run_pipeline(
+    engine: Engine,
+    steps: Sequence[PassStep],
+    program: Program,
+    target: Target,
+    trace: Trace | None = None,
+    shaped: Shaped | None = None,
+    decide: Decide | None = None,
+) -> Program:
+    """The program after all passes. Of a `one of`, the first pass that fires in a kernel keeps the others away.
+
+    shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: asked of every
+    pass, where a schedule is replayed or drawn.
+    """
+    taken: dict[str, set[str]] = {}
+    for step in steps:
+        before, decided = program, decide(step, program) if decide is not None else None
+        if decided is None:
+            done = taken.setdefault(step.group, set()) if step.group is not None else None
+            program = engine.fire(step, program, target, trace=trace, done=done)
+        else:
+            program = decided
+        if program is not before and shaped is not None:
+            _note_shaped(shaped, step.label, before, program)
+    return program
+
+
+def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) -> None:
+    """Write down that a pass changed kernels. A kernel that it split off has been through all that its parent was."""
+    named = {kernel.name for kernel in before}
+    parent = ""
+    if len(after) > len(before):
+        shaped.parted |= {kernel.name: kernel for kernel in after if kernel not in before}
+    for kernel in reversed(after):  # templates write what is split off before the kernel that keeps the name
+        inherited = [] if kernel.name in named else shaped.get(parent, [])
+        parent = kernel.name if kernel.name in named else parent
+        if kernel not in before:
+            labels = shaped.setdefault(kernel.name, list(inherited))
+            labels += [label] if labels[-1:] != [label] else []
+
+
+def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
+    """The steps that `--only` names: by label, pass, file or rule. A rule alone runs without its neighbours."""
+    out: list[PassStep] = []
+    wanted = tuple(names)
+    known = {name for step in steps for name in names_of(step)}
+    for name in wanted:
+        if name not in known:
+            raise DplcError(f"--only: there is no pass or rule `{name}` here", hint=did_you_mean(name, known))
+    for step in steps:
+        if any(name in (step.label, step.name, step.numbered, *(r.file for r in step.rules)) for name in wanted):
+            out.append(step)
+            continue
+        rules = tuple(rule for rule in step.rules if rule.name in wanted)
+        if rules:
+            out.append(replace(step, rules=rules))
+    return tuple(out)
+
+
+def names_of(step: PassStep) -> set[str]:
+    """What a step may be called: its label, its pass, its files, its rules."""
+    own = {step.label, step.name, step.numbered or step.label}
+    return own.union(*({rule.name, rule.file, pass_name(rule.file)} for rule in step.rules))
+
+
+# The space of a pass: every legal (rule, site, parameters), lazily, preferred or not.
+#
+# A `FiringChoice` is complete. A `RuleSite` is a rule at a site with open parameters. Its first parameter costs the
+# preceding clauses, one value costs the following clauses, and the other values cost nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class FiringChoice:
+    """One way to fire. It holds the program that it was found in: apply it or drop it."""
+
+    engine: Engine
+    rule: CompiledRule
+    program: Program
+    match: Match
+    target: Target
+
+    @property
+    def where(self) -> str:
+        return self.match.where
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that it changes (the first of them, on a module)."""
+        position = self.match.path[0] if self.match.path else self.match.start
+        return self.program[position].name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of what there was to choose: parameters and picks."""
+        return {name: self.match.env[name] for name in self.rule.chosen if name in self.match.env}
+
+    @property
+    def key(self) -> str:
+        """`rule@site(parameters)`: what a recorded choice is found again by."""
+        values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
+        return f"{self.rule.rule.name}@{self.where}({values})"
+
+    def apply(self) -> Program:
+        """The program after this firing, canonical again."""
+        return self.engine.rewrite(self.rule.rule, self.program, self.match, self.target)[0]
+
+    def __repr__(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSite:
+    """A rule at a site. open: the parameter to choose next, None once all are chosen. It holds its program."""
+
+    choice: FiringChoice
+    open: OpenChoice | None
+    pinned: Mapping[str, Any]
+
+    @property
+    def rule(self) -> str:
+        return self.choice.rule.rule.name
+
+    @property
+    def where(self) -> str:
+        return self.choice.where
+
+    @property
+    def default(self) -> Any:
+        """The value that the open parameter would have by itself; None if it has none."""
+        assert self.open is not None
+        return self.choice.rule.decisions[True].default(self.open.step, self.open.env)
+
+    def choose(self, value: Any) -> RuleSite | None:
+        """With a value for the open parameter; None where a guard refuses it."""
+        assert self.open is not None
+        env = {**self.open.env, self.open.name: value}
+        return _spot(self.choice, env, self.pinned, self.open.position)
+
+    def first(self, values: Iterable[Any]) -> RuleSite | None:
+        """With the first of some values that no guard refuses."""
+        return next((made for made in map(self.choose, values) if made is not None), None)
+
+    def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
+        """With values for all open parameters, in the order of preference that a function gives."""
+        found: RuleSite | None = self
+        while found is not None and found.open is not None:
+            found = found.first(order(found))
+        return found
+
+
+def _spot(choice: FiringChoice, env: dict[str, Any], pinned: Mapping[str, Any], at: int) -> RuleSite | None:
+    found = choice.rule.decisions[True].advance(env, pinned, None, at)
+    if found is None:
+        return None
+    known, opened = (found.env, found) if isinstance(found, OpenChoice) else (found, None)
+    match = dataclasses.replace(choice.match, env=known)
+    return RuleSite(dataclasses.replace(choice, match=match), opened, pinned)
+
+
+def spots(
+    engine: Engine, step: PassStep, program: Program, target: Target, kernels: Iterable[int] | None = None
+) -> Iterator[RuleSite]:
+    """Every place where some rule of a pass may fire, as far as guards say that ask no parameter."""
+    numbers = tuple(range(len(program)) if kernels is None else kernels)
+    for rule in map(engine.rule, step.rules):
+        for path, block, start in rule.starts(rule.pattern, program, numbers, False):
+            yield from _spots_at(engine, rule, step, program, target, (path, block, start))
+
+
+def spot_at(engine: Engine, step: PassStep, rule: str, program: Program, target: Target, where: str) -> RuleSite | None:
+    """One spot, found again by its rule and site: nothing else is looked at."""
+    compiled = next((engine.rule(one) for one in step.rules if one.name == rule), None)
+    place = _place(program, where)
+    if compiled is None or place is None:
+        return None
+    root = compiled.pattern.root
+    path, block, start = place
+    if not compiled.visible(program[path[0] if path else start]) or root not in (None, block[start].__class__):
+        return None
+    return next((s for s in _spots_at(engine, compiled, step, program, target, place) if s.where == where), None)
+
+
+def _spots_at(
+    engine: Engine, rule: CompiledRule, step: PassStep, program: Program, target: Target, place: tuple[Place, Any, int]
+) -> Iterator[RuleSite]:
+    path, block, start = place
+    pinned = {**rule.parameters, **engine.pinned(rule, step)}
+    for match in rule.matches_at(rule.pattern, (program, path, target), block, start):
+        if rule.agrees(match.env, pinned, None):
+            found = _spot(FiringChoice(engine, rule, program, match, target), match.env, pinned, 0)
+            if found is not None:
+                yield found
+
+
+def _place(program: Program, where: str) -> tuple[Place, Any, int] | None:
+    """(path, block, start) of `0/2/1#1`, if there is such a place."""
+    numbers = where.split("#")[0].split("/")
+    if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
+        return None
+    *path, start = map(int, numbers)
+    block: Any = program
+    for position in path:
+        if not 0 <= position < len(block) or not hasattr(block[position], "body"):
+            return None
+        block = block[position].body
+    return (tuple(path), block, start) if 0 <= start < len(block) else None
+
+
+def choices(
+    engine: Engine, step: PassStep | str, program: Program, target: Target,
+    parameters: Mapping[str, Any] | None = None, without: frozenset[str] = frozenset(),
+) -> Iterator[FiringChoice]:  # fmt: skip
+    """Every choice of a pass. parameters: values to pin; without: kernels to leave alone."""
+    found = engine.step(step) if isinstance(step, str) else step
+    kernels = [number for number, kernel in enumerate(program) if kernel.name not in without]
+    for rule in map(engine.rule, found.rules):
+        known = {**engine.pinned(rule, found), **(parameters or {})}
+        pinned = {name: value for name, value in known.items() if name in rule.parameters or name in rule.pattern.names}
+        for match in rule.matches(program, kernels, target, pinned, None, True):
+            yield FiringChoice(engine, rule, program, match, target)
+
+
+def find(engine: Engine, step: PassStep | str, program: Program, target: Target, key: str) -> FiringChoice | None:
+    """The recorded choice, if it is still there."""
+    return next((choice for choice in choices(engine, step, program, target) if choice.key == key), None)
+
+
+# Parameters that the user set: dplc reports every value that no rule used.
+
+
+Settings = Mapping[str, Mapping[str, Any]]  # rule -> parameter -> value
+Tell = Callable[[str], None]
+
+
+class SettingWarning(UserWarning):
+    """A parameter was set of a rule that does not fire."""
+
+
+@dataclass(frozen=True)
+class Unheard:
+    """A rule with a parameter that was set, and that fired nowhere. reason: of its nearest refusal, if one is known."""
+
+    rule: str
+    setting: str
+    reason: Refusal | None
+
+    @property
+    def text(self) -> str:
+        return f"{self.setting}: {self._said}"
+
+    @property
+    def line(self) -> str:
+        """The same in the options of the command line."""
+        preferred = f"{self.rule}.{PREFER}="
+        return f"--prefer {self.rule}: {self._said}" if self.setting.startswith(preferred) else f"--set {self.text}"
+
+    @property
+    def _said(self) -> str:
+        said = self.reason.render() if self.reason is not None else "another rule of its pass fired instead"
+        return f"rule `{self.rule}` fires nowhere in this program: {said}"
+
+
+def check_settings(settings: Settings, rules: RuleSet) -> None:
+    """Raises UsageError for a value outside of a domain that is the same for all programs."""
+    for name, values in settings.items():
+        rule = rules.rules.get(name)
+        for parameter, value in values.items() if rule is not None else ():
+            known = any(p.name == parameter for p in rule.parameters)  # type: ignore[union-attr]
+            if known and not admits(rule, parameter, value):  # type: ignore[arg-type]
+                what = f"{name}.{parameter}={show(value)}: the value is not in the domain of `{parameter}`"
+                notes = (f"the domain is {shown(rule, parameter)}", f"the rule is at {rule.location}")  # type: ignore[arg-type,union-attr]
+                raise UsageError(what, notes=notes)
+
+
+def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, ...]:
+    """The rules on loop nests and schedules whose parameters were set and that did not fire.
+
+    Of rules on values nothing is said: what is set there is how much they may cost.
+    """
+    fired = {event.rule for event in trace.firings}
+    found = []
+    for name, values in settings.items():
+        if values and name not in fired and rules.rule(name).level in LEVELS:
+            setting = ", ".join(f"{name}.{parameter}={show(value)}" for parameter, value in values.items())
+            found.append(Unheard(name, setting, _nearest(trace.skips, name)))
+    return tuple(found)
+
+
+def _nearest(skips: Iterable[Skip], rule: str) -> Refusal | None:
+    reasons = [skip.reason for skip in skips if skip.rule == rule and isinstance(skip.reason, Refusal)]
+    return max(reasons, key=lambda reason: reason.depth, default=None)
+
+
+def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:
+    """Report settings without effect; by default as a Python warning.
+
+    Raises UsageError for a value that is in the domain of its parameter nowhere in the program.
+    """
+    for each in found:
+        if each.reason is not None and each.reason.outside:
+            raise UsageError(each.text)
+        if tell is not None:
+            tell(each.line)
+        else:
+            warnings.warn(f"dplc: {each.text}", SettingWarning, stacklevel=3)
+
+
+def unheard_by_all(found: Sequence[Sequence[Unheard]]) -> tuple[Unheard, ...]:
+    """What none of several programs heard."""
+    rules = [{each.rule for each in one} for one in found]
+    return tuple(each for each in (found[0] if found else ()) if all(each.rule in one for one in rules))

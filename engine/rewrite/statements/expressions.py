@@ -12,10 +12,8 @@ from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import value_classes
 from ...language import core as s
-from ...language.evaluate import Expressions
-from ...language.positions import walk
-from ...language.questions import Closure, Environment
-from ...language.statements import NAMES, Shape, op_shape, shape_of
+from ...language.evaluate import Closure, Environment, Expressions
+from ...language.typed_slots import NAMES, Shape, op_shape, shape_of, walk
 
 ANSWERS = "@answers"
 

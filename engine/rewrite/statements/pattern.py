@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,156 @@ from ....ir.kernel import Element
 from ....ir.node import Node
 from ....ir.text.read_statements import value_classes
 from ...language import core as s
-from ...language.evaluate import CONSTANTS, RESERVED
-from ...language.statements import EXACT, NAMES, Shape, op_shape, shape_of
-from ..matcher import Matcher, Symbol
-from .affine import OpenExpressions, names_in
-from .context import Context, holes
+from ...language.evaluate import CONSTANTS, RESERVED, Environment
+from ...language.typed_slots import EXACT, NAMES, Shape, calls, is_variable, names, op_shape, shape_of
+from ..matcher import Matcher, Symbol, same
 from .expressions import RuleExpressions
+from .site import Context, holes
+
+# Patterns of index expressions that bind variables: `ko*BK + k`, `x // 4`, `subtract(b, m)` inside sums.
+#
+# A sum matches term by term, each term of the pattern against any remaining term of the value, in the value's order:
+# sums do not depend on the order of their terms. This is the slow and general way; the generated code has the rest.
+
+
+OpenMatcher = Callable[[Any, Environment], Iterator[Environment]]
+
+
+def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
+    """The variables that an expression mentions. Reserved words and constants are none, and facts that it calls."""
+    called = (call.fn for call in calls(node) if call.fn not in facts)
+    return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
+
+
+class OpenExpressions:
+    """Compiles expressions with free variables to matchers over (value, environment)."""
+
+    def __init__(self, closed: RuleExpressions):
+        self.closed = closed
+
+    def compile(self, node: s.Syntax) -> OpenMatcher:
+        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+            return self.compile(node.items[0])
+        if isinstance(node, s.NameOf) and free_names(node):
+            return _variable(node.text)
+        if isinstance(node, s.NameOf) and node.text == "_":
+            return lambda value, env: iter((env,))
+        if not free_names(node) or isinstance(node, s.Member | s.Subscript):
+            return self._value(node)
+        if isinstance(node, s.Operation) and node.op in ("+", "-", "*"):
+            return self._sum(node)
+        if isinstance(node, s.Prefix) and node.op == "-":
+            return self._sum(node)
+        if isinstance(node, s.Operation) and node.op in e.OPERATORS:
+            return self._binary(node)
+        if isinstance(node, s.Apply):
+            return self._call(node)
+        raise DplcError("this is no pattern of an expression", node.span)
+
+    def _value(self, node: s.Syntax) -> OpenMatcher:
+        compute = self.closed.compile(node)
+
+        def match(value: Any, env: Environment) -> Iterator[Environment]:
+            if same(value, compute(env)):
+                yield env
+
+        return match
+
+    def _binary(self, node: s.Operation) -> OpenMatcher:
+        a, b, op = self.compile(node.a), self.compile(node.b), node.op
+
+        def match(value: Any, env: Environment) -> Iterator[Environment]:
+            if value.__class__ is e.Binary and value.op == op:
+                for inner in a(value.a, env):
+                    yield from b(value.b, inner)
+
+        return match
+
+    def _call(self, node: s.Apply) -> OpenMatcher:
+        items, fn = [self.compile(item) for item in node.items], node.fn
+        head = _variable(fn) if free_names(s.NameOf(node.span, fn)) else None
+
+        def match(value: Any, env: Environment) -> Iterator[Environment]:
+            if value.__class__ is not e.Call or len(value.args) != len(items):
+                return
+            if head is None:
+                yield from _all(items, value.args, env) if value.fn == fn else ()
+                return
+            for inner in head(e.Var(value.fn), env):
+                yield from _all(items, value.args, inner)
+
+        return match
+
+    def _sum(self, node: s.Syntax) -> OpenMatcher:
+        parts = sorted(_addends(node, 1), key=lambda part: isinstance(part[1], s.Number))
+        matchers = [(sign, self._term(part)) for sign, part in parts]
+
+        def match(value: Any, env: Environment) -> Iterator[Environment]:
+            terms, constant = e.linear(value) if not isinstance(value, float) else ({}, 0)
+            pool = [*terms.items(), *([(1, constant)] if constant else [])]
+            if len(pool) == len(matchers):
+                yield from _assign(matchers, pool, env)
+
+        return match
+
+    def _term(self, node: s.Syntax) -> Callable[[Any, int, Environment], Iterator[Environment]]:
+        """A matcher of `coefficient * atom`."""
+        if isinstance(node, s.Operation) and node.op == "*":
+            return self._product(node)
+        whole = self.compile(node)
+        return lambda atom, n, env: whole(e.multiply(atom, n), env)
+
+    def _product(self, node: s.Operation) -> Callable[[Any, int, Environment], Iterator[Environment]]:
+        a, b, exact = self.compile(node.a), self.compile(node.b), self._binary(node)
+
+        def match(atom: Any, n: int, env: Environment) -> Iterator[Environment]:
+            if n == 1:
+                yield from exact(atom, env)
+            if atom.__class__ is not int:
+                for first, second in ((a, b), (b, a)):  # the coefficient may be written on either side
+                    for inner in first(atom, env):
+                        yield from second(n, inner)
+
+        return match
+
+
+def _variable(name: str) -> OpenMatcher:
+    def match(value: Any, env: Environment) -> Iterator[Environment]:
+        if name not in env:
+            yield {**env, name: value}
+        elif same(env[name], value):
+            yield env
+
+    return match
+
+
+def _all(matchers: list[OpenMatcher], values: tuple[Any, ...], env: Environment) -> Iterator[Environment]:
+    if not matchers:
+        yield env
+        return
+    for inner in matchers[0](values[0], env):
+        yield from _all(matchers[1:], values[1:], inner)
+
+
+def _assign(matchers: list[Any], pool: list[Any], env: Environment) -> Iterator[Environment]:
+    if not matchers:
+        yield env
+        return
+    sign, matcher = matchers[0]
+    for position, (atom, n) in enumerate(pool):
+        for inner in matcher(atom, n * sign, env):
+            yield from _assign(matchers[1:], pool[:position] + pool[position + 1 :], inner)
+
+
+def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
+    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+        return _addends(node.items[0], sign)
+    if isinstance(node, s.Operation) and node.op in ("+", "-"):
+        return _addends(node.a, sign) + _addends(node.b, sign if node.op == "+" else -sign)
+    if isinstance(node, s.Prefix) and node.op == "-":
+        return _addends(node.a, -sign)
+    return [(sign, node)]
+
 
 Near = Callable[[int, s.Syntax, Any], None]
 Match = Callable[[Any, int, dict[str, Any], Near | None], Iterator[tuple[int, dict[str, Any]]]]
@@ -278,7 +422,7 @@ class StatementMatcher(Matcher):
     def expression(self, sort: str, node: Any, x: str) -> None:
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
             return self.value(sort, node.items[0], x)
-        names = names_in(node, self.expressions.facts)
+        names = free_names(node, self.expressions.facts)
         known = {name for name, symbol in self.symbols.items() if not symbol.maybe}
         if isinstance(node, s.Subscript) and self.register(node):
             self.reject(f"{x}.__class__ is not Element")

@@ -1,16 +1,22 @@
-"""Where a rule matched: what its facts may look at."""
+"""Match locations: a block of a program with its context. Facts of a rule may look at it."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from ....codegen.target import Target
+from ....ir import names
+from ....ir.expr import Var
 from ....ir.facts.layout import bound_ranges, tile_of
-from ....ir.node import Node, memoised
-from ....ir.program import Kernel
+from ....ir.loop import For
+from ....ir.node import Node, contents, memoised, names_in, replace
+from ....ir.program import Block, Kernel
 from ....ir.ranges import Interval, Ranges
 from ....ir.tile import Tile
+from ...language.evaluate import CONSTANTS, RESERVED, Environment, fact
 
 Path = tuple[int, ...]  # positions from the module down: kernel, statement in its body, ...
 
@@ -68,3 +74,147 @@ def _scope(kernel: Kernel, path: Path) -> tuple[tuple[Node, ...], Ranges]:
         known.update(bound_ranges(block[position], known))
         block = block[position].body
     return tuple(around), MappingProxyType(known)
+
+
+# Blocks inside statements: one-hole contexts, splicing, and the contents of a kernel.
+
+
+Place = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Statements with a hole: `statements[path...].body[start:end]`."""
+
+    statements: Block
+    path: Place
+    start: int
+    end: int
+
+    def plug(self, new: Block) -> Block:
+        return splice(self.statements, self.path, self.start, self.end, new)  # type: ignore[no-any-return]
+
+    @property
+    def around(self) -> tuple[Any, ...]:
+        """The statements around the hole, outermost first."""
+        out = []
+        block: Any = self.statements
+        for position in self.path:
+            out.append(block[position])
+            block = block[position].body
+        return tuple(out)
+
+    @property
+    def hole(self) -> Block:
+        block: Any = self.statements
+        for position in self.path:
+            block = block[position].body
+        return block[self.start : self.end]  # type: ignore[no-any-return]
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        return tuple(statement for statement in self.around if isinstance(statement, For))
+
+
+def splice(block: Any, path: Place, start: int, end: int, new: Any) -> Any:
+    """The block with `[start:end]` of the block at `path` replaced."""
+    if not path:
+        return (*block[:start], *new, *block[end:])
+    position = path[0]
+    inner = splice(block[position].body, path[1:], start, end, new)
+    return (*block[:position], replace(block[position], body=inner), *block[position + 1 :])
+
+
+def holes(block: Block) -> list[tuple[Place, Block]]:
+    """The block itself and every block below it, pre-order."""
+    out: list[tuple[Place, Block]] = [((), block)]
+    for position, statement in enumerate(block):
+        if "body" in type(statement).by_name:
+            out += [((position, *path), inner) for path, inner in below(statement)]
+    return out
+
+
+@memoised
+def below(statement: Any) -> tuple[tuple[Place, Block], ...]:
+    """The blocks of a statement with a body, its own first, with paths from that block."""
+    return tuple(holes(statement.body))
+
+
+def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Place, Block, int]]:
+    """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
+    if root is None:
+        return _everywhere(kernel)
+    known = _places(kernel)
+    if root not in known:
+        found = known[root] = list[tuple[Place, Block, int]]()
+        _gather_places((), kernel.body, root, found)
+    return known[root]
+
+
+def _gather_places(path: Place, block: Block, root: type[Node], found: list[tuple[Place, Block, int]]) -> None:
+    """Only blocks that hold one are looked into: most patterns begin with the Tile, which is no deeper."""
+    mark, inner = root.mark, []
+    for position, statement in enumerate(block):
+        if (statement._contents or contents(statement)) & mark:
+            if statement.__class__ is root:
+                found.append((path, block, position))
+            if "body" in statement.__class__.by_name:
+                inner.append(position)
+    for position in inner:
+        _gather_places((*path, position), block[position].body, root, found)  # type: ignore[attr-defined]
+
+
+@memoised
+def _everywhere(kernel: Kernel) -> list[tuple[Place, Block, int]]:
+    """Of all."""
+    return [(path, block, position) for path, block in holes(kernel.body) for position in range(len(block))]
+
+
+@memoised
+def _places(kernel: Kernel) -> dict[Any, list[tuple[Place, Block, int]]]:
+    """By class, as far as asked for."""
+    return {}
+
+
+# Names in use, and new ones: `k_o`, `i_r`, `p1`. The same program and hint give the same name.
+
+
+NAMES = "@names"
+
+
+def names_at(site: Site) -> frozenset[str]:
+    """The names in use around a site: its kernel's, or on a module all kernels'."""
+    if site.kernel is not None:
+        return names_in(site.kernel)
+    return frozenset().union(*map(names_in, site.program))
+
+
+def unused(hint: str, used: Container[str]) -> str:
+    """A new name that is no word of a rule either."""
+    return names.unused(hint, used, RESERVED, CONSTANTS)
+
+
+class Names:
+    """The names that one rewrite may no longer choose."""
+
+    def __init__(self, site: Site, env: Environment):
+        self.site, self.bound = site, [value.name for value in env.values() if value.__class__ is Var]
+        self.used: set[str] | None = None  # computed when the first name is asked for
+
+    def fresh(self, hint: str) -> Var:
+        if self.used is None:
+            self.used = {*names_at(self.site), *self.bound}
+        name = unused(hint, self.used)
+        self.used.add(name)
+        return Var(name)
+
+
+@fact("fresh(any, text?) -> name", levels="module loop tile kernel")
+def fresh(site: Site, base: Any, suffix: Any = None) -> Var:
+    """A name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
+    hint = _text(base) if suffix is None else f"{_text(base)}_{_text(suffix)}"
+    return Var(unused(hint, names_at(site)))
+
+
+def _text(value: Any) -> str:
+    return value.name if value.__class__ is Var else str(value)

@@ -7,23 +7,226 @@ runs of another block of the pattern, define new names where they clash, for a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from ....ir.diagnostic import DplcError
-from ....ir.loop import If
-from ....ir.node import Node
-from ....ir.program import Kernel
+from ....ir.diagnostic import DplcError, did_you_mean
+from ....ir.expr import Undecided, Var
+from ....ir.loop import If, Let, Load
+from ....ir.node import Node, contents, names_in, replace
+from ....ir.program import Block, Kernel
+from ....ir.sizes import at_the_hints
 from ....ir.substitute import substitute
 from ...language import core as s
-from ...language.evaluate import RESERVED
-from ...language.questions import Closure, Environment
-from ...language.statements import Shape, shape_of
-from .changes import Locals, compile_change
-from .expressions import RuleExpressions
-from .hygiene import Families, defined_in, distinct
-from .names import NAMES
-from .pattern import sticky
+from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, holds
+from ...language.rule import Rule
+from ...language.typed_slots import Shape, load_fields, shape_of, walk
+from ..trace import show, written
+from .expressions import RuleExpressions, coerce
+from .pattern import free_names, sticky
+from .site import NAMES, Site, names_at, unused
+
+# `xs.. with change, ...`: the only ways for a template to change a captured run.
+#
+# field=value                                    on the statements of the run themselves
+# load B[i..] => load C[e..] for x in d where g  on every load below; the first element that fits rewrites it, once
+# rule local(args)                               bottom-up, one pass; results are not matched again
+
+
+Change = Callable[[Block, Environment], Block]
+
+
+class Locals(Protocol):
+    """Finds local rules: gives a function from (block, arguments, environment) to a block."""
+
+    def __call__(self, name: str, span: Any) -> Callable[[Block, tuple[Any, ...], Environment], Block]: ...
+
+
+class Compiles(Protocol):
+    """What a change needs of the template that it is part of. known: names that are bound when it is built."""
+
+    level: str
+    known: frozenset[str]
+    locals: Locals
+
+    def compile(self, node: s.Syntax) -> Closure: ...
+    def compile_all(self, nodes: tuple[s.Syntax, ...]) -> Closure: ...
+    def field(self, field: Any, value: Any) -> Closure: ...
+
+
+def compile_change(template: Compiles, change: s.Syntax) -> Change:
+    if isinstance(change, s.Keyword):
+        return _field(change, template.compile(change.value))
+    if isinstance(change, s.Arm):
+        return _arm(template, change)
+    if isinstance(change, s.UseRule):
+        return _rule(template, change)
+    raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", change.span)
+
+
+def _field(change: s.Keyword, value: Closure) -> Change:
+    name = change.name
+
+    def apply(run: Block, env: Environment) -> Block:
+        new = value(env)
+        out = []
+        for statement in run:
+            field = type(statement).by_name.get(name)
+            if field is None:
+                hint = did_you_mean(name, type(statement).by_name)
+                raise DplcError(f"`{type(statement).__name__}` has no field `{name}`", change.span, (), hint)
+            out.append(replace(statement, **{name: coerce(field.sort, field.many, new)}))
+        return tuple(out)
+
+    return apply
+
+
+def _arm(template: Compiles, arm: s.Arm) -> Change:
+    if not isinstance(arm.pattern, s.LoadOf) or not isinstance(arm.template, s.LoadOf):
+        raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm.span)
+    match = load_matcher(template, arm)
+    build = _load_builder(template, arm)
+    domain = None if arm.domain is None else template.compile(arm.domain)
+    condition = None if arm.condition is None else template.compile(arm.condition)
+    variable = arm.variable
+
+    def apply(run: Block, env: Environment) -> Block:
+        choices = [env] if domain is None else [{**env, variable: value} for value in domain(env)]
+
+        def rewrite(load: Node) -> Node:
+            for choice in choices:
+                for _, found in match((load,), 0, choice, None):
+                    if condition is None or holds(condition, found):
+                        return build(load, found)
+            return load
+
+        return map_loads(run, rewrite)
+
+    return apply
+
+
+def load_matcher(template: Compiles, arm: s.Arm) -> Any:
+    """Matches the left side of an arm. A guard that it does not mention may be anything: the load keeps it."""
+    from .pattern import compile_statement
+
+    assert isinstance(arm.pattern, s.LoadOf)
+    fields = load_fields(arm.pattern)
+    for name in ("when", "other"):
+        fields.setdefault(name, s.NameOf(arm.span, "_"))
+    given = sorted(free_names(arm.pattern) & (template.known | {arm.variable}))
+    shape = Shape(Load, fields, arm.pattern)
+    return compile_statement(shape, RuleExpressions(template.level), f"load of {arm.span.location}", given)
+
+
+def _load_builder(template: Compiles, arm: s.Arm) -> Callable[[Any, Environment], Node]:
+    assert isinstance(arm.template, s.LoadOf) and isinstance(arm.pattern, s.LoadOf)
+    fields = load_fields(arm.template)
+    closures = {name: template.field(Load.by_name[name], value) for name, value in fields.items()}
+    drops = arm.pattern.condition is not None  # the arm looked at the guard: what it writes is the whole guard
+
+    def build(load: Any, env: Environment) -> Node:
+        kept = {} if drops else {"when": load.when, "other": load.other}
+        made = {name: closure(env) for name, closure in closures.items()}
+        return Load(load.dst, **{**kept, **made})
+
+    return build
+
+
+def map_loads(block: Block, rewrite: Callable[[Node], Node]) -> Block:
+    """Every load of a block and below, rewritten; statements without one are not looked into."""
+    out: Any = []
+    for statement in block:
+        new: Any = statement
+        if statement.__class__ is Load:
+            new = rewrite(statement)
+        elif "body" in type(statement).by_name and contents(statement) & Load.mark:
+            new = replace(statement, body=map_loads(statement.body, rewrite))  # type: ignore[attr-defined,call-arg]
+        out.append(new)
+    return tuple(out)
+
+
+def _rule(template: Compiles, change: s.UseRule) -> Change:
+    arguments = template.compile_all(change.call.items)
+    rule = template.locals(change.call.fn, change.call.span)
+
+    def apply(run: Block, env: Environment) -> Block:
+        return rule(run, arguments(env), env)
+
+    return apply
+
+
+# Runs of sibling blocks that a template puts into one block: later names are renamed, so each value has one definition.
+
+
+Families = Mapping[str, frozenset[str]]
+Part = tuple[Closure, frozenset[str]]  # a piece of a block, and the variables that are renamed with it
+
+
+def families(pattern: Iterable[s.Syntax]) -> Families:
+    """For each run of a pattern, the variables of the block that it stands in: they see the same values.
+
+    A variable that stands outside of the block, too, is not among them: what it is, it is there.
+    """
+    found: dict[str, frozenset[str]] = {}
+    top = tuple(pattern)
+    everywhere = Counter(_mentioned(top))
+    for block in (top, *(node.body for node in walk(top) if isinstance(getattr(node, "body", None), tuple))):
+        inside = Counter(_mentioned(block))
+        own = frozenset(name for name, count in inside.items() if count == everywhere[name])
+        for item in block:
+            if isinstance(item, s.RunStatement) and isinstance(item.run.base, s.NameOf):
+                found[item.run.base.text] = own
+    return found
+
+
+def _mentioned(block: tuple[s.Syntax, ...]) -> Iterator[str]:
+    """The variables that some statements of a pattern mention, each time that they do."""
+    for node in walk(block):
+        if isinstance(node, s.NameOf):
+            yield node.text
+        elif isinstance(node, s.CaptureStatement | s.InsideBlock | s.ForLoop):
+            yield node.var if isinstance(node, s.ForLoop) else node.name
+
+
+def distinct(parts: list[Part]) -> Closure:
+    """The closure of a block with runs of several blocks: each defines names of its own."""
+
+    def build(env: Environment) -> Any:
+        out: list[Node] = []
+        seen: set[str] = set()
+        for part, family in parts:
+            made = part(env)
+            again = sorted(seen.intersection(defined_in(made)))
+            if again and family:
+                new = {name: env[NAMES].fresh(name) for name in again}
+                env = {**env, **{name: substitute(env[name], new) for name in family if name in env}}
+                made = part(env)
+            seen |= defined_in(made)
+            out += made
+        return tuple(out)
+
+    return build
+
+
+def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
+    """What a rule made, its values renamed that have the name of one beside it: what was inside of a block, and hid the
+    other, may stand in its block now."""
+    again = sorted(defined_in(made) & defined_in(beside))
+    if not again:
+        return made
+    used = {*names_at(site), *(name for statement in made for name in names_in(statement))}
+    new = {}
+    for name in again:
+        new[name] = Var(unused(name, used))
+        used.add(new[name].name)
+    return substitute(made, new)
+
+
+def defined_in(block: Iterable[Any]) -> set[str]:
+    """The values that a block defines."""
+    return {x.dst for x in block if isinstance(x, Let | Load)}
 
 
 class Template(RuleExpressions):
@@ -181,3 +384,84 @@ def declare(names: tuple[str, ...], env: Environment) -> None:
     for name in names:
         if name not in env:
             env[name] = env[NAMES].fresh(name)
+
+
+# The values that each `choose` of a rule compared where it fired, for traces.
+
+
+SHOWN = 6  # alternatives of a line
+
+
+@dataclass(frozen=True)
+class WeighedChoice:
+    """One `choose`. name: of the parameter or `let`; cost: its text; alternatives: each with its cost, the winner
+    first; set_to: the value that somebody set instead."""
+
+    name: str
+    cost: str
+    most: bool
+    alternatives: tuple[tuple[str, str], ...]
+    set_to: str | None = None
+
+    def line(self) -> str:
+        """`N = 4 costs 12, 2 costs 14 (minimising stall(n))`"""
+        says = "is worth" if self.most else "costs"
+        told = [f"{value} {says} {cost}" for value, cost in self.alternatives[:SHOWN]]
+        if len(self.alternatives) > SHOWN:
+            told.append(f"{len(self.alternatives) - SHOWN} more")
+        weighed = ", ".join(told) or "nothing to choose from"
+        instead = f"; set to {self.set_to}" if self.set_to is not None else ""
+        return f"{self.name} = {weighed} ({'maximising' if self.most else 'minimising'} {self.cost}){instead}"
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name, "cost": self.cost, "maximising": self.most, "set": self.set_to,
+            "alternatives": [{"value": value, "cost": cost} for value, cost in self.alternatives],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Weigher:
+    """A `choose` of a rule, compiled. parameter: its value is the default of this parameter."""
+
+    name: str
+    node: s.Chosen
+    weigh: Closure
+    parameter: bool
+
+    def weighed(self, env: Environment) -> WeighedChoice:
+        found = sorted(self.weigh(env), key=lambda pair: pair[1], reverse=self.node.most)  # stable, in both directions
+        told = tuple((show(value), show(cost)) for value, cost in found)
+        winner = found[0][0] if found else 0
+        other = show(env[self.name]) if self.parameter and env.get(self.name) != winner else None
+        return WeighedChoice(self.name, written(self.node.costs.element), self.node.most, told, other)
+
+
+def weighers(rule: Rule, expressions: RuleExpressions) -> tuple[Weigher, ...]:
+    """Every `choose` of a rule that stands by itself, in the order of the text."""
+    found = [(p.name, p.default, True) for p in rule.parameters]
+    found += [(clause.name, clause.value, False) for clause in rule.clauses if isinstance(clause, s.LetClause)]
+    return tuple(
+        Weigher(name, node, expressions.weighing(node), default and node is value)
+        for name, value, default in found
+        for node in _outermost(value)
+    )
+
+
+def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice, ...]:
+    """What they weighed at a match; but for those that nobody asked there."""
+    told = []
+    for weigher in found:
+        try:
+            with at_the_hints():
+                told.append(weigher.weighed(env))
+        except (Undecided, *MISTAKES):
+            continue
+    return tuple(told)
+
+
+def _outermost(node: Any) -> Iterator[s.Chosen]:
+    """Those that no comprehension holds: what a comprehension binds, they may read."""
+    inner = {id(below) for found in walk(node) if isinstance(found, s.Comprehension) for below in walk(found)}
+    return (found for found in walk(node) if isinstance(found, s.Chosen) and id(found) not in inner)

@@ -9,34 +9,421 @@ What no rule accounts for is an error at the user's place in the text, with ever
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ....ir.compose import Folded, const, heard_folds
+from ....ir import compose
+from ....ir.compose import Folded, const, heard_folds, rebuilt, remap
 from ....ir.diagnostic import DplcError, InternalError, Span
-from ....ir.expr import Axis, Var
+from ....ir.expr import Axis, Undecided, Var
 from ....ir.functions import DTYPES
 from ....ir.names import unused
 from ....ir.program import TensorType
-from ....ir.schemas import PARTS, aten_name, resolve
+from ....ir.ranges import where_decided
+from ....ir.schemas import PARTS, aten_name, names, resolve
 from ....ir.sizes import sizes_in
-from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, operands
+from ....ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Mat,
+    Named,
+    Output,
+    Reduce,
+    Remap,
+    TensorGraph,
+    Term,
+    axes,
+    operands,
+    postorder,
+)
+from ....ir.text.sizes import told_open
 from ....ir.text.tensor import default_axes
 from ....ir.torch import TorchGraph, TorchOp
+from ...language import core as s
 from ...language.check import load_facts
-from ...language.evaluate import CONSTANTS, RESERVED
+from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, holds
 from ...language.pipeline import pipelines
-from ...language.policy import policy_of
-from ...language.rule import Rule, RuleSet, built_in_files
-from .arguments import arguments_of
-from .bounds import Bound
-from .lowered import Fired, Lowered, Refused
-from .naming import complete_names
+from ...language.rule import Rule, RuleSet, built_in_files, policy_of
+from ..trace import what_it_saw
+from .pattern import (
+    READERS,
+    Bound,
+    Lowers,
+    NotApplicable,
+    OpCall,
+    Producer,
+    StatementPattern,
+    View,
+    arguments_of,
+    views,
+)
 from .resymbolise import resymbolise
-from .rule import TorchRule
-from .slices import PLAIN, as_it_was_made, read_as_slices
-from .unsupported import Refusals, unsupported
-from .values import READERS, NotApplicable, OpCall, Producer, View, views
+from .template import Bracket, IndexedRead, Numbers, Part, StackedRead, TemplateCompiler, TorchSite
+
+# A compiled torch rule: match, clauses, template.
+
+
+class Definition:
+    """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
+
+    def __init__(self, name: str, bracket: Bracket | None, part: Part):
+        self.name, self.bracket, self.part = name, bracket, part
+
+
+class TorchStatement:
+    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another torch op. types: None for the result itself."""
+
+    def __init__(
+        self, name: str, op: str, fields: dict[str | int, Closure], types: tuple[tuple[Closure, Closure], ...]
+    ):
+        self.name, self.op, self.fields, self.types = name, op, fields, types
+
+
+class ListSlices:
+    """`Stacked(j, xs[os..]) = y[os..]`: y, the result, is the tensors of a list along its axis j."""
+
+    def __init__(self, part: StackedRead, bracket: Bracket):
+        self.part, self.bracket = part, bracket
+
+
+class TorchRule:
+    """Fires on an op or says why not. later: its clauses and its template are compiled when an op first asks for them,
+    as those of most rules never are; what is wrong with them is told then, not now."""
+
+    def __init__(self, rule: Rule, later: bool = False):
+        self.rule = rule
+        self.patterns = tuple(map(StatementPattern, rule.match))
+        self.root = self.patterns[-1]
+        if not later:
+            _ = self.clauses, self.statements
+
+    @functools.cached_property
+    def clauses(self) -> tuple[tuple[s.LetClause | s.Guard, Closure], ...]:
+        """The `let`s and guards, each with what computes it."""
+        return tuple(map(self._clause, self.rule.clauses))
+
+    @functools.cached_property
+    def statements(self) -> tuple[Definition | TorchStatement, ...]:
+        """The template."""
+        lines = [x for x in self.rule.rewrite if not s.says_slices(x)]
+        names = frozenset(n for n in map(_target_name, lines) if n != self.root.dst)
+        compiler = TemplateCompiler(names)
+        made = tuple(self._statement(x, compiler) for x in lines)
+        if not made or made[-1].name != self.root.dst:
+            what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
+            raise DplcError(what, self.rule.span)
+        return made
+
+    @functools.cached_property
+    def slices(self) -> tuple[ListSlices, ...]:
+        """What the template says of lists behind the result."""
+        compiler, found = TemplateCompiler(frozenset()), []
+        for line in filter(s.says_slices, self.rule.rewrite):
+            part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
+            if not (isinstance(part, StackedRead) and isinstance(whole, IndexedRead) and whole.name == self.root.dst):
+                what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
+                raise DplcError(what, line.span)
+            found.append(ListSlices(part, whole.bracket))
+        return tuple(found)
+
+    @property
+    def key(self) -> str:
+        """The op to look it up by: the one that the pattern starts from."""
+        root = self.root
+        source = next((p for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root)
+        return source.op
+
+    def _clause(self, clause: Any) -> tuple[s.LetClause | s.Guard, Closure]:
+        numbers = Numbers()
+        if isinstance(clause, s.LetClause):
+            return clause, numbers.compile(clause.value)
+        if isinstance(clause, s.Guard):
+            return clause, numbers.compile(clause.condition)
+        raise DplcError("a torch rule has `let`, `where` and `prefer` only", clause.span)
+
+    def _statement(self, node: s.Syntax, compiler: TemplateCompiler) -> Definition | TorchStatement:
+        if not isinstance(node, s.Assign):
+            raise DplcError("a template on torch holds definitions `name = value`", node.span)
+        name, value = _target_name(node), node.value
+        if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
+            numbers = Numbers()
+            fields: dict[str | int, Closure] = {}
+            for n, item in enumerate(value.items):
+                named = isinstance(item, s.Keyword)
+                fields[item.name if named else n] = numbers.compile(item.value if named else item)  # type: ignore[attr-defined]
+            types = tuple((numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in node.types)
+            return TorchStatement(name, value.fn, fields, types)
+        bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
+        if (bracket is None) == (name == self.root.dst):
+            raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
+        return Definition(name, bracket, compiler.part(value))
+
+    # ---- firing
+    def fire(self, lowering: Lowers, call: OpCall) -> View:
+        """The value of an op. Raises NotApplicable with the reason."""
+        try:
+            return self._fired(lowering, call)
+        except Undecided as undecided:
+            raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
+
+    def _fired(self, lowering: Lowers, call: OpCall) -> View:
+        statement = call.statement
+        firing = TorchSite(lowering, View(statement.dst, statement.types[0].dtype, statement.types[0].shape, None, ()))
+        firing.call = call
+        self._match(lowering, call, firing)
+        env = firing.env
+        env[self.root.dst] = firing.result
+        for clause, closure in self.clauses:
+            if isinstance(clause, s.LetClause):
+                env[clause.name] = closure(env)
+            elif not holds(closure, env):
+                undecided = env.pop(UNDECIDED, None)
+                saw = functools.partial(what_it_saw, clause, dict(env), Numbers(), undecided)
+                raise NotApplicable(clause.reason, saw)
+        view = self._build(lowering, call, firing)
+        lowering.matched = env
+        return view
+
+    def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
+        """The root first, then the producers that its fields name."""
+        if len(self.patterns) > 1 and self.root.op != call.statement.op:
+            raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
+        for pattern in reversed(self.patterns):
+            if pattern is not self.root:
+                statement = lowering.made_by(firing.env.get(pattern.dst))
+                if statement is None:
+                    raise NotApplicable(f"`{pattern.dst}` is no op's result")
+                call = lowering.call(statement)
+            if pattern.op != call.statement.op:
+                raise NotApplicable(f"expected {pattern.op}, found {call.statement.op}")
+            if (reason := pattern.typed(call.statement.types, firing.env)) is not None:
+                raise NotApplicable(reason)
+            if (reason := pattern.match(call.overload, call.given, firing.env)) is not None:
+                raise NotApplicable(reason)
+
+    def _build(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> View:
+        *before, last = self.statements
+        result = firing.result
+        if isinstance(last, Definition):
+            assert last.bracket is not None
+            firing.place_result(last.bracket.entries(firing, len(result.shape)))
+            if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
+                raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
+        for statement in self.statements:
+            if isinstance(statement, TorchStatement):
+                made = firing.env[statement.name] = self._torch(lowering, call, firing, statement)
+                if statement is last:
+                    assert isinstance(made, View)
+                    return made
+            else:
+                statement.part.scan(firing)
+        for known in self.slices:
+            known.part.scan(firing)
+        firing.name_axes()
+        for statement in before:
+            if isinstance(statement, Definition):
+                value = firing.locals[statement.name] = statement.part.build(firing)
+                lowering.hint(value, statement.name)
+        assert isinstance(last, Definition)
+        value, of_its_dtype = last.part.build(firing), any(view.dtype == result.dtype for view in views(call.given))
+        term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
+        lowering.hint(term, result.name)
+        for known in self.slices:
+            known.part.note_slices(firing, term, known.bracket)
+        return View(result.name, result.dtype, result.shape, term, self._dims(firing))
+
+    def _dims(self, firing: TorchSite) -> tuple[Axis | None, ...]:
+        pairs = zip(firing.result_entries, firing.result.shape, strict=True)
+        return tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
+
+    def _torch(self, lowering: Lowers, call: OpCall, firing: TorchSite, statement: TorchStatement) -> View | Producer:
+        """Lower an op that the template made, or name one that gives several tensors."""
+        types = tuple(TensorType(dtype(firing.env).name, tuple(shape(firing.env))) for dtype, shape in statement.types)
+        fields = {name: closure(firing.env) for name, closure in statement.fields.items()}
+        if len(types) > 1:
+            return lowering.several(statement.op, fields, types)
+        return lowering.made(call, statement.name, statement.op, fields, types or call.statement.types)
+
+
+def _target_name(node: s.Syntax) -> str:
+    target = node.target if isinstance(node, s.Assign) else None
+    base = target.base if isinstance(target, s.Subscript) else target
+    if not isinstance(base, s.NameOf):
+        raise DplcError("a definition reads `name = value` or `name[axes] = value`", node.span)
+    return base.text
+
+
+# The result of lowering a torch graph: the program, the firings and the refusals.
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One firing, for the trace: the rule, the op it took and the value it gave; what its template says that
+    canonical forms folded; origin: the user's op, where that is one which a template made."""
+
+    rule: Rule
+    statement: TorchOp
+    value: View
+    operands: tuple[Term, ...]
+    bound: Mapping[str, Any] = field(default_factory=dict)
+    folded: tuple[Folded, ...] = ()
+    origin: str = ""
+
+    def before(self) -> str:
+        """The op as text."""
+        from ....ir.text.torch import print_torch_op
+
+        return print_torch_op(self.statement)
+
+    def after(self, graph: TensorGraph) -> str:
+        """What it became, named as in the finished graph."""
+        from ....ir.text.tensor import print_lines
+
+        assert self.value.term is not None
+        return print_lines(graph, self.value.term, self.operands)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A rule for an op that it did not take, for the trace, and why."""
+
+    rule: Rule
+    statement: TorchOp
+    reason: NotApplicable
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """graph: the program. firings, refusals: in order, empty unless asked for. origins: the torch op that each term
+    came from. bounds: the places that are looked at before it runs.
+    """
+
+    graph: TensorGraph
+    firings: tuple[Fired, ...] = ()
+    refusals: tuple[Refused, ...] = ()
+    origins: dict[Term, TorchOp] = field(default_factory=dict)
+    bounds: tuple[Bound, ...] = ()
+
+
+# Slices of a concatenated list: a reader of one slice reads the whole at its place.
+#
+# A rule that computes all tensors of a list at once has a line `Stacked(j, xs[os..]) = y[os..]`.
+
+
+PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
+
+
+def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
+    """(value, slice): a value along the axes that it was computed along, if it was; a list may name them anew."""
+    if isinstance(part, Remap):
+        images = {axis: dict(part.map).get(axis, axis) for axis in axes(part.x)}
+        names = {image: axis for axis, image in images.items() if image.__class__ is Axis}
+        if len(names) < len(images):
+            return
+        part, read = part.x, remap(read, names)
+    if not isinstance(part, PLAIN):
+        yield part, read
+
+
+def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: frozenset[Term]) -> tuple[Term, ...]:
+    """The roots, over slices where they read what `slices` has one of. wholes: what slices are of."""
+    new: dict[Term, Term] = {whole: whole for whole in wholes}
+    new |= {term: of for term, of in slices.items() if term not in wholes}
+    waiting = list(roots)
+    while waiting:  # chains may be longer than the stack of Python
+        term = waiting[-1]
+        unknown = [below for below in operands(term) if below not in new] if term not in new else []
+        if unknown:
+            waiting += unknown
+        else:
+            new.setdefault(waiting.pop(), rebuilt(term, new.__getitem__) if term not in new else new[term])
+    return tuple(new[root] for root in roots)
+
+
+# The error for a torch op that no rule lowers: its name, the place, the reason of every candidate, the next step.
+
+
+TOLD_TEXT = 200  # characters of a program that a message repeats
+
+Refusals = Sequence[tuple[Rule, NotApplicable]]
+
+
+def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | str | None) -> DplcError:
+    """The error for an op. origin: the user's op that it is part of; found: where that is written, or in which module.
+
+    Where a size left something open, it says for which part of the range a rule would take the op.
+    """
+    name = aten_name(op.op) if op.op in names() else op.op
+    notes = [f"{rule.location}: {rule.name}: {refusal.told}" for rule, refusal in refusals]
+    if origin.op not in (op.op, "Getitem"):
+        notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
+    if isinstance(found, str):
+        notes.append(f"in {found}")
+    place, what = found if isinstance(found, Span) else None, f"torch op '{name}' is not supported"
+    narrower = where_decided(what, [refusal.undecided for _, refusal in refusals], place, notes)
+    return narrower or DplcError(what, place, notes, _how_to_write(op.op, place))
+
+
+def _how_to_write(op: str, place: Span | None) -> str | None:
+    """The command that begins a rule for an op: a program that is a line of text goes with it."""
+    if op not in names() or op == "Getitem":
+        return None
+    name = aten_name(op)
+    text = place.source.text.strip() if place is not None else ""
+    told = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
+    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{told} -o {name.strip('_')}.rw"
+
+
+# Names of values for people: unique, deterministic, never the name of an axis.
+
+
+# What a value is called that no rule gave a name.
+_REDUCED = {
+    "add": "sum",
+    "maximum": "top",
+    "minimum": "least",
+    "multiply": "product",
+    "logical_and": "every",
+    "logical_or": "some",
+}
+_COMPUTED = {
+    "add": "added", "subtract": "difference", "multiply": "product", "divide": "ratio", "maximum": "larger",
+    "minimum": "smaller",     "negative": "negated", "where": "chosen", "copy": "kept",
+}  # fmt: skip
+
+
+def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: Set[str]) -> tuple[Named, ...]:
+    """A name for every line between inputs and outputs. fixed: names that are taken."""
+    taken = {*fixed, *(out.name for out in outs)}
+    stored = {out.value for out in outs}
+    named = []
+    for term in postorder(out.value for out in outs):
+        if term.__class__ in (Elementwise, Reduce, Fold, Case, Mat) and term not in stored:
+            name = _free(hints.get(term) or _plain_name(term), taken)
+            taken.add(name)
+            named.append(Named(name, term))
+    return tuple(named)
+
+
+def _plain_name(term: Term) -> str:
+    if isinstance(term, Reduce):
+        return _REDUCED.get(term.fn, "folded")
+    if isinstance(term, Fold):
+        return "folded"
+    if isinstance(term, Elementwise):
+        return _COMPUTED.get(term.fn, f"{term.fn}_")
+    return "stored" if isinstance(term, Mat) else "picked"
+
+
+def _free(name: str, taken: Set[str]) -> str:
+    return unused(name, taken, (name,)) if name.endswith("_") else unused(name, taken, first=2)
+
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
 DEPTH = 64  # of ops that templates make from ops that templates made

@@ -2,19 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from ....ir.diagnostic import DplcError
-from ....ir.expr import Var
+from ....ir.diagnostic import DplcError, Span, did_you_mean
+from ....ir.dtypes import FLOATS
+from ....ir.expr import Axis, Var
 from ....ir.functions import DTYPES
+from ....ir.interp import tensor as meaning
 from ....ir.program import TensorType
-from ....ir.schemas import Overload
+from ....ir.schemas import Overload, accepts, names, overloads
+from ....ir.substitute import with_sizes
+from ....ir.tensor import Elementwise, Fold, Input, Output, Reduce, TensorGraph, Term, axes, dtype, postorder
 from ....ir.text.print_statements import print_value
+from ....ir.torch import TorchOp
 from ...language import core as s
-from ...language.evaluate import CONSTANTS, RESERVED
-from ...language.questions import Environment
-from .values import View
+from ...language.evaluate import CONSTANTS, RESERVED, Environment
+
+# Torch values as terms, and axes that have no name yet.
+
+
+# Ops that read a value which is no term itself: one of several results, a part of complex numbers.
+READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
+
+Entry = Any  # what stands at one position of a bracket: an index expression over unnamed axes, or a deferred term
+
+
+class NotApplicable(Exception):
+    """The rule does not apply; the text says why.
+
+    saw: what its guard saw, made when somebody reads it; undecided: the condition that sizes leave open, if that is it.
+    """
+
+    def __init__(self, reason: str, saw: Callable[[], str] | None = None, undecided: Any = None):
+        super().__init__(reason)
+        self.saw, self.undecided = saw, undecided
+
+    @property
+    def told(self) -> str:
+        """The reason, with what the guard saw."""
+        return str(self) if self.saw is None else f"{self} {self.saw()}"
+
+
+class View:
+    """A torch value: a term, and per torch dimension the axis that it varies with (None for size 1).
+
+    An input that nothing has read has no term yet: its first reader names its axes.
+    """
+
+    __slots__ = ("dims", "dtype", "name", "shape", "term")
+
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], term: Term | None, dims: tuple[Axis | None, ...]):
+        self.name, self.dtype, self.shape, self.term, self.dims = name, dtype, shape, term, dims
+
+    @property
+    def computed(self) -> bool:
+        return self.term is not None and self.term.__class__ is not Input
+
+    def own(self, dims: tuple[Axis | None, ...]) -> None:
+        """Name the axes of an input."""
+        self.term, self.dims = Input(self.name, tuple(a for a in dims if a is not None), self.dtype), dims
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass
+class AxisSlot:
+    """An axis in the making. candidates: (of a computed value, age, axis) of the positions it stands at.
+
+    free: a bracket made it, and its extent is that of the positions, of which those of size 1 say nothing.
+    """
+
+    extent: int
+    free: bool = False
+    candidates: list[tuple[bool, int, Axis]] = field(default_factory=list)
+    axis: Axis | None = None
+    bound: bool = False  # a Reduce sweeps it
+
+
+class Resolves(Protocol):
+    """Gives an entry its named axes."""
+
+    def resolve(self, entry: Entry) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """An axis put at a position on purpose: it may be shorter than the dimension (the start of a slice)."""
+
+    axis: Axis
+
+    def build(self, firing: Resolves) -> Any:
+        return firing.resolve(self.axis)
+
+
+@dataclass(frozen=True)
+class Producer:
+    """An op that gives several tensors; its results are read with Getitem."""
+
+    statement: TorchOp
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """An op and what its fields are: numbers, text, lists, views. origin: the user's op that it is part of."""
+
+    statement: TorchOp
+    overload: Overload
+    given: dict[str, Any]
+    origin: TorchOp
+
+
+class Lowers(Protocol):
+    """What a firing asks of the pass over a program that it belongs to. age: of every axis, in the order of making."""
+
+    age: dict[Axis, int]
+    matched: Mapping[str, Any]  # what the rule bound that fired last
+
+    def fresh(self, extent: int) -> Axis: ...
+    def own(self, view: View) -> None: ...
+    def hint(self, value: Any, name: str) -> None: ...
+    def bound(self, x: Any, low: int, end: int) -> None: ...
+    def slice_of(self, part: Term, whole: Term, read: Term) -> None: ...
+    def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall: ...
+    def made_by(self, value: Any) -> TorchOp | None: ...
+    def made(
+        self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
+    ) -> View: ...
+    def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer: ...
+
+
+# Unnamed axes stand in index expressions as leaves; `?` keeps them apart from every axis of a program.
+_UNNAMED = [Axis(f"?{n}") for n in range(64)]
+
+
+def unnamed(n: int) -> Axis:
+    """The n-th unnamed axis of a firing."""
+    return _UNNAMED[n] if n < len(_UNNAMED) else Axis(f"?{n}")
+
+
+def views(value: Any) -> Iterable[View]:
+    """The tensors among what an op was given."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        for item in value:
+            yield from views(item)
+    elif isinstance(value, View):
+        yield value
+
 
 Bind = Callable[[Any, Environment], str | None]  # None, or why the value does not fit
 
@@ -157,3 +295,79 @@ class StatementPattern:
         binds = dict(zip(free, self.positional, strict=False)) | self.keywords
         fields = tuple((name, a.default, binds[name]) for name, a in arguments.items() if name in binds)
         return fields, frozenset(binds)
+
+
+# The fields of an op that a template makes, by the names that an overload of torch gives them.
+
+
+Arguments = tuple[tuple[str, Any], ...]
+
+
+def arguments_of(op: str, fields: dict[str | int, Any]) -> Arguments:
+    """The fields, given by position or by name, under the names of the first overload that takes them.
+
+    Raises DplcError where there is no such op, and where no overload of it takes them.
+    """
+    if op not in names():
+        raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+    found = next(filter(None, (_bound(overload, fields) for overload in overloads(op))), None)
+    if found is None:
+        raise DplcError(
+            f"no overload of `{op}` takes the fields that a template gives it: {', '.join(map(str, fields))}"
+        )
+    return found
+
+
+def _bound(overload: Overload, given: dict[str | int, Any]) -> Arguments | None:
+    """The fields of an overload, those given by position under their names; None if it does not take them."""
+    order = [argument.name for argument in overload.arguments]
+    if any(isinstance(key, int) and key >= len(order) for key in given):
+        return None
+    args = {order[key] if isinstance(key, int) else key: value for key, value in given.items()}
+    return tuple(args.items()) if len(args) == len(given) and accepts(overload, args) else None
+
+
+# Indices that ops write to: torch raises an error if one is out of range; dplc checks before the program runs.
+#
+# The op compares indices, so it would silently skip one out of range. A torch rule names such values by `place(ids[k],
+# 0, n)`, which changes no value and no kernel. On the emulator dplc computes the indices that depend on integer inputs
+# alone. On a GPU that would need a synchronisation, so dplc checks nothing there.
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The values of a term are places of low..end-1, says the rule of an op, which the user wrote at span.
+
+    low, end: numbers, or expressions of sizes.
+    """
+
+    term: Term
+    low: Any
+    end: Any
+    op: str
+    span: Span | None = None
+
+    @property
+    def knowable(self) -> bool:
+        """Whether it is made of integer inputs, element by element: reductions would be calculated twice."""
+        below = postorder((self.term,))
+        reads = [term for term in below if isinstance(term, Input)]
+        whole = all(dtype(term) not in FLOATS for term in below)
+        return bool(reads) and whole and not any(isinstance(term, (Reduce, Fold)) for term in below)
+
+
+def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Raises DplcError for the first place among these inputs' that is out of range, where sizes are these numbers."""
+    for bound in bounds:
+        place, low, end = with_sizes((bound.term, bound.low, bound.end), sizes)
+        inputs = {term.name: term for term in postorder((place,)) if isinstance(term, Input)}
+        if not inputs.keys() <= tensors.keys():
+            continue  # an input of exploration's, whose values it made
+        arrays = {name: tensors[name].detach().cpu().numpy() for name in inputs}
+        stored = Elementwise("copy", (place,))
+        graph = TensorGraph("places", tuple(inputs.values()), (Output("place", axes(stored), stored),), ())
+        (places,) = meaning.run(graph, arrays)
+        outside = places[(places < low) | (places >= end)]
+        if outside.size:
+            what = f"place {int(outside.flat[0])} is out of range: `{bound.op}` takes {low} to {end - 1} here"
+            raise DplcError(what, bound.span, (f"it is computed from {', '.join(f'`{name}`' for name in inputs)}",))

@@ -14,7 +14,7 @@ from ....ir import compose
 from ....ir.expr import Axis
 from ....ir.facts.index import operate
 from ....ir.tensor import Term
-from .values import Lowers, View
+from .pattern import Lowers, View
 
 Array = np.ndarray[Any, Any]
 EXACT = 1 << 24  # integers that f32 holds exactly

@@ -7,18 +7,180 @@ have names. A number stays a number until it meets a term, whose dtype it takes;
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....ir import compose
-from ....ir.diagnostic import DplcError, Span
+from ....ir.compose import remap, remap_expr
+from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.dtypes import DTYPES
-from ....ir.expr import Axis, Var
+from ....ir.expr import Axis, Binary, Sum, Var
+from ....ir.functions import FUNCTIONS
+from ....ir.node import Expr, Node, nodes, walk
+from ....ir.program import TensorType
+from ....ir.schemas import PARTS
 from ....ir.sizes import known_at_launch
 from ....ir.stacked import stacked
+from ....ir.tensor import Term, axes, dtype
 from ...language import core as s
-from ...language.questions import Closure
-from .firing import TorchSite
-from .values import Entry, NotApplicable, View
+from ...language import typed_slots
+from ...language.evaluate import MISTAKES, SITE, Closure, Environment, Expressions, mistaken
+from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View, unnamed
+
+# One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
+#
+# First every position gets an unnamed axis or an index expression over such axes. Then each axis takes the name of a
+# position it stands at: a computed value's before an input's, the newest first, and never one that another axis of this
+# firing took. Otherwise it gets a fresh name. Then the terms are built.
+
+
+class TorchSite:
+    """The site that facts of level torch see."""
+
+    def __init__(self, lowering: Lowers, result: View):
+        self.lowering, self.result = lowering, result
+        self.env: Environment = {SITE: self}
+        self.slots: dict[Axis, AxisSlot] = {}
+        self.placed: dict[Any, tuple[View, tuple[Entry, ...]]] = {}
+        self.unowned: dict[View, tuple[Entry, ...]] = {}
+        self.locals: dict[str, Any] = {}
+        self.images: dict[Axis, Expr] = {}  # unnamed axis -> its name; 0 for an extent of 1
+        self.result_entries: tuple[Entry, ...] = ()
+        self.call: OpCall | None = None
+
+    # ---- unnamed axes
+    def axis(self, extent: int, free: bool = False) -> Axis:
+        """A new axis without a name."""
+        leaf = unnamed(len(self.slots))
+        self.slots[leaf] = AxisSlot(extent, free)
+        return leaf
+
+    def extent(self, entry: Entry) -> int:
+        """The extent of an axis in the making."""
+        return self.slots[entry].extent
+
+    # ---- placing
+    def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool) -> None:
+        """Let a bracket stand at the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
+        if view.dtype in PARTS:
+            raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
+        aligned = self.align(entries, view, short)
+        self.placed[key] = (view, aligned)
+        if view.term is None and view not in self.unowned:
+            if self._plain(view, aligned):
+                self.unowned[view] = aligned
+            else:
+                self.lowering.own(view)
+        if view.term is not None:
+            self._suggest(view, aligned)
+
+    def align(self, entries: Sequence[Entry], view: View, short: bool = False) -> tuple[Entry, ...]:
+        """One entry per dimension, from the right; extents of free axes are settled."""
+        spare = len(entries) - len(view.shape)
+        if spare < 0:
+            raise NotApplicable(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
+        aligned = tuple(self._unwrapped(e, n) for e, n in zip(entries[spare:], view.shape, strict=True))
+        for entry, n in zip(aligned, view.shape, strict=True):
+            slot = self.slots.get(entry) if entry.__class__ is Axis else None
+            if slot is None or n in (1, slot.extent):
+                continue
+            if slot.extent == 1 and slot.free:
+                slot.extent = n
+            elif not short:
+                raise NotApplicable(f"extent {n} of {view.name} meets {slot.extent}")
+        return aligned
+
+    def place_result(self, entries: Sequence[Entry]) -> None:
+        """The brackets of the result: torch said its shape, so these extents are final."""
+        self.result_entries = self.align(entries, self.result)
+        for entry in self.result_entries:
+            if entry in self.slots:
+                self.slots[entry].free = False
+
+    def _unwrapped(self, entry: Entry, n: int) -> Entry:
+        whole = entry.__class__ is Exactly and self.slots[entry.axis].extent == n
+        return entry.axis if whole else entry
+
+    def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:
+        """Whether an input is read at distinct whole axes."""
+        read = [entry for entry, n in zip(entries, view.shape, strict=True) if n != 1]
+        whole = all(
+            e in self.slots and self.slots[e].extent == n for e, n in zip(entries, view.shape, strict=True) if n != 1
+        )
+        return whole and len(set(read)) == len(read)
+
+    def _suggest(self, view: View, entries: tuple[Entry, ...]) -> None:
+        for entry, dim in zip(entries, view.dims, strict=True):
+            slot = self.slots.get(entry) if dim is not None and entry.__class__ is Axis else None
+            if slot is not None and dim is not None and dim.extent == slot.extent:
+                slot.candidates.append((view.computed, self.lowering.age[dim], dim))
+
+    # ---- naming
+    def name_axes(self) -> None:
+        """Give every axis its name, and inputs that were not read before their axes."""
+        taken: set[Axis] = set()
+        for slot in sorted(self.slots.values(), key=_priority):
+            for _, _, name in sorted(slot.candidates, key=lambda c: c[:2], reverse=True):
+                if name not in taken and slot.extent == name.extent:
+                    taken.add(name)
+                    slot.axis = name
+                    break
+        for entry, n in zip(self.result_entries, self.result.shape, strict=True):
+            if n != 1:
+                self.named(entry)
+        for view, entries in self.unowned.items():
+            if view.term is None:  # not owned meanwhile by an op that the template made
+                view.own(tuple(None if n == 1 else self.named(e) for e, n in zip(entries, view.shape, strict=True)))
+
+    def named(self, leaf: Axis) -> Axis:
+        """The named axis that an unnamed one became."""
+        slot = self.slots[leaf]
+        if slot.axis is None:
+            slot.axis = self.lowering.fresh(slot.extent)
+        return slot.axis
+
+    def resolve(self, entry: Entry) -> Expr:
+        """An index expression over named axes."""
+        if entry.__class__ is Axis:
+            if entry not in self.images:
+                self.images[entry] = 0 if self.slots[entry].extent == 1 else self.named(entry)
+            return self.images[entry]
+        if not isinstance(entry, Node):
+            return entry.build(self) if hasattr(entry, "build") else entry
+        for leaf in _leaves(entry):
+            self.resolve(leaf)
+        return remap_expr(entry, self.images)
+
+    # ---- reading
+    def stack(self, axis: Axis, terms: Sequence[Term]) -> Term:
+        """The values of an op that stacks some, along an axis of our own."""
+        assert self.call is not None
+        lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
+        kind, shape = dtype(terms[0]), tuple(lane.extent for lane in lanes)
+        views = tuple(View(self.result.name, kind, shape, term, lanes) for term in terms)
+        fields: dict[str | int, Any] = {"tensors": views, "dim": 0}
+        types = (TensorType(kind, (len(views), *shape)),)
+        made = self.lowering.made(self.call, self.result.name, "Stack", fields, types)
+        assert made.term is not None
+        named = zip(made.dims, (axis, *lanes), strict=True)
+        return remap(made.term, {own: other for own, other in named if own is not None})
+
+    def read(self, key: Any) -> Term:
+        """The operand that stands behind a bracket."""
+        view, entries = self.placed[key]
+        assert view.term is not None, view
+        mapping = {dim: self.resolve(e) for e, dim in zip(entries, view.dims, strict=True) if dim is not None}
+        return remap(view.term, mapping)
+
+
+def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
+    """Who chooses first: axes of computed values, then axes that are not reduced, then those with little choice."""
+    return not any(c[0] for c in slot.candidates), slot.bound, len({c[2] for c in slot.candidates})
+
+
+def _leaves(e: Any) -> dict[Axis, None]:
+    """The unnamed axes of an index expression (it holds no terms yet), in text order."""
+    return dict.fromkeys(part for part in walk(e) if part.__class__ is Axis)
 
 
 class Part(ABC):
@@ -287,3 +449,123 @@ class FoldedAxes:
                     raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", span)
                 found.append(entry)
         return found
+
+
+# Templates of torch rules: syntax compiled to the parts above.
+
+
+class Numbers(Expressions):
+    """Lets, guards and conditions: calculation with numbers, lists and unnamed axes."""
+
+    def __init__(self, symbolic: bool = False) -> None:
+        super().__init__("torch", symbolic)
+
+    def apply(self, node: s.Apply) -> Closure:
+        raise DplcError(f"unknown fact `{node.fn}`", node.span, (), did_you_mean(node.fn, self.facts))
+
+
+class TemplateCompiler:
+    """Compiles the right sides of one template. locals: the values that it defines."""
+
+    def __init__(self, locals_: frozenset[str]):
+        self.locals = locals_
+        self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
+
+    def part(self, node: s.Syntax) -> Part:
+        """The part of a value as it is written."""
+        return self.of(s.term_of(node, torch=True))
+
+    def of(self, term: s.ValueTerm, short: bool = False) -> Part:
+        """short: an operand of a Case, which may be shorter than the axis that indexes it."""
+        match term:
+            case s.ReadTerm(x=s.NameTerm(name=name)):
+                return IndexedRead(name, self.bracket(term.places), short)
+            case s.EitherTerm():
+                return Decide(self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short))
+            case s.NameTerm():
+                return Value(term.name, self.numbers.compile(term.node), term.node)
+            case s.ReduceTerm():
+                return self._reduction(term, short)
+            case s.FoldTerm():
+                operands = tuple(self.of(operand, short) for operand in term.operands)
+                return TupleReduction(term.part, self._over(term.node), operands)
+            case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
+                return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
+            case s.IndexTerm():
+                return IndexOf(self.index(term.e))
+            case s.CaseTerm():
+                return Select(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
+            case s.CastTerm():
+                return Cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
+            case s.PlaceTerm():
+                low, end = map(self.numbers.compile, (term.low, term.end))
+                return PlaceOf(self.of(term.x, short), low, end)
+            case s.FunctionTerm(known=True):
+                arity = FUNCTIONS[term.fn].arity
+                if len(term.operands) != arity:
+                    what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
+                    raise DplcError(what, term.span)
+                return FunctionPart(term.fn, tuple(self.of(operand, short) for operand in term.operands))
+        return Value(None, self.numbers.compile(term.node), term.node)
+
+    def _reduction(self, term: s.ReduceTerm, short: bool) -> Part:
+        if term.fn not in FUNCTIONS or FUNCTIONS[term.fn].identity is None:
+            options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
+            raise DplcError(
+                f"`{term.fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(term.fn, options)
+            )
+        return Reduction(term.fn, self._over(term.node), self.of(term.x, short))
+
+    def _over(self, node: s.Syntax) -> FoldedAxes:
+        """What stands between the function of a fold and its operands."""
+        items = node.items[1:-1]  # type: ignore[attr-defined]
+        return FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
+
+    def index(self, node: s.Syntax) -> Closure:
+        """An index, a list of them or a condition of them: of axes and numbers, never of tensors."""
+        compute = self.symbolic.compile(node)
+        names = tuple({part.text for part in typed_slots.walk(node) if isinstance(part, s.NameOf)})
+
+        def refused() -> DplcError:
+            return DplcError("an index is an axis or a number, not a tensor value", node.span)
+
+        def index(env: Environment) -> Any:
+            try:
+                found = compute(env)
+            except MISTAKES as error:
+                if any(env.get(name).__class__ is View for name in names):
+                    raise refused() from None
+                raise mistaken(node, error) from error
+            if found.__class__ not in (Axis, int):
+                if any(part.__class__ is View for part in walk(found)):
+                    raise refused()
+                if not all(isinstance(part, Node | int | float) for part in _operands(found)):
+                    raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node.span)
+            return found
+
+        return index
+
+    def bracket(self, items: tuple[s.Syntax, ...]) -> Bracket:
+        return Bracket(tuple(map(self._item, items)))
+
+    def _item(self, item: s.Syntax) -> Item:
+        inner = item.base if isinstance(item, s.Run) else item
+        closure = self.index(inner) if not _is_term(inner) else (lambda env: ())
+        if isinstance(item, s.Run):
+            return Item(inner.text if isinstance(inner, s.NameOf) else None, True, closure)
+        if _is_term(item) or (isinstance(item, s.NameOf) and item.text in self.locals):
+            return Item(None, False, closure, self.part(item))
+        return Item(item.text if isinstance(item, s.NameOf) else None, False, closure)
+
+
+def _operands(found: Any) -> Iterator[Any]:
+    """What an index, or a condition of them, calculates with."""
+    for pair in nodes(found, Binary):
+        yield from (pair.a, pair.b)
+    for total in nodes(found, Sum):
+        yield from (atom for atom, _ in total.terms)
+
+
+def _is_term(item: s.Syntax) -> bool:
+    """Whether an item of a bracket is a value that was read: a gather."""
+    return isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...language import core as s
-from ...language.facts import facts_of
+from ...language.evaluate import facts_of
 from ...language.rule import Rule
 from ...language.spelling import expression
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...language import core as s
-from ...language.positions import names_in
 from ...language.rule import Rule
 from ...language.spelling import expression
+from ...language.typed_slots import names_in
 from .integers import Integers, Refuted, Solver, SolverEffort, Unknown, shown
 
 # ---- Where the runs of a rule stand: under which loops, axes and conditions, and with what put in for their indices.

@@ -9,7 +9,7 @@ from ....ir.functions import ARITHMETIC, COMPARE, FUNCTIONS, LOGICAL, SELECT
 from ...language.core import FunctionTerm, NameOf, NameTerm, NumberTerm, ValueTerm, terms
 from ...language.rule import Rule
 from ...language.spelling import expression
-from ...rewrite.terms.terms import mentions_mat
+from ...rewrite.terms.rewriter import mentions_mat
 from .integers import COMPARED, Integers, Proof, Refuted, Solver, SolverEffort, Unknown, shown, solver_module
 from .reindexing import of_loops
 

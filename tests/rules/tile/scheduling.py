@@ -13,8 +13,7 @@ from dplc.codegen.target import Target, target
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.pipeline import PassStep, pipelines
 from dplc.engine.language.rule import RuleSet, built_in_files, read_rules
-from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.passes import run_pipeline
+from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.ir.diagnostic import Source
 from dplc.ir.interp import tile
 from dplc.ir.program import Kernel

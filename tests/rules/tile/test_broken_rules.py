@@ -14,8 +14,7 @@ from scheduling import MACHINE, difference, engine, rule_files, steps
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target
 from dplc.engine.language.pipeline import PassStep
-from dplc.engine.rewrite.statements.choices import choices
-from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.rewrite.statements.driver import Engine, choices
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as meaning
 from dplc.ir.program import Kernel

@@ -9,7 +9,7 @@ from nests import NESTS
 from scheduling import MACHINE, Program, engine, schedule, steps
 
 from dplc.engine.language.pipeline import PassStep
-from dplc.engine.rewrite.statements.passes import run_pipeline
+from dplc.engine.rewrite.statements.driver import run_pipeline
 from dplc.ir.node import nodes
 from dplc.ir.tile import Tile
 from dplc.ir.verify import tile as verify_tile

@@ -15,7 +15,7 @@ from drawing import draws
 from nests import NESTS
 from scheduling import MACHINE, Program, difference, engine
 
-from dplc.engine.rewrite.statements.choices import FiringChoice, choices
+from dplc.engine.rewrite.statements.driver import FiringChoice, choices
 from dplc.ir.node import nodes
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Tile

@@ -13,8 +13,7 @@ from scheduling import MACHINE, difference, engine, rule_files, steps
 
 from dplc.codegen.cuda import generate
 from dplc.engine.facts.accesses import registers
-from dplc.engine.rewrite.statements.choices import choices
-from dplc.engine.rewrite.statements.driver import Engine
+from dplc.engine.rewrite.statements.driver import Engine, choices
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel

@@ -10,8 +10,7 @@ from emulating import fault
 from scheduling import MACHINE, difference, rule_files
 
 from dplc.engine.language.pipeline import pipelines
-from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.rewrite.statements.passes import run_pipeline
+from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.ir.interp import loop
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import read_program

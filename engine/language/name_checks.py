@@ -1,4 +1,4 @@
-"""Checks of names: bound before they are read, read after they are bound, nothing of the match lost unsaid."""
+"""Checks of names: each is bound before it is read, and read after it is bound."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import statement_classes
 from .core import says_slices
-from .dataflow import OTHER_FIELDS, VALUE, targets
-from .findings import WARNING, Finding
-from .positions import every, is_variable, names, names_in, plain, walk
-from .sorts import ANY, INDEX, TERM, kind_of_word, told_of_a_word
-from .subject import CheckedRule
+from .rule_scope import WARNING, CheckedRule, Finding
+from .sorts import (
+    ANY,
+    INDEX,
+    TERM,
+    kind_of_word,
+    told_of_a_word,
+)
+from .typed_slots import OTHER_FIELDS, VALUE, every, is_variable, names, names_in, plain, targets, walk
 
 _CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are reported by vocabulary.closed_names
 

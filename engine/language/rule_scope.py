@@ -1,4 +1,4 @@
-"""A rule laid out for checking: what its pattern binds, and every expression with what is in scope there."""
+"""The scope of a rule, for its checks, and the findings that checks report."""
 
 from __future__ import annotations
 
@@ -6,14 +6,42 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ...ir.diagnostic import Span
+from ...ir.diagnostic import DplcError, Span
 from ...ir.text import syntax as s
-from .dataflow import DataflowPositions
-from .facts import Fact, facts_of
-from .findings import ERROR, Finding
-from .positions import Positions, SortedPosition, calls, is_variable, names
+from .evaluate import Fact, facts_of
 from .rule import Rule, RuleSet
 from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, TARGET, Inference, Sort
+from .typed_slots import DataflowPositions, Positions, SortedPosition, calls, is_variable, names
+
+ERROR, WARNING = "error", "warning"
+
+
+class Finding(DplcError):
+    """One problem of one rule. check: the name of the check that found it; rule: the rule's name, or its family's.
+
+    An error stops a file from loading, a warning does not.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        span: Span,
+        notes: Iterable[str] = (),
+        hint: str | None = None,
+        severity: str = ERROR,
+        check: str = "",
+        rule: str = "",
+    ):
+        super().__init__(what, span, notes, hint)
+        self.severity, self.check, self.rule = severity, check, rule
+
+    def render(self) -> str:
+        text = super().render()
+        return text if self.severity == ERROR else text.replace(": error: ", f": {self.severity}: ", 1)
+
+
+# A rule laid out for checking: the names that its pattern binds, and every expression with the names in scope there.
+
 
 Scope = Mapping[str, Sort]
 

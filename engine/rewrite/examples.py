@@ -6,24 +6,32 @@ A level whose rules another matcher runs registers its own runner with `runs("to
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ....codegen.target import Target
-from ....codegen.target import target as target_named
-from ....ir.diagnostic import DplcError
-from ....ir.expr import Var
-from ....ir.program import Kernel
-from ....ir.text.print_statements import print_block
-from ....ir.text.programs import print_program, read_unit
-from ....ir.text.read_statements import read_block
-from ...language import core as s
-from ...language.questions import MISTAKES, mistaken
-from ...language.rule import Rule
-from .compiled import Program
-from .driver import Engine
-from .expressions import RuleExpressions
+from ...codegen.target import Target
+from ...codegen.target import target as target_named
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Var
+from ...ir.program import Kernel
+from ...ir.tensor import TensorGraph
+from ...ir.text.print_statements import print_block
+from ...ir.text.programs import print_program, print_unit, read_unit
+from ...ir.text.read_statements import read_block
+from ...ir.text.tensor import read_graph
+from ...ir.text.torch import read_torch_graph
+from ...ir.torch import TorchGraph
+from ..language import core as s
+from ..language.evaluate import MISTAKES, mistaken
+from ..language.rule import Rule, RuleSet
+from .statements.compiled import Program
+from .statements.driver import Engine
+from .statements.expressions import RuleExpressions
+from .torch_rules.lower import TorchLowering, TorchRule, compile_rules
+from .torch_rules.pattern import NotApplicable
+from .trace import program_key
 
 Runner = Callable[[Engine, Rule, s.Example, Target], "Failure | None"]
 RUNNERS: dict[str, Runner] = {}
@@ -129,7 +137,7 @@ def run_statement_example(engine: Engine, rule: Rule, example: s.Example, target
 
 
 def _local(engine: Engine, rule: Rule, program: Program, pinned: dict[str, Any], target: Target) -> Program:
-    from .site import Site
+    from .statements.site import Site
 
     kernel = program[0]
     given = tuple(pinned[name] for name in engine.rule(rule).given if name in pinned)
@@ -165,3 +173,85 @@ def _text(program: Program) -> str:
     if len(program) == 1 and program[0].name == "example" and not program[0].outs:
         return print_block(program[0].body)
     return print_program(program)
+
+
+# Examples of torch rules: a Torch IR graph, and the Tensor IR graph it gives or the reason of a refusal.
+
+
+@runs("torch")
+def run_torch_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
+    """One example, for `dplc rules test`."""
+    return run_example(rule, example, engine.rules)
+
+
+def run_example(rule: Rule, example: s.Example, rules: RuleSet) -> Failure | None:
+    """What is wrong with an example of a torch rule, None if it holds. Other rules lower what the rule leaves."""
+    compiled = next(r for group in compile_rules(rules).values() for r in group if r.rule.name == rule.name)
+    subject = torch_subject(example)
+    if rule.family is not None and all(statement.op != compiled.key for statement in subject.body):
+        return None  # an example of another member of the family
+    if isinstance(example.gives, str):
+        return Failure.of_refusal(rule, example, *_refusals(compiled, subject, rules))
+    got, fired = lower_with(compiled, subject, rules)
+    if not fired:
+        return Failure(rule, example, "did not fire", tuple(_refusals(compiled, subject, rules)[1]))
+    found = print_unit(got)
+    if awaited(example):
+        return Failure.different(rule, example, "", found)
+    says = read_graph(_unit(example.gives, example))
+    wanted = print_unit(says)
+    if wanted == found or (_named(says) == _named(got) and program_key(says, ()) == program_key(got, ())):
+        return None
+    return Failure.different(rule, example, wanted, found)
+
+
+def _named(graph: TensorGraph) -> list[str]:
+    """What a caller names: inputs and outputs. Values and axes may have any names."""
+    return [*(str(getattr(one, "name", "")) for one in graph.ins), *(out.name for out in graph.outs)]
+
+
+def torch_subject(example: s.Example) -> TorchGraph:
+    """The program of an example."""
+    return read_torch_graph(_unit(example.before, example))
+
+
+def _unit(block: tuple[s.Syntax, ...], example: s.Example) -> s.Unit:
+    if len(block) != 1 or not isinstance(block[0], s.Unit) or block[0].kind != "graph":
+        raise DplcError("an example on torch is one `graph`", example.span)
+    return block[0]
+
+
+def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[TensorGraph, bool]:
+    """The Tensor IR of a program with one rule tried before all others, and whether it fired."""
+    table = dict(compile_rules(rules))
+    table[compiled.key] = (compiled, *(r for r in table[compiled.key] if r is not compiled))
+    lowering = TorchLowering(subject, table, {}, trace=True)
+    lowering.run()
+    return lowering.finish(), any(fired.rule is compiled.rule for fired in lowering.fired)
+
+
+def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
+    """What a rule raises at each op that it is for, None where it fires. others: the rules that lower its operands."""
+    lowering = TorchLowering(graph, others, {})
+    for statement in graph.body:
+        if statement.op == rule.root.op:
+            try:
+                rule.fire(lowering, lowering.call(statement))
+                yield None
+            except Exception as error:  # any: another rule would have to go first
+                yield error
+        if others:
+            with suppress(DplcError):  # what reads it finds no value then
+                lowering.lower_statement(statement)
+
+
+def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[bool, list[str]]:
+    """Whether the rule fires somewhere, and why it refuses each op before that it might start from."""
+    found: list[str] = []
+    for error in attempts(compiled, subject, compile_rules(rules)):
+        if error is None:
+            return True, []
+        if not isinstance(error, NotApplicable):
+            raise error
+        found.append(str(error))
+    return False, found

@@ -1,0 +1,513 @@
+"""Elaboration: dplc rewrites the conveniences of a rule into the core language once, when it reads the file.
+
+These are `split`, `join`, `let` and `fold` in a template, `guards` and `form`s. No later reader of a rule (matchers,
+proofs, static checks, mutants) meets them, so all see one meaning. New nodes have the span of the user's text, so every
+message points there. `rules show` prints the original text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from ...ir import expr as e
+from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.monoid_texts import NAMES
+from ...ir.monoids import Monoid, monoid
+from ...ir.text import equations as eq
+from ...ir.text import syntax as s
+from ...ir.text.syntax import words_in
+from .sorts import kind_of_word, told_of_a_word
+from .splits import Splits, SplitTemplate, steps
+from .typed_slots import is_variable, names, rebuilt, walk
+
+# Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
+# function, dtype or role, others for a variable.
+
+
+Named = tuple[str, Span]
+
+
+def refuse_words(declared: s.Syntax) -> None:
+    """Raises DplcError at the first name that a declaration gives and the language has."""
+    head = f"rule `{declared.name}`: " if isinstance(declared, s.Rule) else ""
+    for part in _parts(declared):
+        for node in walk(part):
+            for name, span in _given(node):
+                kind = kind_of_word(name)
+                if kind is not None:
+                    raise taken(head, name, kind, span)
+
+
+def taken(head: str, name: str, kind: str, span: Span) -> DplcError:
+    """Return the error for a variable with the name of a word."""
+    what, note, hint = told_of_a_word(name, kind)
+    return DplcError(head + what, span, (note,), hint)
+
+
+def _parts(declared: s.Syntax) -> tuple[object, ...]:
+    """Return the parts of a declaration that may give names. Examples are programs with names of their own."""
+    if isinstance(declared, s.Rule):
+        return declared.parameters, declared.clauses
+    return (declared,) if isinstance(declared, s.FactOf | eq.GuardGroup | eq.StatementForm) else ()
+
+
+def _given(node: s.Syntax) -> Iterator[Named]:
+    """The names that one node gives, each with its place."""
+    if isinstance(node, s.Parameter | s.LetClause | s.PickClause | eq.LetStatement | eq.SplitPart):
+        yield node.name, node.span
+    elif isinstance(node, s.CaptureStatement | s.InsideBlock):
+        yield node.name, _word(node.name, node.span)
+    elif isinstance(node, s.Comprehension):
+        yield node.variable, _word(node.variable, node.span, r"(?:(?<=\bfor )|(?<=\bchoose ))")
+    elif isinstance(node, s.Arm) and node.variable is not None:
+        yield node.variable, _word(node.variable, node.span, r"(?<=\bfor )")
+    elif isinstance(node, s.EachBlock):
+        yield from ((name, _word(name, node.span)) for name in node.names)
+    elif isinstance(node, eq.GuardGroup | eq.StatementForm):
+        yield from ((item.text, item.span) for item in node.parameters if isinstance(item, s.NameOf))
+
+
+def _word(name: str, span: Span, behind: str = r"\b") -> Span:
+    """Return the span of a word in a piece of text; the whole piece if it does not contain the word."""
+    for line in range(span.line, span.end_line + 1):
+        text = span.source.line(line)
+        found = re.compile(rf"{behind}{re.escape(name)}\b").search(text, span.column if line == span.line else 0)
+        if found:
+            return Span(span.source, line, found.start(), line, found.end())
+    return span
+
+
+# `p = fold online over [n, q] of x into (m, l) scaling o`: one more chunk in the running form of a softmax.
+#
+# The recurrence is that of the monoid. The leading part (the running maximum) combines with the chunk, over the lanes
+# that share it. Everything that was multiplied by the earlier factor is scaled. The elements are added with the weight
+# that the monoid lifts them to, relative to the new leading part. `p` is that weight.
+
+
+BASE = "base"  # of a monoid's definitions: what its elements are compared with
+
+
+class Recurrence(NamedTuple):
+    """Of a monoid with a leading part and a sum that is relative to it. leading: how two leading parts become one, of
+    which an element is its own; base: what elements are compared with, of the leading part m; total: how two sums
+    become one; gap and factor: what the sum so far is multiplied with, m1 the leading part so far; below and weight:
+    what x counts for.
+    """
+
+    leading: str
+    base: e.Call
+    total: str
+    gap: e.Call
+    factor: e.Call
+    below: e.Call
+    weight: e.Call
+
+
+def recurrence(one: Monoid) -> Recurrence | None:
+    """The recurrence of a monoid; None where it is no sum relative to a leading part."""
+    if len(one.parts) != 2:
+        return None
+    (m, total), lift, combine = one.parts, _table(one.lift), _table(one.combine)
+    leading: Any = combine.get(m)
+    both: Any = combine.get(total)
+    lifted: Any = lift.get(total)
+    if not (_calls(leading, 2) and _calls(both, 2) and _calls(lifted, 2) and lift.get(m) == e.Var(one.operands[0])):
+        return None
+    old, weight = both.args[0], lifted.args[0]
+    if not (_calls(old, 2) and old.args[0] == e.Var(f"{total}1") and _calls(weight, 1) and _calls(old.args[1], 1)):
+        return None
+    gap: Any = combine.get(_name(old.args[1].args[0]))
+    below: Any = lift.get(_name(weight.args[0]))
+    if not (_calls(gap, 2) and _calls(below, 2) and gap.args[1] == below.args[1] == e.Var(BASE)):
+        return None
+    return Recurrence(leading.fn, combine[BASE], both.fn, gap, old.args[1], below, weight)
+
+
+def _table(block: Any) -> dict[str, Any]:
+    return {stmt.dst: stmt.val for stmt in block}
+
+
+def _calls(value: Any, arity: int) -> bool:
+    return isinstance(value, e.Call) and len(value.args) == arity
+
+
+def _name(value: Any) -> str:
+    return value.name if isinstance(value, e.Var) else ""
+
+
+def without_folds(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
+    """A function that gives a clause of the rule without the folds of its template."""
+    taken = {name.text for name in names(rule.clauses)} | {parameter.name for parameter in rule.parameters}
+    return lambda clause: (
+        dataclasses.replace(clause, body=_block(clause.body, taken)) if isinstance(clause, s.Rewrite) else clause
+    )
+
+
+def _block(statements: tuple[s.Syntax, ...], taken: set[str]) -> tuple[s.Syntax, ...]:
+    found: list[s.Syntax] = []
+    for node in statements:
+        if isinstance(node, eq.FoldAssign):
+            found += _written_out(node, taken)
+            continue
+        body = getattr(node, "body", None)
+        found.append(dataclasses.replace(node, body=_block(body, taken)) if body else node)  # type: ignore[call-arg]
+    return tuple(found)
+
+
+def _written_out(node: eq.FoldAssign, taken: set[str]) -> Iterator[s.Syntax]:
+    if node.monoid not in NAMES:
+        raise DplcError(f"unknown monoid `{node.monoid}`", node.span, (), did_you_mean(node.monoid, NAMES))
+    one = monoid(node.monoid)
+    form = recurrence(one)
+    if form is None:
+        known = " or ".join(f"`{name}`" for name in NAMES if recurrence(monoid(name)) is not None)
+        notes = (f"such is {known}: its sum is scaled when the leading part changes",)
+        raise DplcError(f"`{node.monoid}` is no sum relative to a leading part", node.span, notes)
+    if len(node.parts) != len(one.parts):
+        what = f"`{node.monoid}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
+        raise DplcError(what, node.span)
+    yield from _Steps(node, taken).steps(one, form)
+
+
+class _Steps:
+    """The statements of one fold."""
+
+    def __init__(self, node: eq.FoldAssign, taken: set[str]):
+        self.node, self.taken, self.at = node, taken, node.span
+
+    def steps(self, one: Monoid, form: Recurrence) -> Iterator[s.Syntax]:
+        m, total = self.node.parts
+        chunk = self.node.value
+        if self.node.lanes is not None:
+            chunk = yield from self._shared("c", form.leading, self.node.value)
+        x, lead = one.operands[0], one.parts[0]
+        top = yield from self._value("top", s.Apply(self.at, form.leading, (m, chunk)))
+        base = yield from self._value(BASE, self._call(form.base, {lead: top}))
+        gap = yield from self._value("gap", self._call(form.gap, {f"{lead}1": m, BASE: base}))
+        fix = yield from self._value("fix", s.Apply(self.at, form.factor.fn, (gap,)))
+        yield self._into(m, form.leading, top)
+        below = yield from self._value("below", self._call(form.below, {x: self.node.value, BASE: base}))
+        own = isinstance(self.node.target, s.NameOf)
+        weight = self.node.target if own else self._new("p")
+        yield s.Assign(self.at, weight, s.Apply(self.at, form.weight.fn, (below,)))
+        added = weight
+        if self.node.lanes is not None:
+            added = yield from self._shared("total", form.total, weight)
+        yield self._scale(total, fix)
+        yield self._into(total, form.total, added)
+        for other in self.node.scaled:
+            yield self._scale(other, fix)
+        if not own:
+            yield s.Assign(self.at, self.node.target, weight)
+
+    def _shared(self, name: str, fn: str, value: s.Syntax) -> Any:
+        """Yield the statements that combine the lanes; return the name of the result."""
+        new = self._new(name)
+        yield self._into(new, fn, value)
+        lanes = s.Keyword(self.at, "over", self.node.lanes or new)
+        yield s.Statement(self.at, s.Apply(self.at, "Combine", (new, s.NameOf(self.at, fn), lanes)))
+        return new
+
+    def _value(self, name: str, value: s.Syntax) -> Any:
+        new = self._new(name)
+        yield s.Assign(self.at, new, value)
+        return new
+
+    def _into(self, target: s.Syntax, fn: str, value: s.Syntax) -> s.Syntax:
+        return s.AccumulateInto(self.at, target, s.Apply(self.at, fn, (target, value)))
+
+    def _scale(self, target: s.Syntax, factor: s.Syntax) -> s.Syntax:
+        return s.Statement(self.at, s.Apply(self.at, "Scale", (target, factor)))
+
+    def _call(self, call: e.Call, known: Mapping[str, s.Syntax]) -> s.Syntax:
+        return _syntax(call, known, self.at)
+
+    def _new(self, name: str) -> s.NameOf:
+        """A name that the rule does not use yet."""
+        while name in self.taken:
+            name += "1"
+        self.taken.add(name)
+        return s.NameOf(self.at, name)
+
+
+def _syntax(value: Any, known: Mapping[str, s.Syntax], at: Span) -> s.Syntax:
+    if isinstance(value, e.Call):
+        return s.Apply(at, value.fn, tuple(_syntax(argument, known, at) for argument in value.args))
+    return known[value.name] if isinstance(value, e.Var) else s.Number(at, value)
+
+
+# Declarations with parameters that rules of one file share: groups of guards, and forms.
+
+
+T = TypeVar("T", eq.GuardGroup, eq.StatementForm)
+
+
+class Shared(Generic[T]):
+    """All of one word. `declare` each, ask `asked` where a rule names one, then `finish`."""
+
+    word: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.known: dict[str, T] = {}
+        self.used: set[str] = set()
+
+    def declare(self, declared: T) -> None:
+        if declared.name in self.known:
+            first = f"first in line {self.known[declared.name].span.line}"
+            raise DplcError(f"`{self.word} {declared.name}` is declared twice", declared.span, (first,))
+        said = [item.text for item in declared.parameters if isinstance(item, s.NameOf)]
+        for item in declared.parameters:
+            if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
+                raise DplcError(f"the parameters of `{self.word}` are names, each once", item.span)
+        self.known[declared.name] = declared
+
+    def asked(self, call: s.Apply) -> tuple[T, Mapping[str, s.Syntax]]:
+        """Return the declaration that a call names, and its arguments by parameter."""
+        found = self.known.get(call.fn)
+        if found is None:
+            hint = did_you_mean(call.fn, self.known)
+            raise DplcError(f"this file declares no `{self.word} {call.fn}`", call.span, (), hint)
+        wanted = [name.text for name in names(found.parameters)]
+        if len(call.items) != len(wanted):
+            takes = (
+                f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}" if wanted else "no arguments"
+            )
+            what = f"`{self.word} {found.name}` takes {takes}; here are {len(call.items)}"
+            raise DplcError(what, call.span)
+        self.used.add(found.name)
+        return found, dict(zip(wanted, call.items, strict=True))
+
+    def finish(self) -> None:
+        """Raise DplcError for a declaration that no rule of the file names."""
+        for name, declared in self.known.items():
+            if name not in self.used:
+                raise DplcError(f"no rule of this file has `{self.word} {name}(..)`", declared.span)
+
+
+def put(node: Any, known: Mapping[str, s.Syntax]) -> Any:
+    """Syntax with arguments in the place of parameters, also of those that name a loop, an axis, a role or a function;
+    what a comprehension binds is its own."""
+    if isinstance(node, tuple):
+        return tuple(put(item, known) for item in node)
+    if isinstance(node, s.NameOf):
+        return known.get(node.text, node)
+    if isinstance(node, str):
+        given = known.get(node)
+        return given.text if isinstance(given, s.NameOf) else node
+    if not isinstance(node, s.Syntax) or isinstance(node, s.Text):
+        return node
+    if isinstance(node, s.Comprehension):
+        known = {name: value for name, value in known.items() if name != node.variable}
+    fixed = ("span", *_FIXED.get(type(node), ()))
+    fields = (field.name for field in dataclasses.fields(node) if field.name not in fixed)
+    return dataclasses.replace(node, **{name: put(getattr(node, name), known) for name in fields})
+
+
+_FIXED: dict[type, tuple[str, ...]] = {s.Member: ("field",), s.Keyword: ("name",), s.Guard: ("kind", "reason")}
+
+
+# `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules.
+#
+# A name of a form that is no parameter belongs to the rule: the rule reads it as if the statements stood there.
+
+
+class Forms(Shared[eq.StatementForm]):
+    """The forms of one file. One may hold those above it."""
+
+    word = "form"
+
+    def __init__(self, declared: Iterable[eq.StatementForm]):
+        super().__init__()
+        for form in declared:
+            self.declare(dataclasses.replace(form, body=self._block(form.body)))
+            _check_form(self.known[form.name])
+
+    def written_out(self, clause: s.Syntax) -> s.Syntax:
+        """A clause with the statements of a form where it names one."""
+        if not isinstance(clause, s.Match | s.Rewrite) or not any(isinstance(n, eq.UseForm) for n in walk(clause)):
+            return clause
+        return dataclasses.replace(clause, body=self._block(clause.body))
+
+    def _block(self, statements: tuple[s.Syntax, ...]) -> tuple[s.Syntax, ...]:
+        return tuple(made for statement in statements for made in self._statement(statement))
+
+    def _statement(self, node: s.Syntax) -> Iterator[s.Syntax]:
+        if isinstance(node, eq.UseForm):
+            form, given = self.asked(node.call)
+            yield from put(form.body, given)
+            return
+        body: Any = getattr(node, "body", None)
+        yield dataclasses.replace(node, body=self._block(body)) if body else node  # type: ignore[call-arg]
+
+
+def _check_form(form: eq.StatementForm) -> None:
+    fields = (getattr(node, f.name) for node in walk(form.body) for f in dataclasses.fields(node) if f.name != "span")
+    read = {text for text in fields if isinstance(text, str)}
+    for item in names(form.parameters):
+        if item.text not in read:
+            raise DplcError(f"no statement of `form {form.name}` says `{item.text}`", item.span)
+
+
+# `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules.
+#
+# A group declares conditions and their reasons once. Its rules may read the group's `let`s.
+
+
+class GuardGroups(Shared[eq.GuardGroup]):
+    """The groups of one file."""
+
+    word = "guards"
+
+    def __init__(self, declared: Iterable[eq.GuardGroup]):
+        super().__init__()
+        for group in declared:
+            self.declare(group)
+            _check_group(group)
+
+    def written_out(self, clause: s.Syntax) -> Iterator[s.Syntax]:
+        """A clause, or the guards of the group that it names, with the `let`s among them."""
+        if not isinstance(clause, eq.UseGuards):
+            yield clause
+            return
+        group, known = self.asked(clause.call)
+        yield from put(group.guards, known)
+
+
+def _check_group(group: eq.GuardGroup) -> None:
+    read = {name.text for name in names(group.guards)}
+    known = {"target", *(item.text for item in names(group.parameters))}
+    for clause in group.guards:
+        for name in names(clause):
+            if is_variable(name.text) and "_" not in name.text and name.text not in known:
+                hint = did_you_mean(name.text, known)
+                raise DplcError(f"`{name.text}` is no parameter of `guards {group.name}`", name.span, (), hint)
+        if isinstance(clause, s.LetClause):
+            known.add(clause.name)
+    for item in names(group.parameters):
+        if item.text not in read:
+            raise DplcError(f"no guard of `{group.name}` reads `{item.text}`", item.span)
+
+
+# `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
+
+
+MOST = 1 << 12  # nodes of a `let` with those it reads written out
+
+
+def without_lets(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
+    """A function that gives a clause of the rule without the `let`s of its template."""
+    taken = {p.name: p.span for p in rule.parameters}
+    for clause in rule.clauses:
+        if isinstance(clause, s.LetClause | s.PickClause):
+            taken[clause.name] = clause.span
+        elif isinstance(clause, s.Match):
+            for name in names(clause.body):
+                taken.setdefault(name.text, name.span)
+    return lambda clause: (
+        dataclasses.replace(clause, body=_Lets(taken).block(clause.body, {}))
+        if isinstance(clause, s.Rewrite)
+        else clause
+    )
+
+
+class _Lets:
+    def __init__(self, taken: Mapping[str, Any]):
+        self.taken = dict(taken)
+        self.used: set[str] = set()
+
+    def block(self, statements: tuple[s.Syntax, ...], known: Mapping[str, s.Syntax]) -> tuple[s.Syntax, ...]:
+        return tuple(self._statements(statements, dict(known)))
+
+    def _statements(self, statements: tuple[s.Syntax, ...], known: dict[str, s.Syntax]) -> Iterator[s.Syntax]:
+        own: list[eq.LetStatement] = []
+        for node in statements:
+            if not isinstance(node, eq.LetStatement):
+                yield self.node(node, known)
+                continue
+            if node.name in self.taken:
+                first = f"first in line {self.taken[node.name].line}"
+                raise DplcError(f"`{node.name}` is bound twice", node.span, (first,))
+            self.taken[node.name] = node.span
+            known[node.name] = self.node(node.value, known)
+            if sum(1 for _ in walk(known[node.name])) > MOST:
+                what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
+                raise DplcError(what, node.span, (), "read a `let` once, or take fewer of them")
+            own.append(node)
+        for node in own:
+            del self.taken[node.name]
+            if node.name not in self.used:
+                hint = "it holds for the statements behind it in its block"
+                raise DplcError(f"`let {node.name}` is never used", node.span, (), hint)
+
+    def node(self, node: Any, known: Mapping[str, s.Syntax]) -> Any:
+        if isinstance(node, s.NameOf) and node.text in known:
+            self.used.add(node.text)
+            return known[node.text]
+        return (
+            self.block(node, known) if isinstance(node, tuple) else rebuilt(node, lambda part: self.node(part, known))
+        )
+
+
+SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards, eq.UseForm)
+LEVELS = ("module", "loop", "tile")
+
+
+def elaborated(declarations: Iterable[s.Syntax]) -> tuple[s.Syntax, ...]:
+    """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
+    written = tuple(declarations)
+    for one in written:
+        refuse_words(one)
+    groups = GuardGroups(one for one in written if isinstance(one, eq.GuardGroup))
+    forms = Forms(one for one in written if isinstance(one, eq.StatementForm))
+    kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.StatementForm))
+    found = tuple(_rule(one, groups, forms) if isinstance(one, s.Rule) else one for one in kept)
+    groups.finish()
+    forms.finish()
+    return found
+
+
+def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
+    if not any(isinstance(node, SUGAR) for clause in rule.clauses for node in walk(clause)):
+        return rule
+    try:
+        clauses = tuple(forms.written_out(made) for clause in rule.clauses for made in groups.written_out(clause))
+        words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if not isinstance(c, s.Match)))}))
+        full = dataclasses.replace(rule, clauses=clauses)
+        clauses_out, covers = _clauses(full)
+        return dataclasses.replace(rule, clauses=clauses_out, written=clauses, words=words, covers=covers)
+    except DplcError as error:
+        raise type(error)(f"rule `{rule.name}`: {error.what}", error.span, error.notes, error.hint) from None
+
+
+def _clauses(rule: s.Rule) -> tuple[tuple[s.Syntax, ...], tuple[s.Cover, ...]]:
+    """The clauses written out, and what the splits among them say of their parts."""
+    for clause in rule.clauses:
+        if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
+            what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
+            raise DplcError(what, clause.span)
+        for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
+            if isinstance(node, eq.LetStatement):
+                raise DplcError("a pattern defines nothing: `let` is a clause, or stands in a template", node.span)
+            if isinstance(node, eq.FoldAssign):
+                raise DplcError("a pattern has a reduction as programs do: a `fold` stands in a template", node.span)
+            if isinstance(node, eq.PartLoop):
+                what = f"a loop of a pattern has bounds: `for {node.var} in 0..K reduce:`"
+                raise DplcError(what, node.span)
+    rule = dataclasses.replace(rule, clauses=tuple(map(without_lets(rule), rule.clauses)))
+    rule = dataclasses.replace(rule, clauses=tuple(map(without_folds(rule), rule.clauses)))
+    rule = dataclasses.replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
+    splits = Splits(rule)
+    template = SplitTemplate(splits)
+    written: list[s.Syntax] = []
+    for clause in rule.clauses:
+        if isinstance(clause, eq.SplitClause | eq.JoinClause):
+            written += splits.fresh_names(clause)
+        elif isinstance(clause, s.Rewrite):
+            written.append(dataclasses.replace(clause, body=template.block(clause.body)))
+        else:
+            written.append(template.clause(clause) if splits.all else clause)
+    template.finish()
+    return tuple(written), tuple(splits.covers())

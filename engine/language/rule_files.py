@@ -1,0 +1,454 @@
+"""Rule files as text and as syntax: paths, bounds, families, examples next to them, and the cache of parsed rules.
+
+Python's garbage collector pauses while dplc compiles: most objects of a compile live until its end, and a collection
+costs a quarter of a cold start. An exploration collects young objects kernel by kernel (`explore/lowered.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...codegen.cache import cached, digest
+from ...codegen.compiler import BuildError
+from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
+from ...ir.text import equations
+from ...ir.text import equations as eq
+from ...ir.text import parse as parser
+from ...ir.text import syntax as s
+from ...ir.text.parse import parse
+from . import elaborate, splits
+from .elaborate import elaborated
+from .spelling import INDENT, block
+from .typed_slots import rebuilt
+
+
+@contextmanager
+def collections_paused() -> Iterator[None]:
+    """Within: no collection, in any thread; what is garbage by then is found afterwards."""
+    if not gc.isenabled():  # by the user, or by a compile around this one
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+# Bounds on size and nesting of a rule file, so that no file makes dplc slow or overflows a stack.
+#
+# Our longest file has 20 kB, our deepest expression 8 brackets. dplc checks the bare text before it parses.
+
+
+SIZE = 256 * 1024  # characters in a file
+NESTING = 40  # brackets in brackets, blocks in blocks
+OPERATORS = 200  # in one line, brackets that span lines included
+
+_TOKEN = re.compile(
+    r'(?P<skip>#[^\n]*|"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n[ \t]*(?=[^\s#]))'
+    r"|(?P<operator>\.(?!\.)|//|[-+*%^<>]|==|!=|\b(?:and|or|not|if|in)\b)"
+)
+
+
+def within_limits(source: Source) -> Source:
+    """The source itself. Raises DplcError where it goes beyond a limit."""
+    if len(source.text) > SIZE:
+        what = f"{source.name} has {len(source.text):,} characters; a rule file may have {SIZE:,}"
+        raise DplcError(what, hint="split it: a file is a pass")
+    depth = operators = 0
+    indents = [0]
+    for token in _TOKEN.finditer(source.text):
+        kind = token.lastgroup
+        if kind == "open":
+            depth, operators = depth + 1, operators + 1
+        elif kind == "close":
+            depth = max(depth - 1, 0)
+        elif kind == "operator":
+            operators += 1
+        elif kind == "line" and not depth:
+            operators = 0
+            _indent(indents, len(token[0].expandtabs(8)) - 1)
+        if depth > NESTING or len(indents) > NESTING:
+            raise DplcError(f"more than {NESTING} levels of nesting", _place(source, token.end() - 1))
+        if operators > OPERATORS:
+            raise DplcError(f"more than {OPERATORS} operators in one line", _place(source, token.start()))
+    return source
+
+
+def _indent(indents: list[int], width: int) -> None:
+    while width < indents[-1]:
+        indents.pop()
+    if width > indents[-1]:
+        indents.append(width)
+
+
+def _place(source: Source, position: int) -> Span:
+    line = source.text.count("\n", 0, position) + 1
+    column = position - (source.text.rfind("\n", 0, position) + 1)
+    return Span(source, line, column, line, column + 1)
+
+
+# An example that differs from another by a few edits: `example "one chunk" as "two chunks"`, `"0..2" => "0..1"`.
+#
+# Edits apply to the printed program. A whole line becomes the lines on the right, and a part of lines becomes the right
+# side. For an example that fires, `gives` is edited in the same way.
+
+
+def written_out(examples: Iterable[s.Example | eq.VariedExample]) -> Iterator[s.Example]:
+    """Examples of a rule, each as one may read it by itself."""
+    known: dict[str, s.Example] = {}
+    for example in examples:
+        if isinstance(example, eq.VariedExample):
+            example = _varied(example, known)
+        known[example.title] = example
+        yield example
+
+
+def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
+    other = known.get(node.other)
+    if other is None:
+        what = f'no example before this one is called "{node.other}"'
+        raise DplcError(what, node.span, (), did_you_mean(node.other, known))
+    program = _edited_program(other.before, node.edits, node)
+    gives: Any = node.gives
+    if not isinstance(gives, str):
+        if isinstance(other.gives, str):
+            what = f'"{node.other}" gives no program that could be edited'
+            raise DplcError(what, node.span, (), "write out what this example gives, or refer to one that fires")
+        gives = _edited_program(other.gives, gives, node)
+    return s.Example(node.span, node.title, node.arguments or other.arguments, program, gives)
+
+
+def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
+    lines = block(program, 1)
+    for edit in edits:
+        lines = list(_edited(lines, edit))
+    return _at(_read(lines, node), node.span)  # type: ignore[no-any-return]
+
+
+def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
+    whole = any(line.strip() == edit.before for line in lines)
+    if not any(edit.before in line for line in lines):
+        raise DplcError(f"no line of the example says `{edit.before}`", edit.span)
+    if not whole and len(edit.after) > 1:
+        raise DplcError("several lines take the place of a whole line", edit.span)
+    for line in lines:
+        if whole and line.strip() == edit.before:
+            lead = line[: len(line) - len(line.lstrip())]
+            yield from (lead + text for text in edit.after if text)
+        else:
+            yield line if whole else line.replace(edit.before, edit.after[0])
+
+
+def _read(lines: Sequence[str], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
+    text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
+    try:
+        return _program(text)
+    except DplcError as error:
+        line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
+        note = f"the line is `{line.removeprefix(INDENT)}`"
+        raise DplcError(f"edited, the example is no program: {error.what}", node.span, (note,)) from None
+
+
+@functools.lru_cache(maxsize=512)  # an editor asks again at every key
+def _program(text: str) -> tuple[s.Syntax, ...]:
+    (found,) = parse(Source("edited", text))
+    assert isinstance(found, s.ExamplesOf)
+    program: tuple[s.Syntax, ...] = found.examples[0].before
+    return program
+
+
+def _at(value: Any, span: Span) -> Any:
+    """Syntax that stands where the example does."""
+    moved = rebuilt(value, lambda part: _at(part, span))
+    return dataclasses.replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
+
+
+# A cache of parsed and elaborated built-in rules. Reading it takes a fifth of the time of parsing.
+#
+# The format is JSON, so a tampered cache holds wrong rules at worst, never code. The name of an entry is the digest of
+# the text and of the parser.
+
+
+def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
+    """What `parse` gives, its rules elaborated, from the store if it is there: what is there was within the
+    limits. Raises DplcError as both do, and beyond a limit."""
+
+    def build(path: Path) -> None:
+        path.write_text(json.dumps(_encode(elaborated(parser.parse(within_limits(source))))), encoding="utf-8")
+
+    try:
+        path = cached("rules", (source.text, _parser_digest()), ".json", build)
+        return _Decoder(source).value(json.loads(path.read_text(encoding="utf-8")))  # type: ignore[no-any-return]
+    except (BuildError, OSError, ValueError, LookupError, TypeError):
+        return elaborated(parser.parse(within_limits(source)))  # no place to write, or an entry that was damaged
+
+
+MODULES = (
+    "parse",
+    "syntax",
+    "equations",
+)  # what reads texts
+
+
+@functools.cache
+def _parser_digest() -> str:
+    folder = Path(inspect.getfile(s)).parent
+    files = [folder / "grammar.lark", *(folder / f"{name}.py" for name in MODULES)]
+    files += [Path(elaborate.__file__), Path(splits.__file__)]
+    files += [folder.parent / "monoids.py", folder.parent / "monoid_texts.py"]
+    return digest(file.read_bytes() for file in (*files, Path(__file__)))
+
+
+_CLASSES: dict[str, Any] = {
+    name: cls
+    for module in (s, equations)
+    for name, cls in vars(module).items()
+    if isinstance(cls, type) and issubclass(cls, s.Syntax)
+}
+_FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls) if f.name != "span") for cls in _CLASSES.values()}
+
+
+T = TypeVar("T")
+
+
+class Later(Sequence[T]):
+    """A sequence that is made when somebody first looks at it."""
+
+    def __init__(self, make: Callable[[], Sequence[T]]):
+        self._make = make
+
+    @functools.cached_property
+    def _items(self) -> tuple[T, ...]:
+        return tuple(self._make())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._items[place]
+
+
+def _encode(value: Any) -> Any:
+    """Nodes and tuples as lists: a node begins with the name of its class and its place, a tuple with none. What
+    no compile reads, examples and the clauses that were elaborated, is a text of its own: the most of every file."""
+    if isinstance(value, tuple):
+        return [None, *map(_encode, value)]
+    if isinstance(value, s.Syntax):
+        span = value.span
+        place = (span.line, span.column, span.end_line, span.end_column)
+        fields = [
+            {"later": json.dumps(_encode(tuple(getattr(value, name))))}
+            if name in _LATER and isinstance(value, s.Rule | s.ExamplesOf)
+            else _encode(getattr(value, name))
+            for name in _FIELDS[type(value)]
+        ]
+        return [type(value).__name__, *place, *fields]
+    return value
+
+
+_LATER = ("examples", "written")
+
+
+class _Decoder:
+    def __init__(self, source: Source):
+        self.source = source
+
+    def value(self, data: Any) -> Any:
+        if data.__class__ is not list:
+            return Later(lambda: self.value(json.loads(data["later"]))) if data.__class__ is dict else data
+        kind = data[0]
+        if kind is None:
+            return tuple([self.value(item) for item in data[1:]])
+        return _CLASSES[kind](Span(self.source, *data[1:5]), *[self.value(item) for item in data[5:]])
+
+
+# Further examples of rules, in a file next to theirs: `stage.examples.rw` next to `stage.rw`.
+#
+# The rule file holds the example that explains a rule. The other file holds the rest, as `examples RULE` and the
+# examples. dplc reads it on demand; a compile does not.
+
+
+FURTHER = ".examples.rw"
+
+
+class FurtherExamples:
+    """The examples of one file, by the rules of the file beside it."""
+
+    def __init__(self, source: Source, parse: Callable[[Source], tuple[s.Syntax, ...]]):
+        self.source, self._parse = source, parse
+        self._rules: list[str] = []
+
+    def after(self, rule: s.Rule) -> Sequence[s.Example]:
+        """The examples of a rule with those beside it behind them."""
+        self._rules.append(rule.name)
+        own = rule.examples
+        return Later(lambda: tuple(written_out((*own, *self._found.get(rule.name, ())))))
+
+    @functools.cached_property
+    def _found(self) -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
+        found: dict[str, tuple[s.Example | eq.VariedExample, ...]] = {}
+        for declaration in self._parse(self.source):
+            if not isinstance(declaration, s.ExamplesOf):
+                raise DplcError("a file of examples holds `examples RULE` and examples of it", declaration.span)
+            name = declaration.rule
+            if name not in self._rules:
+                beside = self.source.name.rpartition("/")[2].removesuffix(FURTHER)
+                hint = did_you_mean(name, self._rules)
+                raise DplcError(f"there is no rule `{name}` in {beside}.rw", declaration.span, (), hint)
+            found[name] = (*found.get(name, ()), *declaration.examples)
+        return found
+
+
+# Paths and texts of rule files.
+
+
+def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
+    """The `.rw` files of a folder (sorted, recursive) or the file itself, without the files of examples beside them.
+
+    Raises DplcError if there is none.
+    """
+    if folder_or_file.is_dir():
+        found = tuple(sorted(path for path in folder_or_file.rglob("*.rw") if not path.name.endswith(FURTHER)))
+        if not found:
+            raise DplcError(f"no .rw files in {folder_or_file}")
+        return found
+    if not folder_or_file.is_file():
+        raise DplcError(f"no such rule file: {folder_or_file}")
+    if folder_or_file.name.endswith(FURTHER):
+        rules = folder_or_file.name.removesuffix(FURTHER) + ".rw"
+        raise DplcError(f"{folder_or_file} holds examples only", hint=f"give `{rules}`: its examples are read with it")
+    return (folder_or_file,)
+
+
+def rule_source(path: Path, name: str = "") -> Source:
+    """A rule file as a source: name is what messages call it, its path if none is given."""
+    return Source(name or str(path), read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a rule file. Raises DplcError, with a caret where it is no UTF-8."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DplcError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        source = Source(str(path), data.decode("utf-8", "replace"))
+        ahead = data[: error.start].decode("utf-8")
+        line, column = ahead.count("\n") + 1, len(ahead) - ahead.rfind("\n") - 1
+        what = f"byte {data[error.start]:#04x} is no UTF-8"
+        raise DplcError(what, Span(source, line, column, line, column + 1), (), "save the file as UTF-8") from None
+
+
+def further_of(path: Path, name: str = "") -> Source | None:
+    """The file of examples beside a rule file, if there is one: `stage.examples.rw` beside `stage.rw`."""
+    beside = path.with_name(path.stem + FURTHER)
+    return rule_source(beside, name and str(Path(name).with_name(beside.name))) if beside.is_file() else None
+
+
+# Families of rules: one rule for each row of names.
+
+
+def rename(node: Any, names: dict[str, Any]) -> Any:
+    """A syntax tree with names replaced: by other names everywhere, by values where a name stands as an expression."""
+    if isinstance(node, s.NameOf) and node.text in names:
+        value = names[node.text]
+        return (
+            dataclasses.replace(node, text=value)
+            if isinstance(value, str)
+            else dataclasses.replace(value, span=node.span)
+        )
+    if isinstance(node, str):
+        return names[node] if isinstance(names.get(node), str) else node
+    return node if isinstance(node, s.Text) else rebuilt(node, lambda part: rename(part, names))
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _cells(row: s.Syntax) -> Sequence[s.Syntax]:
+    return row.items if isinstance(row, s.Group) else (row,)
+
+
+def _word(cell: s.Syntax) -> str:
+    return cell.text if isinstance(cell, s.NameOf) else str(getattr(cell, "value", "row"))
+
+
+def _telling(declared: s.Rule) -> int:
+    """How many values of a row, from the first, tell the members apart: their names hold these."""
+    rows = [tuple(map(_word, _cells(row))) for row in declared.rows]
+    most = max(map(len, rows))
+    return next((n for n in range(1, most + 1) if len({row[:n] for row in rows}) == len(rows)), 1)
+
+
+def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
+    """A rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
+    if not declared.rows:
+        yield declared, None
+        return
+    told = _telling(declared)
+    for row in declared.rows:
+        cells = _cells(row)
+        if len(cells) != len(declared.parameters):
+            raise DplcError(
+                f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values",
+                row.span,
+            )
+        names: dict[str, Any] = {
+            p.name: cell.text if isinstance(cell, s.NameOf) else cell
+            for p, cell in zip(declared.parameters, cells, strict=True)
+        }
+        words = (_snake(_word(cell)) for cell in cells[:told])
+        member = dataclasses.replace(
+            declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
+            clauses=rename(declared.clauses, names), examples=_examples_of(declared.examples, names),
+            written=_renamed(declared.written, names), covers=rename(declared.covers, names),
+        )  # fmt: skip
+        yield member, declared.name
+
+
+S = TypeVar("S", bound=s.Syntax)
+
+
+def _renamed(nodes: Sequence[S], names: dict[str, Any]) -> Sequence[S]:
+    """Not before they are read, if they were not read yet."""
+    if isinstance(nodes, Later):
+        return Later(lambda: rename(tuple(nodes), names))
+    return rename(tuple(nodes), names)  # type: ignore[no-any-return]
+
+
+def _examples_of(examples: Sequence[s.Example], names: dict[str, Any]) -> Sequence[s.Example]:
+    """The examples of a member; not before they are read, if they were not read yet."""
+    if isinstance(examples, Later):
+        return Later(lambda: _of_member(examples, names))
+    return _of_member(examples, names)
+
+
+def _of_member(examples: Sequence[s.Example], names: dict[str, Any]) -> tuple[s.Example, ...]:
+    """Examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
+    own = []
+    for example in examples:
+        chosen = {item.name: item.value for item in example.arguments if item.name in names}
+        if all(_constant(value) == _constant(names[name]) for name, value in chosen.items()):
+            rest = tuple(item for item in example.arguments if item.name not in chosen)
+            own.append(rename(dataclasses.replace(example, arguments=rest), names))
+    return tuple(own)
+
+
+def _constant(value: Any) -> Any:
+    return getattr(value, "text", getattr(value, "value", value))

@@ -1,0 +1,705 @@
+"""The typed statements of the core: a statement of a pattern or a template, seen through the schema of its node class.
+
+Matchers, templates and checks are made from shapes, so what a field means is said once: in the node class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...ir import loop, schemas
+from ...ir.diagnostic import DplcError, did_you_mean
+from ...ir.expr import Axis
+from ...ir.functions import FUNCTIONS
+from ...ir.monoid_texts import PARTS
+from ...ir.node import Field, Node
+from ...ir.program import Kernel, Param
+from ...ir.text.read_statements import merge_fields, statement_classes, value_classes
+from . import core as s
+from .evaluate import CONSTANTS, RESERVED, facts_of
+from .sorts import ANY, AXES, AXIS, BOOL, CONTEXT, EXPR, INDEX, LIST, NAME, RUN, SPLICE, TERM, Sort, field_sort, owners
+
+# Fields whose value is text in the node and a name (`Var`) in the rule language.
+NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype"))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """fields: what the text mentions, by field name; a list-sorted field holds a tuple of items or one expression."""
+
+    cls: type[Node]
+    fields: dict[str, Any]
+    place: s.Syntax
+
+    @property
+    def body(self) -> tuple[s.Syntax, ...] | None:
+        return self.fields.get("body")
+
+
+def shape_of(node: s.Syntax) -> Shape | None:
+    """The shape of a statement, an axis, a parameter or a nested node; None for anything else."""
+    reader = _READERS.get(type(node))
+    return reader(node) if reader else None
+
+
+def _name(node: s.Syntax, text: str) -> s.NameOf:
+    return s.NameOf(node.span, text)
+
+
+def _for(node: Any) -> Shape:
+    fields: dict[str, Any] = {"var": _name(node, node.var), "start": node.start, "stop": node.stop, "body": node.body}
+    for attribute in node.attributes:
+        if isinstance(attribute, s.NameOf):
+            fields["role"] = attribute
+        elif isinstance(attribute, s.Keyword) and attribute.name == "unroll":
+            fields["unroll"] = attribute.value
+        else:
+            given = getattr(attribute, "name", "this")
+            raise DplcError(f"a loop has no attribute `{given}`", attribute.span, (), did_you_mean(given, ("unroll",)))
+    if node.step is not None:
+        fields["step"] = node.step
+    return Shape(loop.For, fields, node)
+
+
+def _if(node: Any) -> Shape:
+    return Shape(loop.If, {"cond": node.condition, "body": node.body}, node)
+
+
+def _accumulate(node: Any) -> Shape:
+    value = node.value
+    merged = merge_fields(node)
+    if merged is not None:
+        return Shape(loop.Merge, {"accs": merged[0], "fn": _name(value, merged[1]), "vals": merged[2]}, node)
+    if not isinstance(value, s.Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
+        raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node.span)
+    return Shape(loop.Accumulate, {"acc": node.target, "fn": _name(value, value.fn), "val": value.items[1]}, node)
+
+
+def _alike(a: s.Syntax, b: s.Syntax) -> bool:
+    if isinstance(a, s.NameOf) and isinstance(b, s.NameOf):
+        return a.text == b.text
+    if isinstance(a, s.Member) and isinstance(b, s.Member):
+        return a.field == b.field and _alike(a.base, b.base)
+    return False
+
+
+def _assign(node: Any) -> Shape:
+    target, value = node.target, node.value
+    if isinstance(target, s.Subscript):
+        return Shape(loop.Store, {"buf": target.base, "idx": target.items, "val": value}, node)
+    if isinstance(value, s.LoadOf):
+        return Shape(loop.Load, {"dst": target, **load_fields(value)}, node)
+    if isinstance(value, s.Apply) and (value.fn in statement_classes() or value.fn[:1].isupper()):
+        shape = op_shape(value)
+        if "dst" not in shape.cls.by_name:
+            raise DplcError(f"`{value.fn}` defines no value", node.span)
+        body = {} if node.body is None else {"body": node.body}
+        return Shape(shape.cls, {"dst": target, **shape.fields, **body}, node)
+    return Shape(loop.Let, {"dst": target, "val": value}, node)
+
+
+def load_fields(node: s.LoadOf) -> dict[str, Any]:
+    """buf and idx, and the guard if one is written."""
+    if not isinstance(node.access, s.Subscript):
+        raise DplcError("a load reads `load buffer[index]`", node.span)
+    fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
+    if node.condition is not None:
+        fields |= {"when": node.condition, "other": node.other}
+    return fields
+
+
+def _statement(node: Any) -> Shape:
+    if not isinstance(node.call, s.Apply):
+        raise DplcError("this is not a statement", node.span)
+    shape = op_shape(node.call)
+    if node.body is not None:
+        shape.fields["body"] = node.body
+    return Shape(shape.cls, shape.fields, node)
+
+
+def _capture(node: Any) -> Shape:
+    return Shape(op_shape(node.call).cls, op_shape(node.call).fields, node)
+
+
+def op_shape(call: s.Apply, among: dict[str, type[Node]] | None = None) -> Shape:
+    """`Op(positional.., field=value)` by the schema of Op."""
+    known = owners() if among is None else among
+    if call.fn not in known:
+        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, known))
+    cls = known[call.fn]
+    positional = list(getattr(cls, "positional", ()))
+    many = bool(positional) and cls.by_name[positional[0]].many
+    fields: dict[str, Any] = {positional[0]: ()} if many else {}
+    for item in call.items:
+        if isinstance(item, s.Keyword):
+            if item.name not in cls.by_name or item.name in ("dst", "body"):
+                options = [f.name for f in cls.fields if f.name not in ("dst", "body")]
+                raise DplcError(
+                    f"`{call.fn}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, options)
+                )
+            fields[item.name] = listed(cls.by_name[item.name], item.value)
+        elif many:
+            fields[positional[0]] += (item,)
+        elif positional:
+            name = positional.pop(0)
+            fields[name] = listed(cls.by_name[name], item)
+        else:
+            raise DplcError(f"too many positional arguments for `{call.fn}`", item.span)
+    return Shape(cls, fields, call)
+
+
+def listed(field: Field, value: s.Syntax) -> Any:
+    """The items of a list-sorted field; a lone name stays itself, for it may be the whole list."""
+    if not field.many or isinstance(value, s.NameOf | s.Comprehension | s.Member | s.Subscript):
+        return value
+    if isinstance(value, s.Group) and value.bracket in "([":
+        return value.items
+    return (value,) if not isinstance(value, s.Apply) or value.fn in value_classes() else value
+
+
+def _unit(node: Any) -> Shape:
+    if node.kind != "kernel":
+        raise DplcError("rules on this level speak of kernels, not graphs", node.span)
+    for item in node.ins:
+        if isinstance(item, s.SizeItem):
+            raise DplcError("sizes stand in the heads of programs, not of rules", item.span)
+    return Shape(Kernel, {"name": _name(node, node.name), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
+
+
+def _param(node: Any) -> Shape:
+    dtype = _name(node.type, node.type.dtype)
+    return Shape(Param, {"name": _name(node, node.name), "dtype": dtype, "shape": node.type.dims}, node)
+
+
+def _axis(node: Any) -> Shape:
+    fields: dict[str, Any] = {"name": _name(node, node.name), "extent": node.extent}
+    if node.role is not None:
+        fields["role"] = _name(node, node.role)
+    if node.dim is not None:
+        fields["dim"] = node.dim
+    if node.stride is not None:
+        fields["stride"] = node.stride
+    return Shape(Axis, fields, node)
+
+
+def _nested(node: Any) -> Shape | None:
+    return op_shape(node, value_classes()) if node.fn in value_classes() else None
+
+
+_READERS: dict[type, Any] = {
+    s.ForLoop: _for, s.IfBlock: _if, s.AccumulateInto: _accumulate, s.Assign: _assign, s.Statement: _statement,
+    s.CaptureStatement: _capture, s.Unit: _unit, s.ParamItem: _param, s.AxisItem: _axis, s.Apply: _nested,
+}  # fmt: skip
+
+# What a header says nothing about has its default, in patterns too: otherwise a template silently drops a stride.
+EXACT: dict[type[Node], tuple[str, ...]] = {
+    loop.For: ("role", "step", "unroll"), loop.Load: ("when", "other"), Axis: ("stride",),
+}  # fmt: skip
+
+
+# The positions of a pattern or a template: every place of an expression or a name, with its sort.
+#
+# They follow from the node classes (on torch from the ATen schemas), so the checks of scopes and sorts know no op by
+# name. An unknown op, or a field that an op does not have, is reported on the way.
+
+
+class SortedPosition(NamedTuple):
+    """value stands where `sort` is wanted. makes: a name that stands here in a template is made here, if it is new.
+
+    around: the `each` blocks and `=>` arms around it, outermost first; what: the position in words.
+    """
+
+    value: s.Syntax
+    sort: Sort
+    what: str
+    makes: bool = False
+    around: tuple[s.Syntax, ...] = ()
+
+
+Report = Callable[..., None]  # what, span, notes, hint
+
+
+def named(text: str, place: s.Syntax) -> s.NameOf:
+    """A name that the grammar keeps as bare text, as an expression."""
+    return s.NameOf(place.span, text)
+
+
+class Positions:
+    """Walks statements of one level. `slots` is what it found, in text order."""
+
+    def __init__(self, level: str, pattern: bool, report: Report):
+        self.level, self.pattern, self.report = level, pattern, report
+        self.slots: list[SortedPosition] = []
+        self.around: tuple[s.Syntax, ...] = ()
+
+    def add(self, value: s.Syntax | None, sort: Sort, what: str, makes: bool = False) -> None:
+        if value is not None:
+            self.slots.append(SortedPosition(value, sort, what, makes, self.around))
+
+    def block(self, statements: tuple[s.Syntax, ...]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, node: s.Syntax) -> None:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            self.report("this is not a statement", node.span)
+        else:
+            method(node)
+
+    # ---- statements of every level
+    def _passstatement(self, node: s.PassStatement) -> None:
+        pass
+
+    def _dropstatement(self, node: s.DropStatement) -> None:
+        self.add(node.run.base, ANY, "what is dropped")
+
+    def _runstatement(self, node: s.RunStatement) -> None:
+        self.add(node.run.base, RUN if self.pattern else SPLICE, "a run of statements")
+        for change in node.changes:
+            self._change(change)
+
+    def _change(self, change: s.Syntax) -> None:
+        if isinstance(change, s.Arm):
+            self._arm(change)
+        elif isinstance(change, s.UseRule):
+            for item in change.call.items:
+                self.add(item, ANY, "an argument")
+        elif isinstance(change, s.Keyword):
+            field = _any_field(change.name)
+            if field is None:
+                self.add(change.value, ANY, f"`{change.name}`")
+            else:
+                self._field(field, listed(field, change.value), f"`{change.name}`")
+
+    def _arm(self, node: s.Arm) -> None:
+        self.add(node.domain, LIST, "the domain of `for`")
+        outer, self.around = self.around, (*self.around, node)
+        self._arm_side(node.pattern)
+        self._arm_side(node.template)
+        self.add(node.condition, BOOL, "the condition of `where`")
+        self.around = outer
+
+    def _arm_side(self, node: s.Syntax) -> None:
+        access = node.access if isinstance(node, s.LoadOf) else node
+        if isinstance(node, s.LoadOf) and isinstance(access, s.Subscript):
+            self.add(access.base, NAME, "a buffer")
+            self._list(access.items, EXPR, "an index")
+        else:
+            self.report("`=>` rewrites a load: `load B[i..] => load C[i..]`", node.span)
+
+    def _insideblock(self, node: s.InsideBlock) -> None:
+        self.add(named(node.name, node), CONTEXT, "a context")
+        self.block(node.body)
+
+    def _eachblock(self, node: s.EachBlock) -> None:
+        if isinstance(node.domain, s.Between):
+            self.add(node.domain.a, Sort("int"), "the bound of `each`")
+            self.add(node.domain.b, Sort("int"), "the bound of `each`")
+        else:
+            self.add(node.domain, LIST, "the domain of `each`")
+        outer, self.around = self.around, (*self.around, node)
+        self.block(node.body)
+        self.around = outer
+
+    def _capturestatement(self, node: s.CaptureStatement) -> None:
+        sort = Sort("stmt", node.repeat is not None, node.call.fn if node.call.fn in owners() else None)
+        self.add(named(node.name, node), sort, "a captured statement")
+        self._shaped(node)
+
+    def _accumulateinto(self, node: s.AccumulateInto) -> None:
+        self._shaped(node)
+        if isinstance(node.value, s.Apply) and not isinstance(node.target, s.Group):
+            self._list(node.value.items[:1], NAME, "an accumulator")  # it is written twice
+
+    # ---- statements of Loop, Tile and Kernel IR, by the schemas of their classes
+    def _shaped(self, node: s.Syntax) -> None:
+        try:
+            shape = shape_of(node)
+        except DplcError as error:
+            self.report(error.what, error.span, error.notes, error.hint)
+            for name in names(tuple(getattr(node, part) for part in parts(type(node)) if part != "body")):
+                self.add(name, ANY, "a field", makes=True)
+            self.block(getattr(node, "body", None) or ())
+            return
+        if shape is None:
+            self.report("this is not a statement", node.span)
+        else:
+            self._shape(shape)
+
+    _unit = _forloop = _ifblock = _assign = _statement = _shaped
+
+    def _shape(self, shape: Shape) -> None:
+        """The fields of a node that are written, and its block."""
+        for field in shape.cls.fields:
+            if field.name in shape.fields and field.sort != "Block":
+                what, sort = WORDS.get((shape.cls, field.name)) or (f"`{field.name}` of `{shape.cls.__name__}`", None)
+                self._field(field, shape.fields[field.name], what, sort, (shape.cls, field.name) in MAKES)
+        self.block(shape.body or ())
+
+    def _field(self, field: Field, value: Any, what: str, sort: Sort | None = None, makes: bool = False) -> None:
+        sort = sort or field_sort(field.sort, field.many)
+        if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
+            value = value.a  # `via=not TMA`
+        if isinstance(value, tuple):
+            self._list(value, sort.one, what, makes)
+        elif what == VALUE_OF_LET and isinstance(value, s.Apply) and (value.fn in FUNCTIONS or self.pattern):
+            self.add(named(value.fn, value), Sort("fn"), "a function")
+            self._list(value.items, EXPR, f"an argument of `{value.fn}`")
+        elif field.many and not self.pattern:
+            self._item(value, ANY, what)  # a name alone: the list, or its one element
+        else:
+            self._item(value, sort, what, makes)
+
+    def _list(self, items: tuple[s.Syntax, ...], sort: Sort, what: str, makes: bool = False) -> None:
+        for item in items:
+            self._item(item, sort, what, makes)
+
+    def _item(self, item: s.Syntax, sort: Sort, what: str, makes: bool = False) -> None:
+        """An element of a list, or a run of them; a node within a node."""
+        nested = shape_of(item) if isinstance(item, s.AxisItem | s.ParamItem | s.Apply) else None
+        if nested is not None:
+            self._shape(nested)
+        elif isinstance(item, s.Run):
+            self.add(item.base, Sort(sort.kind, True), what)
+            if item.role is not None:
+                self.add(named(item.role, item), Sort("role"), "a role")
+        else:
+            self.add(item, sort, what, makes)
+
+
+VALUE_OF_LET = "a value"
+# What a field is in words, and the sort that it wants where that is narrower than its schema's.
+WORDS: dict[tuple[type[Node], str], tuple[str, Sort | None]] = {
+    (Kernel, "name"): ("the name of a kernel", None), (Kernel, "ins"): ("a run of parameters", LIST),
+    (Kernel, "outs"): ("a run of parameters", LIST), (Param, "name"): ("a buffer", None),
+    (Param, "dtype"): ("a dtype", None), (Param, "shape"): ("an extent", None), (Axis, "name"): ("an axis", None),
+    (Axis, "extent"): ("an extent", None), (Axis, "role"): ("a role", None), (Axis, "dim"): ("a dimension", None),
+    (Axis, "stride"): ("a stride", None), (loop.For, "var"): ("a loop variable", None),
+    (loop.For, "start"): ("the start of a loop", None), (loop.For, "stop"): ("the end of a loop", None),
+    (loop.For, "step"): ("the step of a loop", None), (loop.For, "role"): ("a role", None),
+    (loop.For, "unroll"): ("`unroll`", None), (loop.If, "cond"): ("the condition of `if`", BOOL),
+    (loop.Load, "buf"): ("a buffer", None), (loop.Load, "idx"): ("an index", None),
+    (loop.Load, "when"): ("the condition of a load", BOOL),
+    (loop.Load, "other"): ("the value where a load is not done", EXPR), (loop.Let, "val"): (VALUE_OF_LET, None),
+    (loop.Store, "buf"): ("a buffer", None), (loop.Store, "idx"): ("an index", None),
+    (loop.Store, "val"): (VALUE_OF_LET, None), (loop.Accumulate, "acc"): ("an accumulator", None),
+    (loop.Accumulate, "fn"): ("a function", None), (loop.Accumulate, "val"): ("an accumulated value", None),
+    (loop.Merge, "accs"): ("an accumulator", None), (loop.Merge, "fn"): ("a monoid", None),
+    (loop.Merge, "vals"): ("an operand", None),
+}  # fmt: skip
+# Fields that hold a name which a template makes, if it is new.
+MAKES = {
+    (Kernel, "name"), (Param, "name"), (Axis, "name"), (loop.For, "var"), (loop.Accumulate, "acc"),
+    (loop.Merge, "accs"), *((cls, "dst") for cls in owners().values()),
+}  # fmt: skip
+
+
+def _any_field(name: str) -> Field | None:
+    """A field of this name of any statement: `xs.. with depth=2` where the class of xs is not known."""
+    return next((cls.by_name[name] for cls in owners().values() if name in cls.by_name), None)
+
+
+_PARTS: dict[type, tuple[str, ...]] = {}
+
+
+def parts(cls: type) -> tuple[str, ...]:
+    """The fields of a class of syntax, but its place."""
+    found = _PARTS.get(cls)
+    if found is None:
+        found = _PARTS[cls] = tuple(f.name for f in dataclasses.fields(cls) if f.name != "span")
+    return found
+
+
+def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
+    """The names an expression reads from its surroundings: not what it binds itself, not the names of calls."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from names(item, hidden)
+    elif isinstance(node, s.NameOf):
+        if node.text not in hidden:
+            yield node
+    elif isinstance(node, s.Comprehension):
+        yield from names(node.domain, hidden)
+        yield from names((node.element, node.condition), hidden | {node.variable})
+    elif isinstance(node, s.Syntax):
+        for part in parts(type(node)):
+            yield from names(getattr(node, part), hidden)
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Every syntax node below a node or a tuple, itself first, in text order."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if node.__class__ is tuple:
+            stack.extend(reversed(node))
+        elif isinstance(node, s.Syntax):
+            yield node
+            stack.extend([getattr(node, part) for part in reversed(parts(type(node)))])
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tuple or a node with every part of it changed; itself where nothing has changed."""
+    if value.__class__ is tuple:
+        items = [change(item) for item in value]
+        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if not isinstance(value, s.Syntax):
+        return value
+    cls: Any = value.__class__
+    before = [getattr(value, part) for part in parts(cls)]
+    after = [change(part) for part in before]
+    return cls(value.span, *after) if any(a is not b for a, b in zip(after, before, strict=True)) else value
+
+
+def plain(node: Any) -> Any:
+    """A piece of syntax without its places, for comparison."""
+    if isinstance(node, tuple):
+        return tuple(map(plain, node))
+    if isinstance(node, s.NameOf):
+        return node.text
+    if isinstance(node, s.Syntax):
+        return (type(node).__name__, *(plain(getattr(node, name)) for name in parts(type(node))))
+    return node
+
+
+def every(node: Any, kind: Any) -> Iterator[Any]:
+    """The nodes of a kind in a node or a tuple, outermost first."""
+    return (found for found in walk(node) if isinstance(found, kind))
+
+
+def calls(node: Any) -> Iterator[s.Apply]:
+    """The calls in an expression, outermost first."""
+    return every(node, s.Apply)
+
+
+def names_in(node: Any) -> set[str]:
+    """The names that an expression mentions."""
+    return {found.text for found in every(node, s.NameOf)}
+
+
+def is_variable(name: str) -> bool:
+    """Whether a name of a rule is not reserved."""
+    return name != "_" and name not in RESERVED and name not in CONSTANTS
+
+
+# Positions of rules on `torch` and `tensor`, where a statement defines a value and brackets name axes.
+
+
+OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
+VALUE = "a value"  # what a function of values is given
+# Kinds of ATen arguments that have a sort of their own; everything else may be several things.
+TERMS = Sort("term", True)
+_KINDS = {
+    "int": Sort("int"), "float": Sort("num"), "bool": BOOL, "str": Sort("text"), "dtype": Sort("dtype"),
+    "int[]": Sort("int", True), "Tensor": TERM, "Tensor[]": TERMS,
+}  # fmt: skip
+
+
+def targets(node: s.Assign) -> tuple[s.Syntax, ...]:
+    """The names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
+    if s.says_slices(node):
+        return ()
+    target = node.target.base if isinstance(node.target, s.Subscript) else node.target
+    return target.items if isinstance(target, s.Group) else (target,)
+
+
+class DataflowPositions(Positions):
+    """`y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`. `axes`: the names that stand where axes do."""
+
+    def __init__(self, level: str, pattern: bool, report: Report):
+        super().__init__(level, pattern, report)
+        self.axes: dict[str, Sort] = {}
+        self.facts = facts_of(level)
+
+    def _assign(self, node: s.Assign) -> None:  # type: ignore[override]
+        if s.says_slices(node):  # `Stacked(j, xs[os..]) = y[os..]`: both sides are read
+            self._term(node.target)
+        elif isinstance(node.target, s.Subscript):
+            self.add(node.target.base, NAME, "a value", makes=True)
+            self._bracket(node.target.items)
+        else:
+            for target in targets(node):
+                self.add(target, NAME, "a value", makes=True)
+        for declared in node.types:  # `v: t[shape(y)..] = Var(x)`: a torch op of the template
+            self.add(named(declared.dtype, declared), Sort("dtype"), "a dtype")
+            self._list(declared.dims, EXPR, "an extent")
+        value = node.value
+        if isinstance(value, s.LoadOf):
+            self.report(f"`load` is no part of level {self.level}", value.span)
+        elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
+            self._aten(value)
+        else:
+            self._term(value)
+
+    def _statement(self, node: s.Syntax) -> None:
+        self.report(f"a statement on {self.level} is `y = value`", node.span)
+
+    _forloop = _ifblock = _accumulateinto = _statement
+
+    # ---- values
+    def _term(self, node: s.Syntax) -> None:
+        torch = self.level == "torch"
+        op = node.fn if isinstance(node, s.Apply) and torch and node.fn not in s.OPERATIONS else ""
+        if op[:1].isupper() or schemas.overloads(op):
+            self._aten(node)  # type: ignore[arg-type]
+            return
+        if isinstance(node, s.Apply) and node.fn == "mat" and len(node.items) > 1:  # `(a, b) = mat(v, w)`
+            for item in node.items:
+                self._term(item)
+            return
+        try:
+            self._of(s.term_of(node, torch))
+        except DplcError as error:
+            self.report(error.what, error.span, error.notes, error.hint)
+
+    def _of(self, term: s.ValueTerm) -> None:
+        match term:
+            case s.ReadTerm(x=s.NameTerm()) | s.MappedTerm(x=s.NameTerm()):
+                self.add(term.x.node, TERM, "a tensor")
+                self._bracket(term.node.items)  # type: ignore[attr-defined]
+            case s.EitherTerm():
+                self.add(term.condition, BOOL, "the condition of `if`")
+                self._all(term.a, term.b)
+            case s.ReduceTerm():
+                fn, *over, _ = term.node.items  # type: ignore[attr-defined]
+                self.add(fn, Sort("fn"), "the function of `Reduce`")
+                self._bracket(tuple(over))
+                self._of(term.x)
+            case s.FoldTerm():
+                part, *over, _ = term.node.items  # type: ignore[attr-defined]
+                if term.part not in PARTS:
+                    self.add(part, Sort("fn"), "the part of `Fold`")
+                self._bracket(tuple(over))
+                self._all(*term.operands)
+            case s.IndexTerm():
+                self.add(term.e, ANY, "the index")
+            case s.CaseTerm():
+                self.add(term.condition, ANY, "the condition of `Case`")
+                self._all(term.a, term.b)
+            case s.CastTerm():
+                self._of(term.x)
+                self.add(term.dtype, Sort("dtype"), "a dtype")
+            case s.PlaceTerm():
+                self._of(term.x)
+                for bound in (term.low, term.end):
+                    self.add(bound, Sort("int"), "a bound of `place`")
+            case s.StackedTerm():
+                self.add(term.place, AXIS, "the axis of `Stacked`")
+                self.add(term.x.x.node, TERMS, "a list of tensors")
+                self._bracket(term.x.places)
+            case s.MatTerm():
+                self._of(term.x)
+            case s.RunTerm():
+                self.add(term.node.base, ANY, "a run of values")  # type: ignore[attr-defined]
+            case s.FunctionTerm() if term.known or term.fn not in self.facts:
+                self._function(term)
+            case _:
+                self.add(term.node, TERM, VALUE)
+
+    def _all(self, *terms: s.ValueTerm) -> None:
+        for term in terms:
+            self._of(term)
+
+    def _function(self, term: s.FunctionTerm) -> None:
+        """A scalar function of values; in a pattern also a variable, or `_`, for one."""
+        self.add(named(term.fn, term.node), Sort("fn"), "a function")
+        for operand in term.operands:
+            if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
+                self.report(f"`{term.fn}` takes values, not a run of them", operand.span)
+            else:
+                self._of(operand)
+
+    # ---- axes
+    def _bracket(self, items: tuple[s.Syntax, ...]) -> None:
+        for item in items:
+            if isinstance(item, s.Run):
+                self._born(item.base, AXES)
+                self.add(item.base, AXES, "a run of axes")
+            elif isinstance(item, s.AxisItem):
+                self.axes[item.name] = AXIS
+                if self.pattern:
+                    self.add(named(item.name, item), AXIS, "an axis")
+                self.add(item.extent, EXPR, "an extent")
+            elif isinstance(item, s.Subscript) or (
+                isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
+            ):
+                self._term(item)  # a gather
+            elif isinstance(item, s.NameOf):
+                self._born(item, AXIS)
+                self.add(item, AXIS if self.pattern else INDEX, "an index")
+            elif isinstance(item, s.Group):
+                self._bracket(item.items)
+            else:
+                self.add(item, EXPR, "an index")
+
+    def _born(self, node: s.Syntax, sort: Sort) -> None:
+        """A name alone, or a run of names alone, is where an axis comes from; inside arithmetic it is only read."""
+        if isinstance(node, s.NameOf) and is_variable(node.text):
+            self.axes.setdefault(node.text, sort)
+
+    # ---- torch
+    def _aten(self, call: s.Apply) -> None:
+        """`Op(tensors.., field=value)` by the ATen schemas."""
+        if call.fn == "_":
+            return
+        known = schemas.overloads(call.fn)
+        if not known:
+            self.report(f"torch has no op `{call.fn}`", call.span, (), did_you_mean(call.fn, schemas.names()))
+        kinds: dict[str, set[str]] = {}
+        for overload in known:
+            for argument in overload.arguments:
+                kinds.setdefault(argument.name, set()).add(argument.kind)
+        given = {item.name for item in call.items if isinstance(item, s.Keyword)}
+        places = iter(_places(known, given))
+        for item in call.items:
+            if isinstance(item, s.Run):
+                self.add(item.base, LIST, OTHER_FIELDS)
+            elif not isinstance(item, s.Keyword):
+                self._attribute(item, _one_kind(next(places, set())), "a field")
+            elif item.name in kinds or not known:
+                self._attribute(item.value, _one_kind(kinds.get(item.name, set())), f"`{item.name}` of `{call.fn}`")
+            else:
+                notes = (f"its fields are {', '.join(kinds)}",)
+                what = f"`{call.fn}` has no field `{item.name}`"
+                self.report(what, item.span, notes, did_you_mean(item.name, kinds))
+        number = sum(not isinstance(item, s.Run) for item in call.items)
+        if known and number > max(len(overload.arguments) for overload in known) and given <= kinds.keys():
+            self.report(f"no form of `{call.fn}` has {number} fields", call.span)
+
+    def _attribute(self, node: s.Syntax, sort: Sort, what: str) -> None:
+        if isinstance(node, s.Prefix) and isinstance(node.a, s.NameOf) and node.a.text == "inf":
+            node = node.a
+        if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
+            self.report("a field of a pattern on torch is a variable, a constant or a list of them", node.span)
+        if isinstance(node, s.Group):
+            for item in node.items:
+                inner = sort.one if sort.many else ANY
+                if isinstance(item, s.Run):
+                    self._attribute(item.base, Sort(inner.kind, True), what)
+                else:
+                    self._attribute(item, inner, what)
+        elif isinstance(node, s.NameOf) and (node.text in CONSTANTS or sort == TERMS):
+            self.add(node, ANY, what)  # where tensors are listed, an op that gives several has one name for them
+        else:
+            self.add(node, sort, what)
+
+
+def _one_kind(kinds: set[str]) -> Sort:
+    """The sort of a field that is of one kind in every overload; anything otherwise."""
+    return _KINDS.get(next(iter(kinds)), ANY) if len(kinds) == 1 else ANY
+
+
+def _places(known: tuple[schemas.Overload, ...], given: set[str]) -> list[set[str]]:
+    """The kinds that the fields without a name may have, by position, over the overloads that have the named ones."""
+    places: list[set[str]] = []
+    for overload in known:
+        free = [argument.kind for argument in overload.arguments if argument.name not in given]
+        if given <= {argument.name for argument in overload.arguments}:
+            places += [set() for _ in range(len(free) - len(places))]
+            for place, kind in zip(places, free, strict=False):
+                place.add(kind)
+    return places
