@@ -16,7 +16,9 @@ from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var, is_int
 from ..ir.functions import CAST, FUNCTIONS, HELD, opmath
 from ..ir.kernel import (
     BLOCK_INDEX,
+    INTRINSICS,
     SHARED,
+    STATEMENTS,
     THREAD,
     Address,
     Advance,
@@ -27,21 +29,14 @@ from ..ir.kernel import (
     Branch,
     Butterfly,
     CheckPlace,
-    Commit,
-    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
-    EnterTurn,
-    Expect,
-    FenceBarriers,
-    FenceProducts,
     Fragment,
-    InitBarrier,
+    Intrinsic,
     LastThreads,
     Launch,
-    LeaveTurn,
     LoadFrom,
     LoadMatrix,
     Loop,
@@ -54,12 +49,10 @@ from ..ir.kernel import (
     Shuffle,
     StoreTo,
     TensorMap,
-    WaitGroup,
-    WaitPhase,
     WaitProducts,
 )
 from ..ir.node import Expr, nodes
-from ..ir.program import Block, Kernel, Stmt
+from ..ir.program import Block, Kernel, Stmt, for_each
 from ..ir.sizes import sizes_in, value_of
 from ..ir.text.print_statements import print_expr
 from . import scalar
@@ -388,6 +381,11 @@ class Printer(ExpressionPrinter):
         to, name = self.address(stmt.to), self.names[stmt.map]
         return f"copy_box_{len(stmt.at)}d{shared}({to}, {name}, {barrier}, {places});"
 
+    def intrinsic(self, stmt: Intrinsic) -> str:
+        operands = {field.name: getattr(stmt, field.name) for field in type(stmt).fields}
+        texts = {name: self.address(e) if isinstance(e, Address) else self.text(e) for name, e in operands.items()}
+        return f"{stmt.call.format(**texts)};"
+
     def arrive(self, stmt: Arrive) -> str:
         cluster = f"_shared<{stmt.cluster}>" if stmt.cluster > 1 else ""
         return f"mbarrier_arrive{cluster}({self.address(stmt.barrier)});"
@@ -447,6 +445,7 @@ def listed(head: str, values: list[str], tail: str) -> list[str]:
 
 
 PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
+    **dict.fromkeys(INTRINSICS, Printer.intrinsic),
     Define: Printer.define,
     Base: Printer.base,
     Advance: Printer.advance,
@@ -461,28 +460,19 @@ PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
     CheckPlace: Printer.check_place,
     StoreTo: Printer.store,
     CopyAsync: Printer.copy,
-    Commit: lambda printer, stmt: "cp_async_commit();",
-    WaitGroup: lambda printer, stmt: f"cp_async_wait<{stmt.keep}>();",
     TensorMap: lambda printer, stmt: [],
-    InitBarrier: lambda printer, stmt: f"mbarrier_init({printer.address(stmt.at)}, {stmt.arrivals});",
-    FenceBarriers: lambda printer, stmt: "mbarrier_fence();",
-    Expect: lambda printer, stmt: f"mbarrier_expect({printer.address(stmt.barrier)}, {stmt.bytes});",
     Arrive: Printer.arrive,
     LastThreads: Printer.last_threads,
     CopyBox: Printer.copy_box,
-    EnterTurn: lambda printer, stmt: f"mbarrier_wait({printer.address(stmt.barrier)}, {printer.text(stmt.parity)});",
-    LeaveTurn: lambda printer, stmt: f"mbarrier_arrive({printer.address(stmt.barrier)});",
-    WaitPhase: lambda printer, stmt: f"mbarrier_wait({printer.address(stmt.barrier)}, {printer.text(stmt.parity)});",
     Barrier: Printer.barrier,
     Fragment: Printer.fragment,
     LoadMatrix: Printer.load_matrix,
     PackWord: Printer.pack,
     Multiply: Printer.multiply,
-    FenceProducts: lambda printer, stmt: "wgmma_fence();",
     QueueProduct: Printer.queue_product,
-    CommitProducts: lambda printer, stmt: "wgmma_commit();",
     WaitProducts: Printer.wait_products,
 }
+for_each({*STATEMENTS} - {Launch}, PRINT, __name__)
 
 
 # ---- names as C++ identifiers: an input may be called `float`, `threadIdx` or `ldg128`

@@ -47,6 +47,18 @@ class Matrix(Node):
     across: Int = 0
 
 
+class Intrinsic(Stmt):
+    """A statement that is one call of a function in the prelude. Printer and verifier need no entry for it.
+
+    call: its CUDA text, with the operands in braces. mbarrier: the operand that is the address of an mbarrier in shared
+    memory. convergent: every thread of the block must reach it, or of the part that still runs.
+    """
+
+    call: ClassVar[str]
+    mbarrier: ClassVar[str] = ""
+    convergent: ClassVar[bool] = False
+
+
 class Launch(Stmt):
     """Blocks in x, y, z; threads of a block; bytes of shared memory; blocks an SM must be able to hold.
 
@@ -179,16 +191,20 @@ class CopyAsync(Stmt):
     inside: Expr = True
 
 
-class Commit(Stmt):
+class Commit(Intrinsic):
     """The copies since the last commit are one group."""
 
     positional: ClassVar[tuple[str, ...]] = ()
+    call: ClassVar[str] = "cp_async_commit()"
+    convergent: ClassVar[bool] = True
 
 
-class WaitGroup(Stmt):
+class WaitGroup(Intrinsic):
     """All but the `keep` latest groups of this thread have landed."""
 
     positional: ClassVar[tuple[str, ...]] = ("keep",)
+    call: ClassVar[str] = "cp_async_wait<{keep}>()"
+    convergent: ClassVar[bool] = True
     keep: Int
 
 
@@ -202,24 +218,29 @@ class TensorMap(Stmt):
     swizzle: Int = 0
 
 
-class InitBarrier(Stmt):
+class InitBarrier(Intrinsic):
     """An mbarrier in shared memory whose phases end with so many arrivals and the bytes that they announced."""
 
     positional: ClassVar[tuple[str, ...]] = ("at",)
+    call: ClassVar[str] = "mbarrier_init({at}, {arrivals})"
+    mbarrier: ClassVar[str] = "at"
     at: Address
     arrivals: Int = 1
 
 
-class FenceBarriers(Stmt):
+class FenceBarriers(Intrinsic):
     """What this thread initialised is there for the TMA engine."""
 
     positional: ClassVar[tuple[str, ...]] = ()
+    call: ClassVar[str] = "mbarrier_fence()"
 
 
-class Expect(Stmt):
+class Expect(Intrinsic):
     """Arrive at an mbarrier; its phase ends when `bytes` have been copied."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "bytes")
+    call: ClassVar[str] = "mbarrier_expect({barrier}, {bytes})"
+    mbarrier: ClassVar[str] = "barrier"
     barrier: Address
     bytes: Int
 
@@ -246,26 +267,34 @@ class CopyBox(Stmt):
     cluster: Int = 1
 
 
-class WaitPhase(Stmt):
+class WaitPhase(Intrinsic):
     """Until the latest phase of this parity has ended: its copies have landed, for this thread."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
+    call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
+    mbarrier: ClassVar[str] = "barrier"
     barrier: Address
     parity: Expr
 
 
-class EnterTurn(Stmt):
+class EnterTurn(Intrinsic):
     """A WaitPhase for the group of warps before this one: nothing to wait for where all threads run in step."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
+    call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
+    mbarrier: ClassVar[str] = "barrier"
+    convergent: ClassVar[bool] = True
     barrier: Address
     parity: Expr
 
 
-class LeaveTurn(Stmt):
+class LeaveTurn(Intrinsic):
     """Each warp arrives once, when all of its lanes are here, at the mbarrier where the next ones wait."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier",)
+    call: ClassVar[str] = "mbarrier_arrive({barrier})"
+    mbarrier: ClassVar[str] = "barrier"
+    convergent: ClassVar[bool] = True
     barrier: Address
 
 
@@ -354,10 +383,12 @@ class Multiply(Stmt):
     atom: AtomName
 
 
-class FenceProducts(Stmt):
+class FenceProducts(Intrinsic):
     """What this warp group did to its registers comes before what the products that follow do to them."""
 
     positional: ClassVar[tuple[str, ...]] = ()
+    call: ClassVar[str] = "wgmma_fence()"
+    convergent: ClassVar[bool] = True
 
 
 class QueueProduct(Stmt):
@@ -374,10 +405,12 @@ class QueueProduct(Stmt):
     dtype: Dtype
 
 
-class CommitProducts(Stmt):
+class CommitProducts(Intrinsic):
     """The products since the last commit are one group."""
 
     positional: ClassVar[tuple[str, ...]] = ()
+    call: ClassVar[str] = "wgmma_commit()"
+    convergent: ClassVar[bool] = True
 
 
 class WaitProducts(Stmt):
@@ -391,10 +424,10 @@ class WaitProducts(Stmt):
     sums: tuple[Expr, ...] = ()
 
 
-STATEMENTS: tuple[type[Stmt], ...] = (
-    Launch, Define, Base, Advance, Registers, Replicate, Loop, Branch, LoadFrom, CheckPlace, StoreTo, CopyAsync, Commit,
-    WaitGroup, TensorMap, InitBarrier, FenceBarriers, Expect, Arrive, CopyBox, WaitPhase, Barrier, LastThreads, Assign,
-    Butterfly, Shuffle, Fragment, LoadMatrix, PackWord, Multiply, FenceProducts, QueueProduct, CommitProducts,
-    WaitProducts, EnterTurn, LeaveTurn,
-)  # fmt: skip
+STATEMENTS: tuple[type[Stmt], ...] = tuple(
+    cls
+    for cls in list(vars().values())
+    if isinstance(cls, type) and issubclass(cls, Stmt) and cls.__module__ == __name__ and cls is not Intrinsic
+)
+INTRINSICS = tuple(cls for cls in STATEMENTS if issubclass(cls, Intrinsic))
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)

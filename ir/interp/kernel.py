@@ -22,6 +22,7 @@ from ..functions import FUNCTIONS
 from ..kernel import (
     BLOCK_INDEX,
     SHARED,
+    STATEMENTS,
     THREAD,
     Address,
     Advance,
@@ -62,7 +63,7 @@ from ..kernel import (
     WaitProducts,
 )
 from ..node import nodes
-from ..program import Block, Kernel, Stmt
+from ..program import Block, Kernel, Stmt, for_each
 from ..text.print_statements import print_statement
 from . import kernel_memory
 from .kernel_memory import (
@@ -637,3 +638,4 @@ _MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
     **COPIES,
     **PRODUCTS,
 }
+for_each({*STATEMENTS} - {Launch}, _MEANING, __name__)

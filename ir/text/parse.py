@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -280,9 +280,46 @@ def _text(token: Token | None) -> str | None:
     return None if token is None else str(token)
 
 
+def _fields(children: list[Any]) -> Iterator[Any]:
+    return (str(child) if isinstance(child, Token) else child for child in children)
+
+
+def _spanning(cls: Callable[..., s.Syntax]) -> Callable[[Any, Any, list[Any]], s.Syntax]:
+    """Return a method that builds a node over the whole text of its alternative."""
+    return lambda self, meta, c: cls(self.span(meta), *_fields(c))
+
+
+def _at_first(cls: Callable[..., s.Syntax]) -> Callable[[Any, Any, list[Any]], s.Syntax]:
+    """Return a method that builds a node at the place of its first token."""
+    return lambda self, meta, c: cls(self.place(c[0]), *_fields(c))
+
+
 @v_args(meta=True)
 class _Build(EquationBuilder):
     """Lark calls one method per grammar alternative, bottom-up."""
+
+    # ---- alternatives whose children are the fields of a node, in order
+    match = _spanning(s.Match)
+    rewrite = _spanning(s.Rewrite)
+    param = _spanning(s.ParamItem)
+    drop = _spanning(s.DropStatement)
+    load = _spanning(s.LoadOf)
+    arm = _spanning(s.Arm)
+    use_rule = _spanning(s.UseRule)
+    keyword = _spanning(s.Keyword)
+    run = _spanning(s.Run)
+    axis = _spanning(s.AxisItem)
+    substitution = _spanning(s.Substitution)
+    range_ = _spanning(s.Between)
+    ternary = _spanning(s.Choice)
+    attribute_of = _spanning(s.Member)
+    pass_ = _spanning(s.PassStatement)
+    parameter = _at_first(s.Parameter)
+    pick = _at_first(s.PickClause)
+    without = _at_first(s.Without)
+    capture = _at_first(s.CaptureStatement)
+    inside = _at_first(s.InsideBlock)
+    name = _at_first(s.NameOf)
 
     # ---- rules and pipelines
     def start(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
@@ -346,20 +383,8 @@ class _Build(EquationBuilder):
     def tuple_(self, meta: Any, c: list[Any]) -> s.Group:
         return s.Group(self.span(meta), "(", c[0] or ())
 
-    def parameter(self, meta: Any, c: list[Any]) -> s.Parameter:
-        return s.Parameter(self.place(c[0]), str(c[0]), _text(c[1]), c[2], c[3])
-
-    def match(self, meta: Any, c: list[Any]) -> s.Match:
-        return s.Match(self.span(meta), c[0])
-
-    def rewrite(self, meta: Any, c: list[Any]) -> s.Rewrite:
-        return s.Rewrite(self.span(meta), c[0])
-
     def let(self, meta: Any, c: list[Any]) -> s.LetClause:
         return s.LetClause(self.place(c[1]), str(c[1]), c[2])
-
-    def pick(self, meta: Any, c: list[Any]) -> s.PickClause:
-        return s.PickClause(self.place(c[0]), str(c[0]), c[1])
 
     def where(self, meta: Any, c: list[Any]) -> s.Guard:
         return s.Guard(c[0].span, "where", c[0], c[1])
@@ -417,17 +442,11 @@ class _Build(EquationBuilder):
         reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
         return s.OneOf(self.span(meta), tuple(_tokens(c, "NAME", "NUMBERED")), reason)
 
-    def without(self, meta: Any, c: list[Any]) -> s.Without:
-        return s.Without(self.place(c[0]), str(c[0]), c[1])
-
     # ---- statements
     def unit(self, meta: Any, c: list[Any]) -> s.Unit:
         arrow = next(i for i, x in enumerate(c) if isinstance(x, Token) and x.type == "ARROW")
         ins, outs = (tuple(x for x in part if x is not None) for part in (c[2:arrow], c[arrow + 1 : -1]))
         return s.Unit(self.place(c[1]), str(c[0]), str(c[1]), ins, outs, c[-1])
-
-    def param(self, meta: Any, c: list[Any]) -> s.ParamItem:
-        return s.ParamItem(self.span(meta), str(c[0]), c[1])
 
     def size(self, meta: Any, c: list[Any]) -> s.SizeItem:
         low, high, multiple, hint = (None if x is None else int(self.int_(meta, [x]).value) for x in (*c[1:4], c[5]))
@@ -445,12 +464,6 @@ class _Build(EquationBuilder):
 
     def block(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
         return tuple(c)
-
-    def pass_(self, meta: Any, c: list[Any]) -> s.PassStatement:
-        return s.PassStatement(self.span(meta))
-
-    def drop(self, meta: Any, c: list[Any]) -> s.DropStatement:
-        return s.DropStatement(self.span(meta), c[0])
 
     def bare(self, meta: Any, c: list[Any]) -> s.Statement:
         return s.Statement(c[0].span, c[0])
@@ -478,9 +491,6 @@ class _Build(EquationBuilder):
     def accumulate(self, meta: Any, c: list[Any]) -> s.AccumulateInto:
         return s.AccumulateInto(self.join(c[0], c[2]), c[0], c[2])
 
-    def capture(self, meta: Any, c: list[Any]) -> s.CaptureStatement:
-        return s.CaptureStatement(self.place(c[0]), str(c[0]), c[1], _text(c[2]))
-
     def for_(self, meta: Any, c: list[Any]) -> s.ForLoop:
         attributes = tuple(x for x in c[4:-1] if x is not None)
         return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], attributes, c[-1])
@@ -488,26 +498,8 @@ class _Build(EquationBuilder):
     def if_(self, meta: Any, c: list[Any]) -> s.IfBlock:
         return s.IfBlock(c[0].span, c[0], c[1])
 
-    def inside(self, meta: Any, c: list[Any]) -> s.InsideBlock:
-        return s.InsideBlock(self.place(c[0]), str(c[0]), c[1])
-
     def each(self, meta: Any, c: list[Any]) -> s.EachBlock:
         return s.EachBlock(self.place(c[0]), tuple(map(str, c[:-2])), c[-2], c[-1])
-
-    def load(self, meta: Any, c: list[Any]) -> s.LoadOf:
-        return s.LoadOf(self.span(meta), c[0], c[1], c[2])
-
-    def arm(self, meta: Any, c: list[Any]) -> s.Arm:
-        return s.Arm(self.span(meta), c[0], c[1], _text(c[2]), c[3], c[4])
-
-    def use_rule(self, meta: Any, c: list[Any]) -> s.UseRule:
-        return s.UseRule(self.span(meta), c[0])
-
-    def keyword(self, meta: Any, c: list[Any]) -> s.Keyword:
-        return s.Keyword(self.span(meta), str(c[0]), c[1])
-
-    def run(self, meta: Any, c: list[Any]) -> s.Run:
-        return s.Run(self.span(meta), c[0])
 
     # ---- items
     def items(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
@@ -516,19 +508,7 @@ class _Build(EquationBuilder):
     def role_run(self, meta: Any, c: list[Any]) -> s.Run:
         return s.Run(self.span(meta), c[0].base, str(c[1]))
 
-    def axis(self, meta: Any, c: list[Any]) -> s.AxisItem:
-        return s.AxisItem(self.span(meta), str(c[0]), c[1], _text(c[2]), c[3], c[4])
-
-    def substitution(self, meta: Any, c: list[Any]) -> s.Substitution:
-        return s.Substitution(self.span(meta), c[0], c[1])
-
-    def range_(self, meta: Any, c: list[Any]) -> s.Between:
-        return s.Between(self.span(meta), c[0], c[1])
-
     # ---- expressions
-    def ternary(self, meta: Any, c: list[Any]) -> s.Choice:
-        return s.Choice(self.span(meta), c[0], c[1], c[2])
-
     def choose(self, meta: Any, c: list[Any]) -> s.Chosen:
         start, variable, domain, condition, sense, cost = c
         weighed = s.Comprehension(self.span(meta), "[", cost, str(variable), domain, condition)
@@ -551,14 +531,8 @@ class _Build(EquationBuilder):
     def index(self, meta: Any, c: list[Any]) -> s.Subscript:
         return s.Subscript(self.span(meta), c[0], c[1] or ())
 
-    def attribute_of(self, meta: Any, c: list[Any]) -> s.Member:
-        return s.Member(self.span(meta), c[0], str(c[1]))
-
     def call(self, meta: Any, c: list[Any]) -> s.Apply:
         return s.Apply(self.span(meta), str(c[0]), c[1] or ())
-
-    def name(self, meta: Any, c: list[Any]) -> s.NameOf:
-        return s.NameOf(self.place(c[0]), str(c[0]))
 
     def int_(self, meta: Any, c: list[Any]) -> s.Number:
         if len(c[0]) > LONGEST_INT or int(c[0]) > LARGEST_INT:

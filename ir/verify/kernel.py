@@ -17,7 +17,9 @@ from ..facts.structure import NAMED, names_read
 from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,
+    INTRINSICS,
     SHARED,
+    STATEMENTS,
     THREAD,
     Address,
     Advance,
@@ -28,21 +30,15 @@ from ..kernel import (
     Branch,
     Butterfly,
     CheckPlace,
-    Commit,
-    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     Element,
-    EnterTurn,
-    Expect,
-    FenceBarriers,
-    FenceProducts,
     Fragment,
     InitBarrier,
+    Intrinsic,
     LastThreads,
     Launch,
-    LeaveTurn,
     LoadFrom,
     LoadMatrix,
     Loop,
@@ -55,12 +51,10 @@ from ..kernel import (
     Shuffle,
     StoreTo,
     TensorMap,
-    WaitGroup,
-    WaitPhase,
     WaitProducts,
 )
 from ..node import Expr
-from ..program import Block, Kernel, Stmt
+from ..program import Block, Kernel, Stmt, for_each
 from ..sizes import lowest
 from ..text.print_statements import print_statement
 
@@ -261,18 +255,6 @@ def _product_problems(stmt: QueueProduct) -> Iterator[str]:
             yield f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}"
 
 
-PRODUCT_CHECKS: dict[type[Stmt], Callable[[Any, Any], None]] = {
-    Fragment: _fragment,
-    LoadMatrix: _load_matrix,
-    PackWord: _pack,
-    Multiply: _multiply,
-    FenceProducts: NamesInScope.together,
-    QueueProduct: _queue_product,
-    CommitProducts: NamesInScope.together,
-    WaitProducts: NamesInScope.together,
-}
-
-
 INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MOST_THREADS = 1024
@@ -401,13 +383,20 @@ class _Check(NamesInScope):
 
     def arrive(self, stmt: Arrive) -> None:
         self.together(stmt)
-        self.barrier(stmt)
+        self.barrier(stmt, stmt.barrier)
         if stmt.cluster not in (1, self.cluster):
             self.say(stmt, f"an arrival in {stmt.cluster} blocks in clusters of {self.cluster}")
 
-    def turn(self, stmt: EnterTurn | LeaveTurn) -> None:
-        self.together(stmt)
-        self.barrier(stmt)
+    def intrinsic(self, stmt: Intrinsic) -> None:
+        if stmt.convergent:
+            self.together(stmt)
+        if stmt.mbarrier:
+            self.barrier(stmt, getattr(stmt, stmt.mbarrier))
+
+    def init_barrier(self, stmt: InitBarrier) -> None:
+        self.intrinsic(stmt)
+        if not 1 <= stmt.arrivals < MOST_ARRIVALS:
+            self.say(stmt, "a phase ends with one arrival or more")
 
     # ---- registers
 
@@ -485,15 +474,12 @@ class _Check(NamesInScope):
         if not all(1 <= side <= BOX_SIDE for side in stmt.box):
             self.say(stmt, f"a box has 1 to {BOX_SIDE} elements a side")
 
-    def barrier(self, stmt: Any) -> None:
-        address = stmt.at if isinstance(stmt, InitBarrier) else stmt.barrier
+    def barrier(self, stmt: Stmt, address: Address) -> None:
         if self.address(stmt, address, None, BARRIER_BYTES).dtype is not None:
             self.say(stmt, "an mbarrier is in shared memory")
-        if isinstance(stmt, InitBarrier) and not 1 <= stmt.arrivals < MOST_ARRIVALS:
-            self.say(stmt, "a phase ends with one arrival or more")
 
     def copy_box(self, stmt: CopyBox) -> None:
-        self.barrier(stmt)
+        self.barrier(stmt, stmt.barrier)
         if self.address(stmt, stmt.to, None, BOX_ALIGNMENT).dtype is not None:
             self.say(stmt, "a box goes to shared memory")
         described = self.names[stmt.map]
@@ -522,6 +508,7 @@ def _own_names(stmt: Stmt) -> set[str]:
 
 
 _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
+    **dict.fromkeys(INTRINSICS, _Check.intrinsic),
     Define: _Check.define,
     Base: _Check.base,
     Advance: _Check.advance,
@@ -537,17 +524,16 @@ _CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
     StoreTo: _Check.store,
     CopyAsync: _Check.copy,
     TensorMap: _Check.tensor_map,
-    InitBarrier: _Check.barrier,
-    FenceBarriers: lambda check, stmt: None,
-    Expect: _Check.barrier,
+    InitBarrier: _Check.init_barrier,
     Arrive: _Check.arrive,
     LastThreads: _Check.last_threads,
     CopyBox: _Check.copy_box,
-    WaitPhase: _Check.barrier,
-    EnterTurn: _Check.turn,
-    LeaveTurn: _Check.turn,
     Barrier: _Check.meet,
-    Commit: _Check.together,
-    WaitGroup: _Check.together,
-    **PRODUCT_CHECKS,
+    Fragment: _fragment,
+    LoadMatrix: _load_matrix,
+    PackWord: _pack,
+    Multiply: _multiply,
+    QueueProduct: _queue_product,
+    WaitProducts: _Check.together,
 }
+for_each(STATEMENTS, {Launch: _Check.launch, **_CHECKS}, __name__)
