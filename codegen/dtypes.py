@@ -22,9 +22,11 @@ from ..ir.functions import (
     FUNCTIONS,
     LOGICAL,
     SELECT,
+    category_of,
     opmath,
     promote,
     result_dtype,
+    weak_dtype,
 )
 from ..ir.kernel import Element
 from ..ir.node import Expr
@@ -34,16 +36,6 @@ TypeOf = Callable[[str], str]  # the dtype of a name
 
 def is_literal(e: Expr) -> bool:
     return e.__class__ is int or e.__class__ is float or e.__class__ is bool
-
-
-def literal_dtype(e: Expr, beside: Sequence[str]) -> str:
-    """A number takes the dtype of its neighbours where that can hold its kind."""
-    widest = promote(*beside) if beside else "b8"
-    if e.__class__ is bool or widest in ("f32", "f64"):
-        return widest
-    if e.__class__ is int:
-        return widest if widest in INTEGERS else "i64"
-    return "f32"
 
 
 def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
@@ -62,7 +54,7 @@ def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
         return "b8"
     if kind is Binary:
         return promote(index, *(dtype_of(part, type_of, index) for part in (e.a, e.b) if not is_literal(part)))
-    return "i64" if kind is int else literal_dtype(e, ())
+    return weak_dtype(category_of(e), ())
 
 
 def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
@@ -83,8 +75,8 @@ def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
 
 def _own(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
     own = [None if is_literal(arg) else dtype_of(arg, type_of, index) for arg in args]
-    strong = [dtype for dtype in own if dtype is not None]
-    return [dtype or literal_dtype(arg, strong) for arg, dtype in zip(args, own, strict=True)]
+    strong = [opmath(dtype) for dtype in own if dtype is not None]
+    return [dtype or weak_dtype(category_of(arg), strong) for arg, dtype in zip(args, own, strict=True)]
 
 
 def _common(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:

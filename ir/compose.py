@@ -22,7 +22,21 @@ import numpy as np
 from .dtypes import FLOATS, SMALL_FLOATS
 from .expr import Axis, Call, Var
 from .facts.index import interval, operate, substitute
-from .functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT, identity, promote, whole, wrapped
+from .functions import (
+    CAST,
+    COMPARE,
+    DTYPES,
+    FLOAT,
+    FUNCTIONS,
+    HELD,
+    LOGICAL,
+    SELECT,
+    category,
+    identity,
+    weak_dtype,
+    whole,
+    wrapped,
+)
 from .monoids import of_part
 from .node import Expr, Node, nodes
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
@@ -100,11 +114,6 @@ _LINEAR = {"add": "+", "subtract": "-", "multiply": "*"}
 _COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
 
 
-def category(name: str) -> int:
-    """0 for booleans, 1 for integers, 2 for floating point."""
-    return 2 if name in FLOATS else 0 if name == "b8" else 1
-
-
 def const(value: Any, as_dtype: str | None = None) -> Const:
     """A number of a dtype; by default f32, i64 or b8 after the kind of number."""
     name = as_dtype or {float: "f32", int: "i64", bool: "b8"}[value.__class__]
@@ -171,8 +180,7 @@ def common_dtype(operands: Iterable[Operand]) -> str | None:
             weak = max(weak, weak_category(x))
     if not strong:
         return None
-    name = promote(*strong)
-    return name if weak <= category(name) else ("f32" if weak == 2 else "i64")
+    return weak_dtype(weak, strong)
 
 
 def elementwise(fn: str, *args: Operand) -> Operand:
@@ -386,7 +394,6 @@ __all__ = [
     "asked_cast",
     "case",
     "cast",
-    "category",
     "common_dtype",
     "const",
     "elementwise",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,22 +238,13 @@ class Function(NamedTuple):
     meaning: str = ""
 
 
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
-
-
-def _erfc(x: Any) -> Any:
-    return np.vectorize(math.erfc, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
-
-
-def _lgamma(x: Any) -> Any:
-    return np.vectorize(_lgamma_of_one, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
-
-
 def _lgamma_of_one(x: float) -> float:
     if x != x or abs(x) == math.inf:
         return abs(x)
     return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+
+
+_erf, _erfc, _lgamma = map(elementwise, (math.erf, math.erfc, _lgamma_of_one))
 
 
 def _zeta(s: Any, q: Any) -> Any:
@@ -444,6 +435,26 @@ def promote(*dtypes: str) -> str:
     if widest == "bf16" and "f16" in dtypes:
         return "f32"
     return "i16" if widest == "i8" and "u8" in dtypes else widest
+
+
+def category(dtype: str) -> int:
+    """0 for booleans, 1 for integers, 2 for floating point."""
+    return 2 if dtype in FLOATS else 0 if dtype == "b8" else 1
+
+
+def category_of(number: Any) -> int:
+    """The category of a Python number."""
+    return (bool, int, float).index(number.__class__)
+
+
+def weak_dtype(weakest: int, met: Iterable[str]) -> str:
+    """Return the dtype of a number of a category that meets operands of some dtypes.
+
+    As in torch, the number takes their common dtype unless its own category is higher.
+    """
+    dtypes = tuple(met) or ("b8",)
+    common = promote(*dtypes)
+    return common if weakest <= category(common) else ("b8", "i64", "f32")[weakest]
 
 
 def opmath(dtype: str) -> str:

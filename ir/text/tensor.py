@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..compose import category, remap
+from ..compose import remap
 from ..diagnostic import DplcError, did_you_mean
 from ..expr import Axis, Var, invert, negate, rebuild
 from ..facts.index import operate
-from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, promote
+from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, category_of, weak_dtype
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Expr, Node
@@ -302,16 +302,8 @@ def _as(value: Any, name: str) -> Any:
     return float(value) if category(name) == 2 else bool(value) if name == "b8" else int(value)
 
 
-def literal_dtype(value: Any, met: Iterable[str]) -> str:
-    """The dtype of a bare number in a call whose other operands have these dtypes."""
-    natural = {bool: "b8", int: "i64", float: "f32"}[value.__class__]
-    dtypes = tuple(met)
-    common = promote(*dtypes) if dtypes else natural
-    return common if category(natural) <= category(common) else natural
-
-
 def _literal(value: Any, met: Iterable[str]) -> Const:
-    name = literal_dtype(value, met)
+    name = weak_dtype(category_of(value), met)
     return Const(_as(value, name), name)
 
 
@@ -443,7 +435,7 @@ class _Printer:
         """An operand; a number in the dtype that it meets is bare."""
         if isinstance(x, Const):
             met = [dtype(y) for y in others if not isinstance(y, Const)]
-            return _number(x) if literal_dtype(x.value, met) == x.dtype else f"{x.dtype}({_number(x)})"
+            return _number(x) if weak_dtype(category_of(x.value), met) == x.dtype else f"{x.dtype}({_number(x)})"
         return self.reference(x)
 
     def reference(self, term: Any) -> str:
