@@ -321,7 +321,7 @@ def rows_of(
     whole: Compilation,
     options: CompileOptions,
     rows: Any,
-    then: Callable[[Compilation], Compilation] = lambda made: made,
+    then: Callable[[Compilation], Compilation] | None = None,
 ) -> Rows:
     """Return the compiles for parts of a program's range. A row is compiled when a call first needs it.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from ..codegen.cuda import bound as bound_kernel
 from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
@@ -25,7 +25,7 @@ from .capture.constants import fold
 from .capture.export import alone
 from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
-from .kernels.sharing import Steps, share
+from .kernels.sharing import Sharing, Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.rule import policy
 from .language.rule_files import collections_paused
@@ -35,7 +35,7 @@ from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Trace
 from .ruleset import Toolchain
-from .schedule.launch_fusion import fewer_launches
+from .schedule.launch_fusion import fuse_launches
 from .schedule.scheduling import Origin, ScheduleStore, cuda_of, kernel_ir, schedule_tiles
 
 BINDINGS = 64  # of a program whose launches are kept
@@ -191,26 +191,28 @@ def compile_plan(
     options: CompileOptions,
     watch: Stopwatch,
     prepared: tuple[Prepared, ...] = (),
+    since: Literal["loop", "tile", "kernel"] = "loop",
+    units: tuple[Kernel, ...] | None = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Compilation:
-    """The rest of the way for a program that is cut into kernels of Loop IR."""
+    """Compile a program that is cut into kernels.
+
+    Args:
+        graph: the program as values, if it was given so.
+        since: the IR of the plan's kernels.
+        units: the plan's kernels with open sizes, if these differ.
+        sizes: numbers of the sizes, as `print_cuda` takes them.
+    """
     if graph is not None:
         watch.made("tensor", graph)
-    watch.made("loop", plan.kernels)
-    shared = share(plan.kernels)
+    if since == "loop":
+        watch.made("loop", plan.kernels)
+    shared = share(plan.kernels if units is None else units)
     tools, trace = options.tools, options.trace
     heard = trace if trace is not None or not tools.settings else Trace()
-    heeded = replace(options, trace=heard)
-    made: list[Steps] = []
-
-    def fewer(tile: tuple[Kernel, ...], shaped: Shaped) -> tuple[Kernel, ...]:
-        apart = launches_of(plan, shared, tile)
-        tile, launches = fewer_launches(tile, apart, plan.outputs, shaped, tools, options.target, heard)
-        made.append(launches)
-        return tile
-
-    tile, kernels, cuda, origins = schedule(shared.kernels, heeded, watch, fewer)
+    tile, kernels, cuda, origins, launches = schedule(plan, shared, replace(options, trace=heard), watch, since, sizes)
     with watch.stage("cuda"):
-        program, launched = launch_plan(plan, made[0], kernels, cuda, captured.kinds)
+        program, launched = launch_plan(plan, launches, kernels, cuda, captured.kinds)
     return Compilation(
         captured,
         options.target,
@@ -226,7 +228,7 @@ def compile_plan(
         origins,
         prepared,
         unheard(heard, tools.settings, tools.rules) if heard is not None else (),
-        steps=made[0],
+        steps=launches,
     )
 
 
@@ -320,29 +322,30 @@ def fused(values: Values, options: CompileOptions) -> tuple[TensorGraph, Plan]:
 
 
 def schedule(
-    loops: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch,
-    fewer: Callable[[tuple[Kernel, ...], Shaped], tuple[Kernel, ...]] = lambda tile, shaped: tile,
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...]]:  # fmt: skip
-    """Loop IR to Tile IR, Kernel IR and CUDA; and where the schedules come from. fewer: what becomes of all tiles."""
-    shaped = Shaped()
-    with watch.stage("tile"):
-        tile, origins = schedule_tiles(loops, options.tools, options.target, options.trace, shaped, options.schedules)
-        tile = fewer(tile, shaped)
-        watch.made("tile", tile)
-    kernels, cuda = lower_tiles(tile, options, watch, shaped)
-    return tile, kernels, cuda, origins
-
-
-def lower_tiles(
-    tile: tuple[Kernel, ...], options: CompileOptions, watch: Stopwatch, shaped: Shaped,
+    plan: Plan, shared: Sharing, options: CompileOptions, watch: Stopwatch, since: str = "loop",
     sizes: Mapping[str, int] = MappingProxyType({}),
-) -> tuple[tuple[Kernel, ...], tuple[CudaKernel, ...]]:  # fmt: skip
-    """Tile IR to Kernel IR and CUDA. shaped: {kernel: the rules that shaped it}; sizes: as of `print_cuda`."""
-    with watch.stage("kernel"):
-        kernels = kernel_ir(tile, options.tools, options.target, options.trace, shaped)
-        watch.made("kernel", kernels)
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...], Steps]:  # fmt: skip
+    """Return the distinct kernels of a plan in Tile IR, in Kernel IR and in CUDA, the origins of their schedules, and
+    the launches. since: the IR that the kernels are in; nothing earlier is returned."""
+    tools, target, trace = options.tools, options.target, options.trace
+    shaped, units = Shaped(), shared.kernels
+    origins: tuple[Origin, ...] = ()
+    materialised: Mapping[Kernel, Kernel] = {}
+    if since == "loop":
+        with watch.stage("tile"):
+            units, origins = schedule_tiles(units, tools, target, trace, shaped, options.schedules)
+            launches = launches_of(plan, shared, units)
+            units, launches, materialised = fuse_launches(units, launches, plan.outputs, shaped, tools, target, trace)
+            watch.made("tile", units)
+    else:
+        launches = launches_of(plan, shared, units)
+    tile = units if since != "kernel" else ()
+    if since != "kernel":
+        with watch.stage("kernel"):
+            units = kernel_ir(tile, tools, target, trace, shaped, materialised)
+            watch.made("kernel", units)
     with watch.stage("cuda"):
-        return kernels, cuda_of(kernels, shaped, sizes)
+        return tile, units, cuda_of(units, shaped, sizes), origins, launches
 
 
 def launch_plan(

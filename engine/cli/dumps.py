@@ -48,16 +48,11 @@ from ..compiler import (
     compile_captured,
     compile_plan,
     compile_values,
-    launch_plan,
-    lower_tiles,
     simplified,
 )
 from ..kernels.index_maps import push_renamings
-from ..kernels.kernels import Plan, launches_of
-from ..kernels.sharing import share
-from ..rewrite.statements.driver import Shaped, check_settings, unheard
-from ..rewrite.trace import Trace
-from ..schedule.scheduling import cuda_of
+from ..kernels.kernels import Plan
+from ..rewrite.statements.driver import check_settings
 from .options import Flags
 from .output import progress, write
 from .programs import (
@@ -176,26 +171,9 @@ def compile_dump(dump: Dump, options: CompileOptions, seed: int = 0) -> Compilat
     elif dump.level == "loop":
         made = compile_plan(captured, None, plan_of(dump), options, watch)
     else:
-        made = _compile_schedule(dump, captured, options, watch)
+        since: Any = dump.level
+        made = compile_plan(captured, None, plan_of(dump), options, watch, (), since, dump.sized, dump.sizes)
     return dataclasses.replace(made, since=dump.level)
-
-
-def _compile_schedule(dump: Dump, captured: Capture, options: CompileOptions, watch: Stopwatch) -> Compilation:
-    """From Tile IR, or from Kernel IR, which is printed as it is."""
-    tile: tuple[Kernel, ...] = ()
-    heard = options.trace or Trace()
-    if dump.level == "tile":
-        tile = share(dump.sized).kernels
-        kernels, cuda = lower_tiles(tile, dataclasses.replace(options, trace=heard), watch, Shaped(), dump.sizes)
-    else:
-        kernels = share(dump.sized).kernels
-        cuda = cuda_of(kernels, sizes=dump.sizes)
-    plan, shared = plan_of(dump), share(dump.sized)
-    program, launched = launch_plan(plan, launches_of(plan, shared, kernels), kernels, cuda, captured.kinds)
-    made = Compilation(
-        captured, options.target, None, plan, tile, kernels, cuda, program, launched, watch.timings, options.trace
-    )
-    return dataclasses.replace(made, unheard=unheard(heard, options.tools.settings, options.tools.rules))
 
 
 def plan_of(dump: Dump) -> Plan:

@@ -32,7 +32,7 @@ from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewr
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
-from ..schedule.launch_fusion import fewer_launches
+from ..schedule.launch_fusion import fuse_launches
 from .options import Flags
 from .output import print_json, print_note, print_text, progress
 from .programs import captured_text, machine_for, tools_for
@@ -133,7 +133,7 @@ def rewrite_expression(
                 units = tuple(materialise(kernel, machine) for kernel in units)
             if pipeline == "launches":
                 each = Sharing(plan.kernels, tuple(range(len(plan.kernels))), plan.kernels)
-                units, _ = fewer_launches(
+                units, _, _ = fuse_launches(
                     units, launches_of(plan, each, units), plan.outputs, shaped, tools, machine, trace
                 )
                 continue

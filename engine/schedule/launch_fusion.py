@@ -92,18 +92,23 @@ def _seen_as(kernel: Kernel, shapes: Mapping[str, Places]) -> Kernel | None:
     return Kernel(kernel.name, ins, kernel.outs, body) if possible else None
 
 
-def fewer_launches(
+def fuse_launches(
     tile: Program, apart: Steps, results: Iterable[Param], shaped: Shaped, tools: Toolchain, target: Target,
     trace: Trace | None = None,
-) -> tuple[Program, Steps]:  # fmt: skip
-    """The kernels and the launches of a program after the pipeline `launches`. results: what its caller is given."""
+) -> tuple[Program, Steps, Mapping[Kernel, Kernel]]:  # fmt: skip
+    """Fuse launches by the rules of the pipeline `launches`, where the model predicts a faster program.
+
+    Args:
+        results: the outputs of the program.
+    Returns: the kernels, the launches, and the kernels that were materialised to price them.
+    """
     if not shaped.parted or not tools.pipelines["launches"]:
-        return tile, apart
-    pairs = _Pairs(tools, target, trace, shaped.materialised)
+        return tile, apart, {}
+    pairs = _Pairs(tools, target, trace)
     program = _Launches(tile, apart, {p.name for p in results}, shaped, pairs)
     for place in reversed(range(len(apart.steps))):  # who takes one in may be taken in by others no more
         program.without(place)
-    return program.made()
+    return *program.made(), pairs.materialised
 
 
 @dataclass(frozen=True)
@@ -197,8 +202,9 @@ class _Launches:
 class _Pairs:
     """What the rules make of two kernels, and what the model says of it. wait: for the parts, before a block begins."""
 
-    def __init__(self, tools: Toolchain, target: Target, trace: Trace | None, materialised: dict[Kernel, Kernel]):
-        self.tools, self.target, self.trace, self.materialised = tools, target, trace, materialised
+    def __init__(self, tools: Toolchain, target: Target, trace: Trace | None):
+        self.tools, self.target, self.trace = tools, target, trace
+        self.materialised: dict[Kernel, Kernel] = {}
         self.seconds = functools.cache(self._seconds)
         self.joined = functools.cache(self._joined)
         self.wait = policy(target).trips_of_parts * target.memory_latency_seconds

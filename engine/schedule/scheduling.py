@@ -140,14 +140,16 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
 
 
 def kernel_ir(
-    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
-) -> Program:
-    """Kernels of Tile IR as Kernel IR. trace, shaped: as of `run_pipeline`.
+    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None,
+    materialised: Mapping[Kernel, Kernel] = MappingProxyType({}),
+) -> Program:  # fmt: skip
+    """Lower kernels from Tile IR to Kernel IR. Raises DplcError for a kernel that the target cannot launch.
 
-    Raises DplcError where the target cannot launch one.
+    Args:
+        trace, shaped: as of `run_pipeline`.
+        materialised: kernels that were materialised before, such as those that launch fusion priced.
     """
-    known = shaped.materialised if shaped is not None else {}
-    made = tuple(known.pop(kernel) if kernel in known else materialise(kernel, target) for kernel in tile)
+    made = tuple(materialised.get(kernel) or materialise(kernel, target) for kernel in tile)
     return kernel_passes(made, tools, target, trace, shaped)
 
 

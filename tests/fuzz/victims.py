@@ -26,6 +26,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import CompileOptions, Stopwatch, compile_captured, schedule
 from dplc.engine.kernels import examples as term_examples
+from dplc.engine.kernels.sharing import share
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
 from dplc.engine.language.pipeline import pipelines
@@ -298,9 +299,9 @@ class Stores:
         self.evil, self.whole, self.path = evil, folder / "whole.sqlite", folder / "made.sqlite"
         self.tools, self.machine = toolchain(), target("h200")
         captured = capture(_softmax, [torch.randn(6, 12), torch.randn(12, 5)])
-        self.loops = compile_captured(captured, CompileOptions(self.tools, self.machine)).plan.kernels
+        self.plan = compile_captured(captured, CompileOptions(self.tools, self.machine)).plan
         with open_store(self.whole, self.tools.rules) as store:
-            for kernel in self.loops:
+            for kernel in self.plan.kernels:
                 candidate = Space(self.tools, Start((kernel,)), self.machine).default()
                 key = key_of(kernel, self.machine, self.tools.rules)
                 store.put(key, Tuned(candidate.schedule, 1e-5, "predicted", 2e-5, "hill", 0, 9, "emulator, whole"))
@@ -322,7 +323,8 @@ class Stores:
         store = SqliteStore(self.path, self.tools.rules, lambda line: None, patience=0.1)
         try:
             schedules = StoredSchedules(store)
-            schedule(self.loops, CompileOptions(self.tools, self.machine, schedules=schedules), Stopwatch())
+            options = CompileOptions(self.tools, self.machine, schedules=schedules)
+            schedule(self.plan, share(self.plan.kernels), options, Stopwatch())
         finally:
             store.close()
 

@@ -416,13 +416,11 @@ class Shaped(dict[str, list[str]]):
     """The labels of the passes that changed each kernel, by its name.
 
     parted: kernels that a pass made of one, those that it split off and what it left, as they stood then, by name.
-    materialised: what became of kernels of Tile IR that were looked at as Kernel IR already.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.parted: dict[str, Kernel] = {}
-        self.materialised: dict[Kernel, Kernel] = {}
 
     def take(self, other: Shaped) -> None:
         """All that another one was told."""
