@@ -250,7 +250,7 @@ class StoredSchedules:
             except DplcError as error:
                 refused = error.what
             if not refused:
-                shaped.take(own)
+                shaped.update(own)
                 return program, _exactly(kernel, entry, key)
             if trace is not None:
                 del trace.events[mark:]
@@ -281,7 +281,7 @@ class StoredSchedules:
                 del trace.events[mark:]
             said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
             return None, Origin(kernel.name, "default", said)
-        shaped.take(own)
+        shaped.update(own)
         brief = f"{entry.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
         text = f"from the store, {brief}: {figures(entry)}"
         return adapted.program, Origin(kernel.name, "nearest", text, entry.basis, entry.seconds, brief)
