@@ -38,7 +38,7 @@ from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import interval, simplify
 from ...ir.sizes import at_hint, hinted
 from ...ir.tile import Slab, Stage
-from ..language.evaluate import fact
+from ..language.evaluate import AxisList, Expression, ExpressionList, NameList, ValueList, fact, statement_fact
 from ..language.rule import policy
 from .structure import axis_names, multiplies_values
 
@@ -111,15 +111,15 @@ def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
     return DTYPE_BYTES[param.dtype] if param is not None and param.dtype in STAGED_DTYPES else 0
 
 
-@fact("vectors(run, name, int) -> [stmt]", TILE)
+@statement_fact
 def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
     fitting = [step for step in _steps(site, body).get(axis.name, ()) if width * step.item in VECTOR_BYTES]
     return tuple(step.stmt for step in fitting if is_vector(step.address, axis.name, width))
 
 
-@fact("widest(run, [name]) -> int", TILE)
-def widest(site: Any, body: Block, along: Any) -> int:
+@statement_fact
+def widest(site: Any, body: Block, along: NameList) -> int:
     """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
     found = _steps(site, body)
     walked = [(step.address, step.item, name.name) for name in along for step in found.get(name.name, ()) if step.item]
@@ -130,7 +130,7 @@ def widest(site: Any, body: Block, along: Any) -> int:
     return most // 2 if any(halved) else most
 
 
-@fact("runs_along(run, name) -> bool", TILE)
+@statement_fact
 def runs_along(site: Any, body: Block, axis: Var) -> bool:
     """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
     return any(
@@ -139,20 +139,20 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
     )
 
 
-@fact("loads_along(run, name) -> bool", TILE)
+@statement_fact
 def loads_along(site: Any, body: Block, axis: Var) -> bool:
     """Whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
     steps = _steps(site, body).get(axis.name, ())
     return any(step.repeated and is_vector(step.address, axis.name, 2) for step in steps)
 
 
-@fact("running(run, name) -> [stmt]", TILE)
+@statement_fact
 def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
     """The accesses that go to the next element as an axis goes on."""
     return tuple(step.stmt for step in _steps(site, body).get(axis.name, ()))
 
 
-@fact("apart(run, name, int) -> [stmt]", TILE)
+@statement_fact
 def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
     instructions ask for the same sectors."""
@@ -168,8 +168,8 @@ def _moves(flat: Any, axis: Var) -> bool:
     return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
 
 
-@fact("across(run, [name], name) -> [name]", TILE)
-def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
+@statement_fact
+def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
     """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
     strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
     inputs = {param.name for param in site.kernel.ins}
@@ -187,7 +187,7 @@ def across(site: Any, body: Block, along: Any, lane: Var) -> tuple[Var, ...]:
 Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that it stands in
 
 
-@fact("strided(run, name, name, int) -> bool", TILE)
+@statement_fact
 def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
     """Whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
     mentioned = False
@@ -200,8 +200,8 @@ def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
     return mentioned
 
 
-@fact("neighbours([expr], name, name, int) -> bool", TILE)
-def neighbours(site: Any, idx: Any, i: Var, r: Var, factor: int) -> bool:
+@statement_fact
+def neighbours(site: Any, idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
     """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
     found: Coefficients = {}
     _gather_coefficients(tuple(idx), found)
@@ -246,38 +246,38 @@ def _gather_coefficients(value: Any, found: Coefficients) -> None:
 THOUSANDTHS = 1000  # a unit: shares as whole numbers
 
 
-@fact("names([axis]) -> [name]", TILE)
-def names(site: Any, axes: Any) -> tuple[Var, ...]:
+@statement_fact
+def names(site: Any, axes: AxisList) -> tuple[Var, ...]:
     """The names of some axes."""
     return tuple(Var(axis.name) for axis in axes)
 
 
-@fact("extents([axis]) -> [int]", TILE)
-def extents(site: Any, axes: Any) -> tuple[int, ...]:
+@statement_fact
+def extents(site: Any, axes: AxisList) -> tuple[int, ...]:
     """The extents of some axes."""
     return tuple(axis.extent for axis in axes)
 
 
-@fact("axes_in_scope() -> [axis]", TILE)
+@statement_fact
 def axes_in_scope(site: Any) -> tuple[Axis, ...]:
     """The axes of the site's Tile."""
     return site.tile.axes if site.tile else ()
 
 
-@fact("threads([axis]) -> int", TILE)
-def threads(site: Any, axes: Any) -> int:
+@statement_fact
+def threads(site: Any, axes: AxisList) -> int:
     """Threads of a block."""
     return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
 
 
-@fact("blocks([axis]) -> int", TILE)
-def blocks(site: Any, axes: Any) -> int:
+@statement_fact
+def blocks(site: Any, axes: AxisList) -> int:
     """Blocks of the launch."""
     return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
 
 
-@fact("registers([axis], run) -> int", TILE)
-def registers(site: Any, axes: Any, body: Block) -> int:
+@statement_fact
+def registers(site: Any, axes: AxisList, body: Block) -> int:
     """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value, and
     what it fetched and did not yet put."""
     found = summary(body)
@@ -304,7 +304,7 @@ def registers(site: Any, axes: Any, body: Block) -> int:
     return count + sum(shape.width * -(-shape.rows * shape.chunks // shape.threads) for shape in fetched)
 
 
-@fact("copies(run) -> int", TILE)
+@statement_fact
 def copies(site: Any, body: Block) -> int:
     """How often a thread does what a run accumulates: once for every value of the register axes that it varies with."""
     extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
@@ -312,7 +312,7 @@ def copies(site: Any, body: Block) -> int:
     return max((math.prod(n for name, n in extent.items() if name in names) for names in varying), default=1)
 
 
-@fact("sums_held(run) -> int", TILE)
+@statement_fact
 def sums_held(site: Any, body: Block) -> int:
     """The most elements that a thread adds up at once: values of the register axes that a term varies with."""
     extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
@@ -321,28 +321,28 @@ def sums_held(site: Any, body: Block) -> int:
     return max((math.prod(n for name, n in extent.items() if name in names) for names in held), default=1)
 
 
-@fact("replicated(expr) -> bool", TILE)
-def replicated(site: Any, e: Any) -> bool:
+@statement_fact
+def replicated(site: Any, e: Expression) -> bool:
     """Whether an expression mentions a register axis."""
     found = replicated_names(site.tile) if site.tile else frozenset()
     return not found.isdisjoint(free_names(e))
 
 
-@fact("trips(run) -> int", TILE)
+@statement_fact
 def trips(site: Any, body: Block) -> int:
     """How often the innermost statement of a run is executed, if its loops stand in one another."""
     unknown: int = policy(site.target).unknown_turns
     return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
 
-@fact("shares(run, name) -> bool", TILE)
+@statement_fact
 def shares(site: Any, body: Block, axis: Var) -> bool:
     """Whether a run loads from one buffer with an axis and from another one without it."""
     along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
     return any(along) and not all(along)
 
 
-@fact("rows_alike(run, name, int) -> int", TILE)
+@statement_fact
 def rows_alike(site: Any, body: Block, axis: Var, extent: int) -> int:
     """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone.
 
@@ -382,8 +382,8 @@ def _below(value: Any) -> tuple[Any, ...]:
     return tuple(getattr(value, field.name) for field in type(value).fields) if isinstance(value, Node) else ()
 
 
-@fact("row_coalesced(run, [name]) -> bool", TILE)
-def row_coalesced(site: Any, body: Block, team: Any) -> bool:
+@statement_fact
+def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
     """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
     good = bad = 0
     for stmt in accesses(body):
@@ -402,7 +402,7 @@ def goes_on(terms: Any, loop: Var) -> bool:
     return terms.get(loop) == 1 or any(goes_on(linear(atom.a)[0], loop) for atom in remainders)
 
 
-@fact("one_run(run, name, name, int) -> bool", TILE)
+@statement_fact
 def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Whether i and j stand in addresses only, and there as `c*(i*extent + j)`."""
     return as_one(site, body, accesses(body), i, j, extent)
@@ -439,7 +439,7 @@ class BlockShape(NamedTuple):
     area: int
 
 
-@fact("squarest(int, int, int) -> record", TILE)
+@statement_fact
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
     """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
     nor `tile_side` where the area is no larger than its square."""
@@ -463,7 +463,7 @@ def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> 
     return BlockShape(height, width, height * width)
 
 
-@fact("useful(int, int, int, int, int) -> int", TILE)
+@statement_fact
 def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
     """How busy the device is with outputs, in thousandths, if each multiprocessor takes so many tiles of an area at a
     time, side by side."""
@@ -478,7 +478,7 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: in
 # ---- Facts about operands that a product reads through a window: a place is made of an axis and a loop together.
 
 
-@fact("windowed(run) -> bool", TILE)
+@statement_fact
 def windowed(site: Any, body: Block) -> bool:
     """Whether a load of a run has a place that an axis of the Tile and a loop of a reduction make together."""
     axes = axis_names(site)
@@ -486,21 +486,21 @@ def windowed(site: Any, body: Block) -> bool:
     return any(axes & names and not names <= axes for names in map(free_names, places))
 
 
-@fact("run_of_an_operand(run, name, name, int) -> bool", TILE)
+@statement_fact
 def run_of_an_operand(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Whether some load of a run mentions i and j as `i*extent + j` only."""
     loads = [load for load in summary(body).loads if {i.name, j.name} <= free_names(load.idx)]
     return any(as_one(site, (), (load,), i, j, extent) for load in loads)
 
 
-@fact("along_the_same(run, name, name) -> bool", TILE)
+@statement_fact
 def along_the_same(site: Any, body: Block, i: Var, j: Var) -> bool:
     """Whether every load of a run that mentions one of two axes mentions both, and some does."""
     mentioned = [{i.name, j.name} & free_names(load.idx) for load in summary(body).loads]
     return any(mentioned) and all(len(names) != 1 for names in mentioned)
 
 
-@fact("periods(run, name) -> [int]", TILE)
+@statement_fact
 def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
     """Numbers whose multiples can be taken out of the digits of k in places: the largest out of all of them, the next
     out of all but the slowest. Of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3; none where k stands alone."""
@@ -521,7 +521,7 @@ def _periods(e: Any, name: str) -> Iterator[int]:
 # ---- Facts about which axes of a Tile make tiles: what a product loads again for every element of an axis.
 
 
-@fact("reuse(run, name) -> int", TILE)
+@statement_fact
 def reuse(site: Any, body: Block, axis: Var) -> int:
     """Elements that the loops of a run load, and load again for every element of an axis: of loads without it."""
     unknown = policy(site.target).unknown_turns
@@ -534,13 +534,13 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
     return count
 
 
-@fact("walked_as_one(run, name, name, int) -> bool", TILE)
+@statement_fact
 def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Whether i and j stand in addresses only, and in those of loads as `c*(i*extent + j)`."""
     return as_one(site, body, summary(body).loads, i, j, extent)
 
 
-@fact("widest_pair(name, name, run) -> bool", TILE)
+@statement_fact
 def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
     """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
 
@@ -567,14 +567,14 @@ def _last_places(body: Block) -> list[Any]:
     return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
 
 
-@fact("tiles_kept(name, name, run) -> int", TILE)
+@statement_fact
 def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
     """How many sums a thread keeps for each place along two axes: those that vary with both."""
     sums = {stmt.acc for stmt in summary(body).sums}
     return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
-@fact("sums_kept(run) -> int", TILE)
+@statement_fact
 def sums_kept(site: Any, body: Block) -> int:
     """How many sums a thread keeps for each of its places."""
     return len({stmt.acc for stmt in summary(body).sums})
@@ -587,8 +587,8 @@ def _outputs(pair: Iterable[Axis], side: int) -> int:
 # ---- dimensions of a buffer that are walked as one
 
 
-@fact("joined_dim(name, [any], run) -> int", TILE)
-def joined_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
+@statement_fact
+def joined_dim(site: Any, buf: Var, shape: ValueList, body: Block) -> int:
     """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     for dim in range(len(shape) - 1) if places else ():
@@ -598,15 +598,15 @@ def joined_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
     return -1
 
 
-@fact("jumps(name, name, run) -> bool", TILE)
+@statement_fact
 def jumps(site: Any, buf: Var, lane: Var, body: Block) -> bool:
     """Whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     return any(lane.name in free_names(idx[:-1]) and lane.name not in free_names(idx[-1]) for idx in places)
 
 
-@fact("join_dims([any], int) -> [any]", TILE)
-def join_dims(site: Any, dims: Any, dim: int) -> tuple[Any, ...]:
+@statement_fact
+def join_dims(site: Any, dims: ValueList, dim: int) -> tuple[Any, ...]:
     """The dimensions of a buffer with one of them and the next made one."""
     return (*dims[:dim], dims[dim] * dims[dim + 1], *dims[dim + 2 :])
 
@@ -618,8 +618,8 @@ def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
     return tuple(simplify(place, {}) for place in places)
 
 
-@fact("walked_dim(name, [any], run) -> int", TILE)
-def walked_dim(site: Any, buf: Var, shape: Any, body: Block) -> int:
+@statement_fact
+def walked_dim(site: Any, buf: Var, shape: ValueList, body: Block) -> int:
     """The last dimension of a buffer that loops of a run walk, while others walk the next whole; -1 for none."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     ends = {loop.var: (0, loop.stop - 1) for loop in summary(body).loops if loop.stop.__class__ is int}

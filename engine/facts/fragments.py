@@ -33,10 +33,10 @@ from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
-from ..language.evaluate import fact
+from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
 from ..language.rule import policy
 from .shared_memory import kept_inside
-from .structure import TILE, conjuncts
+from .structure import conjuncts
 
 
 class AtomRecord(NamedTuple):
@@ -59,14 +59,14 @@ class AtomRecord(NamedTuple):
     s: int = 1
 
 
-@fact("atoms(run) -> [record]", "tile")
+@tile_fact
 def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """The atoms that can do every product of a run: sums of products of two operands, at most widened, from slabs."""
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
     return tuple(map(_record, _atoms_of(site, body, slabs)))
 
 
-@fact("late_atoms(run) -> [record]", "tile")
+@tile_fact
 def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that can do every product of a run, those with the most columns first.
 
@@ -81,7 +81,7 @@ def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     return _late_records(atom for atom in _atoms_of(site, body, slabs, late=True) if atom.across or _along(body))
 
 
-@fact("late_atoms_for(name, name) -> [record]", "tile")
+@tile_fact
 def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
     known = value_dtypes(site.kernel)
@@ -94,21 +94,21 @@ def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
     return tuple(map(_record, found))
 
 
-@fact("swizzled_boxes([stmt]) -> bool", "tile")
-def swizzled_boxes(site: Any, copies: Any) -> bool:
+@tile_fact
+def swizzled_boxes(site: Any, copies: StatementList) -> bool:
     """Whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
     known, kernel = params(site.kernel), site.kernel
     return all(is_swizzled_box(s, known[s.src].shape, item_bytes(kernel, s)) for s in copies)
 
 
-@fact("read_once([stmt]) -> bool", "tile")
-def read_once(site: Any, copies: Any) -> bool:
+@tile_fact
+def read_once(site: Any, copies: StatementList) -> bool:
     """Whether the kernel has one load of each of the slabs of some Stages."""
     loads = [load.buf for load in summary(site.kernel.body).loads]
     return all(loads.count(stage.dst) == 1 for stage in copies)
 
 
-@fact("late_copies(run) -> [stmt]", "tile")
+@tile_fact
 def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
     """The copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
 
@@ -129,7 +129,7 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
     return ()
 
 
-@fact("bytes_alike(run, name) -> int", "tile")
+@tile_fact
 def bytes_alike(site: Any, body: Block, axis: Var) -> int:
     """Bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
     known = {s.dst: s for s in summary(body).stages if s.via == "TMA"}
@@ -137,21 +137,21 @@ def bytes_alike(site: Any, body: Block, axis: Var) -> int:
     return sum(slab_bytes(site.kernel, known[dst]) for dst in known.keys() - own)
 
 
-@fact("chunks(run) -> int", "tile")
+@tile_fact
 def chunks(site: Any, body: Block) -> int:
     """The turns of the one serial loop of a run; 1 where they are not known, or it has several."""
     loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
     return _turns(loops[0]) if len(loops) == 1 else 1
 
 
-@fact("for_atoms(run) -> bool", "tile")
+@tile_fact
 def for_atoms(site: Any, body: Block) -> bool:
     """Whether there is an atom that can do so, once the operands are in slabs."""
     return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
 
 
-@fact("atoms_multiply(run, [any]) -> bool", "module")
-def atoms_multiply(site: Any, body: Block, params: Any) -> bool:
+@module_fact
+def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
     """Whether there is an atom for the dtype of all that a run loads of these buffers."""
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
@@ -159,7 +159,7 @@ def atoms_multiply(site: Any, body: Block, params: Any) -> bool:
     return any(_multiplies(site, atom, dtypes) for atom in own)
 
 
-@fact("for_late_atoms(run) -> bool", "tile")
+@tile_fact
 def for_late_atoms(site: Any, body: Block) -> bool:
     """Whether there is one of four warps, too."""
     known = {*params(site.kernel), *stages(site.kernel)}
@@ -182,7 +182,7 @@ def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> 
     ]
 
 
-@fact("atoms_for(name, name) -> [record]", "tile")
+@tile_fact
 def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms that multiply two values, by their dtypes."""
     known = value_dtypes(site.kernel)
@@ -191,7 +191,7 @@ def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     return tuple(_record(atom) for atom in own if _multiplies(site, atom, dtypes))
 
 
-@fact("nothing_of_both(run, name, name) -> bool", "tile")
+@tile_fact
 def nothing_of_both(site: Any, body: Block, one: Var, other: Var) -> bool:
     """Whether no statement of a run has to do with both of two axes."""
     varying, both = Variations(body), {one.name, other.name}
@@ -199,13 +199,13 @@ def nothing_of_both(site: Any, body: Block, one: Var, other: Var) -> bool:
     return not any(both <= varying.of(tuple(map(Var, uses((stmt,))))) for stmt in leaves)
 
 
-@fact("only_product(run) -> bool", "tile")
+@tile_fact
 def only_product(site: Any, body: Block) -> bool:
     """Whether a run is one product of tensor cores and the loads of its operands, no more."""
     return len(summary(body).mmas) == 1 and all(isinstance(stmt, Load | Mma) for stmt in body)
 
 
-@fact("on_tensor_cores(run) -> bool", "tile")
+@tile_fact
 def on_tensor_cores(site: Any, body: Block) -> bool:
     """Whether tensor cores multiply in a run."""
     return bool(summary(body).mmas)
@@ -217,7 +217,7 @@ def cast_to(site: Any, value: Var) -> Var:
     return Var(value_dtypes(site.kernel)[value.name])
 
 
-@fact("widened(run, name, name) -> bool", "tile")
+@tile_fact
 def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
     """Whether a value is the source, at most in a dtype that holds all of it: the run does nothing else."""
     known = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
@@ -304,8 +304,8 @@ class Operand(NamedTuple):
     lane: Expr
 
 
-@fact("operands(run, [stmt]) -> [record]", "tile")
-def operands(site: Any, body: Block, copies: Any) -> tuple[Operand, ...]:
+@tile_fact
+def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ...]:
     """For each slab that some Stages fill, what the body of a loop does to its cells that more than one thread does."""
     if site.tile is None or not only(body, Load, Let, Accumulate):
         return ()
@@ -373,7 +373,7 @@ def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
     yield from reversed(kept)
 
 
-@fact("holds(record) -> bool", "tile")
+@tile_fact
 def holds(site: Any, operand: Operand) -> bool:
     """Whether the slab of an operand is of the dtype of the values that are computed from it: nothing is rounded."""
     source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
@@ -381,7 +381,7 @@ def holds(site: Any, operand: Operand) -> bool:
     return all(known[value.name] == source.dtype for value in operand.values)
 
 
-@fact("own_cells(record, name) -> bool", "tile")
+@tile_fact
 def own_cells(site: Any, operand: Operand, k: Var) -> bool:
     """Whether no two places of an operand are one cell: terms of its address that do not reach into one another."""
     known = ranges_of(site.kernel)
@@ -408,8 +408,8 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
 # ---- Facts about guards of ragged edges: what they hide, and whether it would show.
 
 
-@fact("masked(name, expr) -> bool", TILE)
-def masked(site: Any, value: Var, condition: Any) -> bool:
+@statement_fact
+def masked(site: Any, value: Var, condition: Expression) -> bool:
     """Whether a value `where(a, y, -inf)` is -inf where a condition fails: a and a guard around the site imply it."""
     chosen = _hidden(site, value)
     if chosen is None:
@@ -423,7 +423,7 @@ def masked(site: Any, value: Var, condition: Any) -> bool:
     return condition.__class__ is Binary and all(any(n.__class__ is int and n <= 0 for n in each) for each in over)
 
 
-@fact("only_products(name) -> bool", TILE)
+@statement_fact
 def only_products(site: Any, value: Var) -> bool:
     """Whether a value is a sum of products of tensor cores, or -inf where a mask hides it: nothing is added to it."""
     if (chosen := _hidden(site, value)) is not None:

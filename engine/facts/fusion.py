@@ -24,7 +24,7 @@ from ..cost import limits as cost
 from ..cost.limits import fixed_seconds, traffic_rate
 from ..cost.memory_model import BARRIER_CYCLES, L2_SHARE, LANES, SECTOR, SHARED_CYCLES
 from ..language.core import FactOf
-from ..language.evaluate import Fact, fact
+from ..language.evaluate import Fact, Value, tensor_fact
 from ..language.rule import built_in_files, policy
 from ..rewrite.statements.expressions import RuleExpressions
 
@@ -56,16 +56,16 @@ def uses_of(site: Any, v: Any) -> Iterator[Use]:
                     yield Use(product, total, flow.mask[seen])
 
 
-@fact("scattered(term) -> bool", levels="tensor")
-def scattered(site: Any, v: Any) -> bool:
+@tensor_fact
+def scattered(site: Any, v: Value) -> bool:
     """Whether an element of v is made of several elements of one value in memory: no slab holds what a block needs."""
     made, _ = cost.parts(v, site.fusion.kept)
     sources = [term.x for term in made if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
 
 
-@fact("by_every_warp(term) -> num", levels="tensor")
-def by_every_warp(site: Any, v: Any) -> float:
+@tensor_fact
+def by_every_warp(site: Any, v: Value) -> float:
     """Seconds that the warps of a product take for the elements of its operand v that each of them computes."""
     made, read = cost.parts(v, site.fusion.kept)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
@@ -88,58 +88,58 @@ def _asked(site: Any, use: Use) -> float:
     return asked / (target.l2_bytes_per_second * busy)  # type: ignore[no-any-return]
 
 
-@fact("reduction(term) -> bool", levels="tensor")
+@tensor_fact
 def reduction(site: Any, v: Term) -> bool:
     """Whether a value is a reduction."""
     return v.__class__ in (Reduce, Fold)
 
 
-@fact("evaluations(term) -> int", levels="tensor")
+@tensor_fact
 def evaluations(site: Any, v: Term) -> int:
     """Return the largest number of elements computed for an element of v at looked-up indices."""
     return site.fusion.evaluations[v]  # type: ignore[no-any-return]
 
 
-@fact("places_read(term) -> int", levels="tensor")
+@tensor_fact
 def places_read(site: Any, v: Term) -> int:
     """Count the elements of v and of its operands that consumers of v need: one, and one more for each further
     place at which views read the same value."""
     return site.fusion.places.count[v]  # type: ignore[no-any-return]
 
 
-@fact("elements(term) -> int", levels="tensor")
+@tensor_fact
 def elements(site: Any, v: Term) -> int:
     """How many elements a value has."""
     return site.flow.elements(site.flow.mask[v])  # type: ignore[no-any-return]
 
 
-@fact("readers(term) -> int", levels="tensor")
+@tensor_fact
 def readers(site: Any, v: Term) -> int:
     """How many operations read a value."""
     return len(site.flow.readers[v])
 
 
-@fact("recompute(term, term, int) -> int", levels="tensor")
-def recompute(site: Any, v: Any, y: Any, tile: int) -> int:
+@tensor_fact
+def recompute(site: Any, v: Value, y: Value, tile: int) -> int:
     """How often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
     missing = site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded)
     return cost.blocks_across((at_hint(axis.extent) for axis in missing), tile)
 
 
-@fact("sweeps(term, term) -> bool", levels="tensor")
-def sweeps(site: Any, y: Any, v: Any) -> bool:
+@tensor_fact
+def sweeps(site: Any, y: Value, v: Value) -> bool:
     """Whether y folds an axis that v varies along."""
     return y.__class__ in (Reduce, Fold) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
 
 
-@fact("widens(term, term) -> bool", levels="tensor")
-def widens(site: Any, y: Any, v: Any) -> bool:
+@tensor_fact
+def widens(site: Any, y: Value, v: Value) -> bool:
     """Whether v is read again along an axis of y: as a factor of a contraction is."""
     return read_again(site.space & ~site.flow.mask_of_axes(y.over), site.seen[v]) != 0
 
 
-@fact("only_for(term, term) -> bool", levels="tensor")
-def only_for(site: Any, v: Any, y: Any) -> bool:
+@tensor_fact
+def only_for(site: Any, v: Value, y: Value) -> bool:
     """Whether v flows to y alone, through values that have one reader each."""
     while v is not y:
         following = site.flow.readers[v]
@@ -149,8 +149,8 @@ def only_for(site: Any, v: Any, y: Any) -> bool:
     return True
 
 
-@fact("folded_together(term, term) -> bool", levels="tensor")
-def folded_together(site: Any, v: Any, y: Any) -> bool:
+@tensor_fact
+def folded_together(site: Any, v: Value, y: Value) -> bool:
     """Whether all that v flows into is tuple reductions that share their loop with y."""
     if y.__class__ is not Fold:
         return False
@@ -171,20 +171,20 @@ def folded_together(site: Any, v: Any, y: Any) -> bool:
     return True
 
 
-@fact("rows(term) -> int", levels="tensor")
-def rows(site: Any, v: Any) -> int:
+@tensor_fact
+def rows(site: Any, v: Value) -> int:
     """How many independent elements of v the kernel would hold: its blocks, if v is folded cooperatively."""
     return site.flow.elements(site.seen[v])  # type: ignore[no-any-return]
 
 
-@fact("row(term, term) -> int", levels="tensor")
-def row(site: Any, v: Any, y: Any) -> int:
+@tensor_fact
+def row(site: Any, v: Value, y: Value) -> int:
     """How many elements y has for one of v, along axes that the kernel folds."""
     return site.flow.elements(site.space & ~site.seen[v] & site.folded)  # type: ignore[no-any-return]
 
 
-@fact("repeats(term, term) -> bool", levels="tensor")
-def repeats(site: Any, y: Any, v: Any) -> bool:
+@tensor_fact
+def repeats(site: Any, y: Value, v: Value) -> bool:
     """Whether y's index map would compute an element of v more than once, or one that only running it tells."""
     before = site.fusion.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
@@ -193,14 +193,14 @@ def repeats(site: Any, y: Any, v: Any) -> bool:
     return gathered or site.flow.elements(site.seen[v]) > site.flow.elements(before)
 
 
-@fact("fixed(term) -> bool", levels="tensor")
-def fixed(site: Any, y: Any) -> bool:
+@tensor_fact
+def fixed(site: Any, y: Value) -> bool:
     """Whether y's index map reads one place along the axes that it replaces."""
     return all(e.__class__ is int for _, e in y.map)
 
 
-@fact("moved(term) -> bool", levels="tensor")
-def moved(site: Any, y: Any) -> bool:
+@tensor_fact
+def moved(site: Any, y: Value) -> bool:
     """Whether y's index map replaces an axis that something folded below it varies with."""
     replaced = site.flow.mask_of_axes(axis for axis, _ in y.map)
     return any(
@@ -227,8 +227,8 @@ def _leaves(value: Any) -> Any:
         yield value
 
 
-@fact("widest(term) -> int", levels="tensor")
-def widest(site: Any, y: Any) -> int:
+@tensor_fact
+def widest(site: Any, y: Value) -> int:
     """The most elements of anything that y would read: the value that climbs, or what is in memory."""
     flow = site.flow
     read = [_read(site, operand, policy(site.target).operations_looked_through) for operand in operands(y)]
@@ -249,39 +249,39 @@ def _read(site: Any, term: Any, reach: int) -> int:
     return 0
 
 
-@fact("kernels(term) -> int", levels="tensor")
-def kernels(site: Any, v: Any) -> int:
+@tensor_fact
+def kernels(site: Any, v: Value) -> int:
     """How many kernels would compute a value."""
     return int(site.fusion.owners[v]).bit_count()
 
 
-@fact("operations(term) -> int", levels="tensor")
-def operations(site: Any, v: Any) -> int:
+@tensor_fact
+def operations(site: Any, v: Value) -> int:
     """Count the operations that compute a value from memory, each once."""
     return len(cost.parts(v, site.fusion.kept)[0])
 
 
-@fact("holds_reduction(term) -> bool", levels="tensor")
-def holds_reduction(site: Any, v: Any) -> bool:
+@tensor_fact
+def holds_reduction(site: Any, v: Value) -> bool:
     """Whether computing a value means folding something that is not stored."""
     return bool(site.fusion.open[v])
 
 
-@fact("folds_once(term, term) -> bool", levels="tensor")
-def folds_once(site: Any, v: Any, w: Any) -> bool:
+@tensor_fact
+def folds_once(site: Any, v: Value, w: Value) -> bool:
     """Whether all reductions of two kernels are over the same axes, and each has one."""
     a, b = site.reduction(v), site.reduction(w)
     return a is not None and b is not None and a.over == b.over
 
 
-@fact("same_loops(term, term) -> bool", levels="tensor")
-def same_loops(site: Any, v: Any, w: Any) -> bool:
+@tensor_fact
+def same_loops(site: Any, v: Value, w: Value) -> bool:
     """Whether two kernels store values of the same extents, in plain layouts."""
     return site.extents(v) is not None and site.extents(v) == site.extents(w)
 
 
-@fact("common_operand(term, term) -> bool", levels="tensor")
-def common_operand(site: Any, v: Any, w: Any) -> bool:
+@tensor_fact
+def common_operand(site: Any, v: Value, w: Value) -> bool:
     """Whether the reductions of two kernels fold the same buffer, at the same places."""
     over = set(site.reduction(v).over)
     shared = _reads(site, w)
@@ -299,32 +299,32 @@ def _reads(site: Any, value: Any) -> set[Any]:
     return {term for term in seen if term in leaves or term.__class__ is Remap}
 
 
-@fact("independent(term, term) -> bool", levels="tensor")
-def independent(site: Any, v: Any, w: Any) -> bool:
+@tensor_fact
+def independent(site: Any, v: Value, w: Value) -> bool:
     """Whether w reads neither v nor anything stored between the two."""
     return site.independent(v, w)  # type: ignore[no-any-return]
 
 
-@fact("same_place(term, term) -> bool", levels="tensor")
-def same_place(site: Any, v: Any, w: Any) -> bool:
+@tensor_fact
+def same_place(site: Any, v: Value, w: Value) -> bool:
     """Whether w reads v, only where it stands itself, and nothing stored between the two that needs v."""
     return site.same_place(v, w)  # type: ignore[no-any-return]
 
 
-@fact("folded(term) -> int", levels="tensor")
-def folded(site: Any, v: Any) -> int:
+@tensor_fact
+def folded(site: Any, v: Value) -> int:
     """How many elements the reductions of a kernel fold into one, at most; 1 where it folds nothing."""
     return max((math.prod(at_hint(axis.extent) for axis in term.over) for term in site.folds(v)), default=1)
 
 
-@fact("distance(term, term) -> int", levels="tensor")
-def distance(site: Any, v: Any, w: Any) -> int:
+@tensor_fact
+def distance(site: Any, v: Value, w: Value) -> int:
     """How many launches lie between two stored values, one for neighbours."""
     return site.place(w) - site.place(v)  # type: ignore[no-any-return]
 
 
-@fact("beside(term, term) -> bool", levels="tensor")
-def beside(site: Any, v: Any, y: Any) -> bool:
+@tensor_fact
+def beside(site: Any, v: Value, y: Value) -> bool:
     """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
@@ -345,8 +345,8 @@ def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) ->
     return v not in made and not set(read).isdisjoint(reads)
 
 
-@fact("again(term, term, int) -> num", levels="tensor")
-def again(site: Any, v: Any, y: Any, tile: int) -> float:
+@tensor_fact
+def again(site: Any, v: Value, y: Value, tile: int) -> float:
     """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
     flow, result = site.flow, site.space & ~site.folded
     blocks = cost.blocks(flow, result, site.seen[v], tile, site.target)
@@ -360,8 +360,8 @@ def _in_block(site: Any, v: Any, walked: Any) -> float:
     return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
 
 
-@fact("in_turns(term, term) -> num", levels="tensor")
-def in_turns(site: Any, v: Any, y: Any) -> float:
+@tensor_fact
+def in_turns(site: Any, v: Value, y: Value) -> float:
     """Seconds that v takes longer in the turns of y's loop than in a kernel of its own; 0 if y does not fold along it.
 
     The loop has the blocks of y's results, whatever v has; and a product of v has no tiles there: each of its terms
@@ -380,23 +380,23 @@ def in_turns(site: Any, v: Any, y: Any) -> float:
     return in_loop - max(cost.issue_seconds(alone, site.target), traffic)
 
 
-@fact("product_blocks(term, int) -> int", levels="tensor")
-def product_blocks(site: Any, v: Any, tile: int) -> int:
+@tensor_fact
+def product_blocks(site: Any, v: Value, tile: int) -> int:
     """How many blocks of a product compute its operand v: one for every tile of the columns that v lacks."""
     flow = site.flow
     found = (cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target) for use in uses_of(site, v))
     return max(found, default=1)
 
 
-@fact("again_in(int, term) -> num", levels="tensor")
-def again_in(site: Any, blocks: int, v: Any) -> float:
+@tensor_fact
+def again_in(site: Any, blocks: int, v: Value) -> float:
     """Seconds to compute an operand in so many blocks, and to put it into shared memory there."""
     stored = cost.issue_seconds(site.flow.elements(site.flow.mask[v]), site.target)
     return blocks * (_in_block(site, v, v) + stored)
 
 
-@fact("multiplied_narrow(term) -> bool", levels="tensor")
-def multiplied_narrow(site: Any, y: Any) -> bool:
+@tensor_fact
+def multiplied_narrow(site: Any, y: Value) -> bool:
     """Whether nothing reads a value but products that tensor cores make of what both factors are widened from."""
     readers = [
         reader for r in site.flow.readers[y] for reader in (site.flow.readers[r] if r.__class__ is Remap else (r,))
@@ -415,16 +415,16 @@ def _widened_from(x: Any) -> str | None:
     return dtype(x.args[0]) if cast else None
 
 
-@fact("apart(term) -> num", levels="tensor")
-def apart(site: Any, v: Any) -> float:
+@tensor_fact
+def apart(site: Any, v: Value) -> float:
     """Seconds that a kernel of its own takes for v, and to read v again."""
     _, read = cost.parts(v, site.fusion.kept)
     size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
     return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
 
 
-@fact("multiplied(term) -> bool", levels="tensor")
-def multiplied(site: Any, y: Any) -> bool:
+@tensor_fact
+def multiplied(site: Any, y: Value) -> bool:
     """Whether a value flows into a product that walks it many times, through values that nothing stores."""
     flow, todo, seen = site.flow, [y], set()
     while todo:
@@ -443,22 +443,22 @@ def multiplied(site: Any, y: Any) -> bool:
 # ---- Facts about values that climb: `x` is what is stored, `y` what would be stored in its place.
 
 
-@fact("climbed(term) -> num", levels="tensor")
-def climbed(site: Any, y: Any) -> float:
+@tensor_fact
+def climbed(site: Any, y: Value) -> float:
     """Seconds of memory to store a value and to read it once for every reader."""
     times = len(site.flow.readers[y]) + 1
     return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
 
 
-@fact("folds_across(term, term) -> bool", levels="tensor")
-def folds_across(site: Any, y: Any, x: Any) -> bool:
+@tensor_fact
+def folds_across(site: Any, y: Value, x: Value) -> bool:
     """Whether making y of x takes a fold of something else, along an axis that x varies with."""
     made, _ = cost.parts(y, {*site.fusion.kept, x})
     return _folds_along(site, made, x)
 
 
-@fact("waits_across(term, term) -> bool", levels="tensor")
-def waits_across(site: Any, y: Any, x: Any) -> bool:
+@tensor_fact
+def waits_across(site: Any, y: Value, x: Value) -> bool:
     """Whether y reads a stored fold, along an axis that x varies with, of what x reads too: x waits for it nowhere."""
     kept = site.fusion.kept
     _, read = cost.parts(y, {*kept, x})
@@ -477,8 +477,8 @@ def _folds_along(site: Any, made: Any, x: Any) -> bool:
     return any(site.flow.mask_of_axes(term.over) & along for term in folds)
 
 
-@fact("left(term, term) -> num", levels="tensor")
-def left(site: Any, x: Any, y: Any) -> float:
+@tensor_fact
+def left(site: Any, x: Value, y: Value) -> float:
     """Seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
     flow, readers_of_y = site.flow, len(site.flow.readers[y])
     made, read = cost.parts(y, {*site.fusion.kept, x})
@@ -498,14 +498,14 @@ def _flow(site: Any, v: Any) -> Any:
     return site.flow
 
 
-@fact("sums(term, axis) -> bool", levels="tensor")
-def sums(site: Any, s: Any, k: Axis) -> bool:
+@tensor_fact
+def sums(site: Any, s: Value, k: Axis) -> bool:
     """Whether a value is made of a sum along an axis."""
     return any(term.__class__ is Reduce and k in term.over for term in cost.parts(s, ())[0])
 
 
-@fact("picked(term) -> bool", levels="tensor")
-def picked(site: Any, y: Any) -> bool:
+@tensor_fact
+def picked(site: Any, y: Value) -> bool:
     """Whether only some places of a value are read: all that it flows into are index maps that have fewer elements."""
     flow = _flow(site, y)
     todo, found = [y], False
@@ -521,8 +521,8 @@ def picked(site: Any, y: Any) -> bool:
     return found
 
 
-@fact("read_once(term, term) -> bool", levels="tensor")
-def read_once(site: Any, v: Any, y: Any) -> bool:
+@tensor_fact
+def read_once(site: Any, v: Value, y: Value) -> bool:
     """Whether v is read on the way to y only."""
     flow = _flow(site, y)
     while v is not y:
@@ -533,8 +533,8 @@ def read_once(site: Any, v: Any, y: Any) -> bool:
     return True
 
 
-@fact("afterwards(term, term, int) -> num", levels="tensor")
-def afterwards(site: Any, v: Any, y: Any, tile: int) -> float:
+@tensor_fact
+def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
     """Seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
     blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
@@ -543,8 +543,8 @@ def afterwards(site: Any, v: Any, y: Any, tile: int) -> float:
     return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + moved), site.target)
 
 
-@fact("beforehand(term, term) -> num", levels="tensor")
-def beforehand(site: Any, v: Any, y: Any) -> float:
+@tensor_fact
+def beforehand(site: Any, v: Value, y: Value) -> float:
     """Seconds that a kernel of its own takes for the operand v of a product y."""
     flow = _flow(site, y)
     _, read = cost.parts(v, ())
@@ -624,13 +624,13 @@ def _seen(x: Term, n: Axis) -> float | None:
     return min(max(middle, 0.0), float(at_hint(n.extent)))
 
 
-@fact("in_one_pass(term, term, axis) -> num", levels="tensor")
+@tensor_fact
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
     return _in_one_pass(site.target, x, v, n)
 
 
-@fact("has_one_pass(term, term, axis) -> bool", levels="tensor")
+@tensor_fact
 def has_one_pass(site: Any, x: Term, v: Term, n: Axis) -> bool:
     """Whether there is a schedule that weighs v with scores x in one pass: it depends on the size of the heads."""
     return _in_one_pass(site.target, x, v, n) < math.inf
@@ -756,7 +756,7 @@ def policy_facts(target: Any) -> Callable[..., Any]:
     return lambda name, *given: expressions.facts[name].ask(None, *given)
 
 
-@fact("in_three_passes(term, term, axis) -> num", levels="tensor")
+@tensor_fact
 def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
     """Seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
     target, shape = site.target, _shape(x, v, n)

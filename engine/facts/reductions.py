@@ -32,24 +32,24 @@ from ...ir.program import Block
 from ...ir.ranges import simplify
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Slab, Stage
-from ..language.evaluate import fact
+from ..language.evaluate import AxisList, Expression, ExpressionList, fact, statement_fact
 from ..rewrite.statements.site import names_at
 from .structure import TILE, varying
 
 
-@fact("team(run) -> [name]", TILE)
+@statement_fact
 def team(site: Any, body: Block) -> tuple[Var, ...]:
     """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
     return tuple(Var(loop.var) for loop in team_loops(body))
 
 
-@fact("team_free(run) -> [name]", TILE)
+@statement_fact
 def team_free(site: Any, body: Block) -> tuple[Var, ...]:
     """Those of them whose turns are independent."""
     return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
 
 
-@fact("row_length(run) -> int", TILE)
+@statement_fact
 def row_length(site: Any, body: Block) -> int:
     """The longest reduction among the loops that threads can share out; 0 if there is none."""
     stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
@@ -61,7 +61,7 @@ def longest(stops: Sequence[Any]) -> Any:
     return max(dict.fromkeys(stops))
 
 
-@fact("defined_once(run) -> bool", TILE)
+@statement_fact
 def defined_once(site: Any, body: Block) -> bool:
     """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
     found = summary(body)
@@ -69,7 +69,7 @@ def defined_once(site: Any, body: Block) -> bool:
     return len(set(names)) == len(names)
 
 
-@fact("strided_extent(run, name) -> int", TILE)
+@statement_fact
 def strided_extent(site: Any, body: Block, t: Var) -> int:
     """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
 
@@ -89,7 +89,7 @@ def strided_extent(site: Any, body: Block, t: Var) -> int:
     return stop if only_sizes(stop) else 0
 
 
-@fact("all_vary(run, int) -> bool", TILE)
+@statement_fact
 def all_vary(site: Any, body: Block, width: int) -> bool:
     """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
     in strips of 32) its repetitions would be lost unrolled.
@@ -103,7 +103,7 @@ def all_vary(site: Any, body: Block, width: int) -> bool:
     return True
 
 
-@fact("rows_held(run) -> int", TILE)
+@statement_fact
 def rows_held(site: Any, body: Block) -> int:
     """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
     sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
@@ -112,7 +112,7 @@ def rows_held(site: Any, body: Block) -> int:
     return kept + (kept < len(every))
 
 
-@fact("all_combined(run, name) -> bool", TILE)
+@statement_fact
 def all_combined(site: Any, body: Block, t: Var) -> bool:
     """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
     found = summary(body)
@@ -140,8 +140,8 @@ def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
 # ---- Facts about folds of what stands up to a place.
 
 
-@fact("neutral_to(expr, name, name) -> bool", TILE)
-def neutral_to(site: Any, value: Any, fn: Var, acc: Var) -> bool:
+@statement_fact
+def neutral_to(site: Any, value: Expression, fn: Var, acc: Var) -> bool:
     """Whether a number is what an accumulator of the kernel starts from: folding it by the function changes nothing."""
     dtype, number = value_dtypes(site.kernel).get(acc.name), _number(value)
     return dtype is not None and number is not None and bool(number == identity(fn.name, dtype))
@@ -163,14 +163,14 @@ def _number(value: Any) -> bool | int | float | None:
     return value if isinstance(value, bool | int | float) else None
 
 
-@fact("needed(run, [expr], run*) -> run", TILE)
-def needed(site: Any, run: Block, values: Any, *later: Block) -> Block:
+@statement_fact
+def needed(site: Any, run: Block, values: ExpressionList, *later: Block) -> Block:
     """The statements of a run that some values, or what stands in later runs, depend on."""
     wanted = dependencies((*values, *map(Var, sorted(uses(tuple(chain.from_iterable(later)))))), run)
     return tuple(stmt for stmt in run if defines(stmt) in wanted)
 
 
-@fact("rest(run, run) -> run", TILE)
+@statement_fact
 def rest(site: Any, run: Block, part: Block) -> Block:
     """The statements of a run that are not among some of them."""
     return tuple(stmt for stmt in run if stmt not in part)
@@ -186,14 +186,14 @@ def _digits_of(value: Any, name: Var) -> list[Binary]:
     return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
 
 
-@fact("stands_up_to(run, name, name) -> bool", TILE)
+@statement_fact
 def stands_up_to(site: Any, run: Block, k: Var, place: Var) -> bool:
     """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
     return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
 
 
-@fact("varies_by_digit([expr], name, int, int, run*) -> bool", TILE)
-def varies_by_digit(site: Any, values: Any, k: Var, base: int, count: int, *runs: Block) -> bool:
+@statement_fact
+def varies_by_digit(site: Any, values: ExpressionList, k: Var, base: int, count: int, *runs: Block) -> bool:
     """Whether some of the values that runs compute varies with a digit of k, `k // base % count`: what is the same for
     each of a thread's registers would be folded once.
     """
@@ -238,7 +238,7 @@ class Tuple(NamedTuple):
     values: tuple[Var, ...]
 
 
-@fact("tuples(run) -> [record]", TILE)
+@statement_fact
 def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
     """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
     names = {partial.acc: partial.value for partial in partials(site, (), body, ())}
@@ -250,14 +250,14 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
     return tuple(dict.fromkeys(out))
 
 
-@fact("in_any_order(run) -> bool", TILE)
+@statement_fact
 def in_any_order(site: Any, body: Block) -> bool:
     """Whether the elements that a run folds may change places: those of a recurrence may not."""
     return all(stmt.fn not in ORDERED for stmt in summary(body).merges)
 
 
-@fact("partials(run, run, [axis]) -> [record]", TILE)
-def partials(site: Any, before: Block, body: Block, axes: Any) -> tuple[Partial, ...]:
+@statement_fact
+def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Partial, ...]:
     """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`. before: what
     stands before the run, and may make what it reads vary.
 
@@ -292,8 +292,8 @@ def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
     return tuple(map(Var, kinds)) if len(kinds) == 1 else ()
 
 
-@fact("rows_of(run, [axis]) -> int", TILE)
-def rows_of(site: Any, body: Block, axes: Any) -> int:
+@statement_fact
+def rows_of(site: Any, body: Block, axes: AxisList) -> int:
     """How many rows a loop folds: elements of the axes with which what it computes first varies.
 
     What is folded may have products of its own (scores): then an axis that only the weights of a tuple have makes no
@@ -304,14 +304,14 @@ def rows_of(site: Any, body: Block, axes: Any) -> int:
     return math.prod(axis.extent for axis in axes if axis.name in varying or not inner)
 
 
-@fact("multiplies(name, run, [axis]) -> bool", TILE)
-def multiplies(site: Any, j: Var, body: Block, axes: Any) -> bool:
+@statement_fact
+def multiplies(site: Any, j: Var, body: Block, axes: AxisList) -> bool:
     """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
 
 
-@fact("rows_share([expr], [axis]) -> bool", TILE)
-def rows_share(site: Any, idx: Any, axes: Any) -> bool:
+@statement_fact
+def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
     """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
 

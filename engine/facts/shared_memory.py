@@ -69,7 +69,16 @@ from ...ir.program import Block, Kernel, Param
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint, decide_sizes
 from ...ir.tile import AlongAxes, Stage, TuplesAlongAxes
-from ..language.evaluate import fact
+from ..language.evaluate import (
+    AxisList,
+    Expression,
+    ExpressionList,
+    NumberList,
+    StatementList,
+    fact,
+    statement_fact,
+    tile_fact,
+)
 from ..language.rule import policy
 from ..rewrite.statements.site import Context
 from .structure import conjuncts
@@ -77,8 +86,8 @@ from .structure import conjuncts
 TILE = "module loop tile"
 
 
-@fact("footprints(run, [axis], any*) -> [record]", TILE)
-def footprints(site: Any, body: Block, axes: Any, *more: Any) -> tuple[Footprint, ...]:
+@statement_fact
+def footprints(site: Any, body: Block, axes: AxisList, *more: Any) -> tuple[Footprint, ...]:
     """The boxes that a run reads of each input, over its loops and the axes inside of a block.
 
     more: the context that the run stands in, or a loop (its variable and extent) that counts as inside.
@@ -86,8 +95,8 @@ def footprints(site: Any, body: Block, axes: Any, *more: Any) -> tuple[Footprint
     return find_footprints(_region(site, body, axes, more))
 
 
-@fact("lies_in([expr], record, run, [axis], any*) -> bool", TILE)
-def lies_in(site: Any, idx: Any, foot: Footprint, body: Block, axes: Any, *more: Any) -> bool:
+@statement_fact
+def lies_in(site: Any, idx: ExpressionList, foot: Footprint, body: Block, axes: AxisList, *more: Any) -> bool:
     """Whether a load of a run with this index is one of those that a footprint of it is of. more: as for footprints."""
     return find_lies_in(idx, foot, _region(site, body, axes, more))
 
@@ -116,13 +125,13 @@ def size_of(site: Any, copies: Any) -> int:
     return sum(slab_bytes(site.kernel, stage) for stage in copies)
 
 
-@fact("item(stmt) -> int", TILE)
+@statement_fact
 def item(site: Any, stage: Stage) -> int:
     """Bytes of an element of a Stage."""
     return item_bytes(site.kernel, stage)
 
 
-@fact("smem_left() -> int", TILE)
+@statement_fact
 def smem_left(site: Any) -> int:
     """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
     return site.target.smem - all_slab_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
@@ -139,41 +148,41 @@ def fitting(site: Any, feet: Any, room: int) -> tuple[Footprint, ...]:
     return tuple(taken)
 
 
-@fact("box_ok([stmt]) -> bool", TILE)
-def box_ok(site: Any, copies: Any) -> bool:
+@statement_fact
+def box_ok(site: Any, copies: StatementList) -> bool:
     """Whether TMA can copy all of some Stages."""
     known = params(site.kernel)
     return all(is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
-@fact("read_better_unboxed([stmt], run) -> bool", TILE)
-def read_better_unboxed(site: Any, copies: Any, body: Block) -> bool:
+@statement_fact
+def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
     """Whether a run reads some slab in fewer wavefronts in a xor layout, or padded, than in any that TMA writes."""
     pads = policy(site.target).row_pads
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
-@fact("copies_each([stmt]) -> int", TILE)
-def copies_each(site: Any, copies: Any) -> int:
+@statement_fact
+def copies_each(site: Any, copies: StatementList) -> int:
     """The instructions with which a thread copies its share of some Stages."""
     shapes = [copy_shape(site.kernel, stage) for stage in copies]
     return sum(-(-shape.rows * shape.chunks // shape.threads) for shape in shapes)
 
 
-@fact("copies_words([stmt]) -> bool", TILE)
-def copies_words(site: Any, copies: Any) -> bool:
+@statement_fact
+def copies_words(site: Any, copies: StatementList) -> bool:
     """Whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
     sizes = [copy_shape(site.kernel, stage).width * item_bytes(site.kernel, stage) for stage in copies]
     return all(size >= WORD for size in sizes)
 
 
-@fact("bank_cycles(run) -> int", TILE)
+@statement_fact
 def bank_cycles(site: Any, body: Block) -> int:
     """Wavefronts of one warp for what a run reads of all slabs."""
     return warp_accesses.bank_cycles(site.kernel, body)
 
 
-@fact("copy_lanes(stmt) -> int", TILE)
+@statement_fact
 def copy_lanes(site: Any, stage: Stage) -> int:
     """Lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
     return warp_accesses.spread_lanes(site.kernel, stage)
@@ -185,37 +194,37 @@ def xor_maps(site: Any, stage: Stage) -> tuple[tuple[int, ...], ...]:
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
-@fact("best_xor(stmt, run) -> [int]", TILE)
+@statement_fact
 def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
     """The xor layout with the fewest wavefronts."""
     return warp_accesses.best_xor(site.kernel, stage, body)
 
 
-@fact("wavefronts(stmt, run, [int]) -> int", TILE)
-def wavefronts(site: Any, stage: Stage, body: Block, bits: Any) -> int:
+@statement_fact
+def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
     """Wavefronts of one warp for a slab under a xor layout."""
     return warp_accesses.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
-@fact("padded_wavefronts(stmt, run, int) -> int", TILE)
+@statement_fact
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
     """The same if its rows had `pad` unused elements: what is not a vector any more is several accesses."""
     return warp_accesses.padded_cycles(site.kernel, stage, body, pad)
 
 
-@fact("padded_accesses(stmt, run, int) -> int", TILE)
+@statement_fact
 def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
     """Instructions of one warp for a slab, if its rows had `pad` unused elements."""
     return warp_accesses.padded_accesses(site.kernel, stage, body, pad)
 
 
-@fact("swizzled_wavefronts(stmt, run, int) -> int", TILE)
+@statement_fact
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
     """The same if its rows were cut into spans of so many bytes that TMA swizzles."""
     return warp_accesses.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
 
 
-@fact("strided_lanes(run, stmt, int) -> bool", TILE)
+@statement_fact
 def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
     """Whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
     lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
@@ -224,8 +233,8 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
     return bool(rows) and bool(lanes) and all(terms.get(lanes[-1]) == stride for terms in rows)
 
 
-@fact("makes_ring([stmt], run, name) -> bool", TILE)
-def makes_ring(site: Any, copies: Any, body: Block, turn: Var) -> bool:
+@statement_fact
+def makes_ring(site: Any, copies: StatementList, body: Block, turn: Var) -> bool:
     """Whether turn k of a loop copies to slot k % depth of some slabs, and its body touches no other slot of them."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
     accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
@@ -237,14 +246,14 @@ def makes_ring(site: Any, copies: Any, body: Block, turn: Var) -> bool:
 # ---- guards inside of reductions
 
 
-@fact("only_staged(run) -> bool", TILE)
+@statement_fact
 def only_staged(site: Any, body: Block) -> bool:
     """Whether a run reads shared memory only and writes nothing: running it where its guard fails is harmless."""
     slabs, found = stages(site.kernel), summary(body)
     return all(load.buf in slabs for load in found.loads) and not found.stores and not found.barriers
 
 
-@fact("in_slabs(run) -> bool", TILE)
+@statement_fact
 def in_slabs(site: Any, body: Block) -> bool:
     """Whether every load of a run stays inside of its slab without any guard."""
     slabs, known = stages(site.kernel), ranges_of(site.kernel)
@@ -258,8 +267,8 @@ def in_slabs(site: Any, body: Block) -> bool:
     return True
 
 
-@fact("read_under(run, expr) -> bool", TILE)
-def read_under(site: Any, body: Block, condition: Any) -> bool:
+@statement_fact
+def read_under(site: Any, body: Block, condition: Expression) -> bool:
     """Whether what a run accumulates is used only under a guard that implies the condition.
 
     A value that is computed from them elsewhere is as good as they are.
@@ -293,8 +302,8 @@ _ZERO_AT_ZERO = frozenset(
 _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 
-@fact("zero_product(run, expr, name*) -> bool", TILE)
-def zero_product(site: Any, body: Block, condition: Any, *zero: Var) -> bool:
+@statement_fact
+def zero_product(site: Any, body: Block, condition: Expression, *zero: Var) -> bool:
     """Whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
 
     zero: values of the run that are taken for zero where the guard fails.
@@ -334,8 +343,8 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
     return zeros, finite
 
 
-@fact("zero_filled(stmt, expr) -> bool", TILE)
-def zero_filled(site: Any, load: Load, condition: Any) -> bool:
+@statement_fact
+def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
     """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
     plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
     if isinstance(stage, Stage) and stage.gathered:
@@ -351,8 +360,8 @@ def _always(site: Any, condition: Any) -> bool:
     return decide(tidy(condition, known), known) is True
 
 
-@fact("parts_zero_filled(stmt, expr) -> bool", TILE)
-def parts_zero_filled(site: Any, load: Load, condition: Any) -> bool:
+@statement_fact
+def parts_zero_filled(site: Any, load: Load, condition: Expression) -> bool:
     """The same of each part of a condition, but for those that always hold."""
     known, plain = ranges_of(site.kernel), replace(load, when=True)
     parts = [part for part in conjuncts(condition) if decide(tidy(part, known), known) is not True]
@@ -445,7 +454,7 @@ class ResultBox(NamedTuple):
     bytes: int
 
 
-@fact("result_boxes() -> [record]", "tile")
+@tile_fact
 def result_boxes(site: Any) -> tuple[ResultBox, ...]:
     """The boxes that the threads of a block store whole, each by one store behind all loops, a row being neighbours in
     memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges of the buffer.
@@ -463,7 +472,7 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
     return tuple(found)
 
 
-@fact("bytes_of_results() -> int", "tile")
+@tile_fact
 def bytes_of_results(site: Any) -> int:
     """Shared memory by way of which the results that lanes hold in pieces would leave, in rows of whole vectors."""
     vector = policy(site.target).bytes_of_store
@@ -471,14 +480,14 @@ def bytes_of_results(site: Any) -> int:
     return sum(box.bytes for box in found)
 
 
-@fact("bytes_of(name) -> int", "tile")
+@tile_fact
 def bytes_of(site: Any, slab: Var) -> int:
     """Shared memory of a slab with all its slots."""
     known = stages(site.kernel)[slab.name]
     return known.depth * slab_bytes(site.kernel, known)
 
 
-@fact("left_by_ring() -> int", "tile")
+@tile_fact
 def left_by_ring(site: Any) -> int:
     """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
 
@@ -507,8 +516,8 @@ def placed(site: Any, box: ResultBox, cell: Any) -> tuple[Any, ...]:
     return tuple(add(at, cell[dims.index(dim)]) if dim in dims else at for dim, at in enumerate(box.origin))
 
 
-@fact("within_edges(record, [expr]) -> expr", "tile")
-def within_edges(site: Any, box: ResultBox, cell: Any) -> Any:
+@tile_fact
+def within_edges(site: Any, box: ResultBox, cell: ExpressionList) -> Expression:
     """Whether a row and a column of a box of results lie within the edges of the buffer that are guarded."""
     condition: Any = True
     place = placed(site, box, cell)
@@ -523,8 +532,8 @@ def cell_of_box(site: Any, box: ResultBox, idx: Any) -> tuple[Any, ...]:
     return tuple(subtract(idx[dim], box.origin[dim]) for dim in (box.row, len(idx) - 1))
 
 
-@fact("thread_number([axis]) -> expr", "tile")
-def thread_number(site: Any, axes: Any) -> Any:
+@tile_fact
+def thread_number(site: Any, axes: AxisList) -> Expression:
     """The number of a thread in its block."""
     number: Any = 0
     for axis in axes:
@@ -533,7 +542,7 @@ def thread_number(site: Any, axes: Any) -> Any:
     return number
 
 
-@fact("rescales(run) -> bool", "tile")
+@tile_fact
 def rescales(site: Any, body: Block) -> bool:
     """Whether sums of a run are scaled as it goes on, as those of a running softmax are."""
     return bool(summary(body).scales)

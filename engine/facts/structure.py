@@ -32,7 +32,17 @@ from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
 from ...ir.tile import Put, Slab, Stage, Sync, Tile, Wait
-from ..language.evaluate import fact
+from ..language.evaluate import (
+    AxisList,
+    Expression,
+    ExpressionList,
+    NameList,
+    StatementList,
+    ValueList,
+    fact,
+    kernel_fact,
+    statement_fact,
+)
 from ..language.rule import policy
 from ..rewrite.statements.site import Context
 
@@ -53,50 +63,50 @@ def loops(site: Any, body: Block, role: Any = None) -> tuple[Var, ...]:
     return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
 
 
-@fact("bounded_by(run, [name]) -> bool", TILE)
-def bounded_by(site: Any, body: Block, names: Any) -> bool:
+@statement_fact
+def bounded_by(site: Any, body: Block, names: NameList) -> bool:
     """Whether the bounds of a loop of the run mention one of some names."""
     mentioned = free_names(tuple((loop.start, loop.stop) for loop in summary(body).loops))
     return not mentioned.isdisjoint(name.name for name in names)
 
 
-@fact("buffers(run) -> [name]", TILE)
+@statement_fact
 def buffers(site: Any, body: Block) -> tuple[Var, ...]:
     """The buffers that a run loads from."""
     return tuple(dict.fromkeys(Var(load.buf) for load in summary(body).loads))
 
 
-@fact("plain(run) -> bool", TILE)
+@statement_fact
 def plain(site: Any, body: Block) -> bool:
     """Whether a run only loads and computes values: doing it more often changes nothing."""
     return only(body, Load, Let)
 
 
-@fact("only_copies(run) -> bool", TILE)
+@statement_fact
 def only_copies(site: Any, body: Block) -> bool:
     """Whether a run only copies to shared memory, waits, and computes values: more threads may do it together."""
     return only(body, Load, Let, Stage, Put, Sync, Wait)
 
 
-@fact("stages_of(run) -> [stmt]", TILE)
+@statement_fact
 def stages_of(site: Any, body: Block) -> tuple[Stage, ...]:
     """The copies to shared memory in a run."""
     return summary(body).stages
 
 
-@fact("collective(run) -> bool", TILE)
+@statement_fact
 def collective(site: Any, body: Block) -> bool:
     """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""
     return summary(body).barriers > 0
 
 
-@fact("plain_sums(run) -> bool", TILE)
+@statement_fact
 def plain_sums(site: Any, body: Block) -> bool:
     """Whether a run only loads, computes, and accumulates for others."""
     return only(body, Load, Let, Accumulate) and len(accumulators(body)) == len({s.acc for s in summary(body).sums})
 
 
-@fact("tiled(run) -> bool", TILE)
+@statement_fact
 def tiled(site: Any, body: Block) -> bool:
     """Whether a kernel has its Tile."""
     return any(isinstance(stmt, Tile) for stmt in body)
@@ -108,13 +118,13 @@ def accumulated(site: Any, body: Block) -> tuple[AccumulatorFold, ...]:
     return accumulators(body)
 
 
-@fact("folds_tuples(run) -> bool", TILE)
+@statement_fact
 def folds_tuples(site: Any, body: Block) -> bool:
     """Whether a run folds elements into several accumulators at once, as an online softmax does."""
     return bool(summary(body).merges)
 
 
-@fact("starts_inside(run) -> bool", TILE)
+@statement_fact
 def starts_inside(site: Any, body: Block) -> bool:
     """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
     found = summary(body)
@@ -122,7 +132,7 @@ def starts_inside(site: Any, body: Block) -> bool:
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
-@fact("mentions(name) -> int", TILE)
+@statement_fact
 def mentions(site: Any, name: Var) -> int:
     """How many statements of the kernel mention a value."""
     return _mentions(site.kernel.body, name.name)
@@ -141,8 +151,8 @@ def _added(body: Block) -> frozenset[str]:
     return frozenset(summary(body).folded)
 
 
-@fact("varying(name, run, run, [axis]) -> [axis]", TILE)
-def varying(site: Any, acc: Var, before: Block, body: Block, axes: Any) -> tuple[Axis, ...]:
+@statement_fact
+def varying(site: Any, acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis, ...]:
     """Those of some axes that what a run accumulates varies with: by what is added, or by whether it is; also through
     what stands before the run, as the row of a table that is looked up there."""
     adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
@@ -150,13 +160,13 @@ def varying(site: Any, acc: Var, before: Block, body: Block, axes: Any) -> tuple
     return tuple(axis for axis in axes if axis.name in names)
 
 
-@fact("follows(name, name, run*) -> bool", TILE)
+@statement_fact
 def follows(site: Any, value: Var, name: Var, *runs: Block) -> bool:
     """Whether what some runs compute varies with a loop's variable, or with another value."""
     return name.name in dependencies(value, tuple(chain.from_iterable(runs)))
 
 
-@fact("added_elsewhere(run) -> bool", TILE)
+@statement_fact
 def added_elsewhere(site: Any, body: Block) -> bool:
     """Whether something outside of a run adds to what the run accumulates."""
     names = {each.acc.name for each in accumulators(body)}
@@ -173,98 +183,98 @@ def multiplies_values(site: Any) -> bool:
     return bool(math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared)
 
 
-@fact("matmul_shaped(run) -> bool", TILE)
+@statement_fact
 def matmul_shaped(site: Any, body: Block) -> bool:
     """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
     return bool(matmul_loops(body, axis_names(site), multiplies_values(site)))
 
 
-@fact("outer_product(name, run) -> bool", TILE)
+@statement_fact
 def outer_product(site: Any, var: Var, body: Block) -> bool:
     """The same of one reduction, over `var`, by its body."""
     return is_outer_product(body, var.name, axis_names(site), site.kernel.body, multiplies_values(site))
 
 
-@fact("multiplied(name, name, run) -> bool", TILE)
+@statement_fact
 def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
     """Whether a reduction below has an operand that varies with axis i only and one that varies with axis j only."""
     return bool(matmul_loops(body, frozenset((i.name, j.name)), multiplies_values(site)))
 
 
-@fact("combined(run) -> bool", TILE)
+@statement_fact
 def combined(site: Any, body: Block) -> bool:
     """Whether threads combine partial results in a run."""
     return bool(summary(body).combines or summary(body).scans)
 
 
-@fact("combined_over(run, name) -> bool", TILE)
+@statement_fact
 def combined_over(site: Any, body: Block, axis: Var) -> bool:
     """Whether a Combine of the run names an axis."""
     return any(axis in stmt.over for stmt in summary(body).combines)
 
 
-@fact("staged(run) -> bool", TILE)
+@statement_fact
 def staged(site: Any, body: Block) -> bool:
     """Whether something is copied to shared memory in a run."""
     return bool(summary(body).stages)
 
 
-@fact("makes(run, name) -> bool", TILE)
+@statement_fact
 def makes(site: Any, body: Block, name: Var) -> bool:
     """Whether a run defines a value at its top."""
     return any(defines(stmt) == name.name for stmt in body)
 
 
-@fact("made(run) -> [name]", TILE)
+@statement_fact
 def made(site: Any, body: Block) -> tuple[Var, ...]:
     """The values that a run defines at its top."""
     return tuple(Var(name) for name in map(defines, body) if name is not None)
 
 
-@fact("reads(any, name) -> int", TILE)
+@statement_fact
 def reads(site: Any, body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""
     mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
     return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
 
 
-@fact("copied_once([stmt]) -> bool", TILE)
-def copied_once(site: Any, copies: Any) -> bool:
+@statement_fact
+def copied_once(site: Any, copies: StatementList) -> bool:
     """Whether these are the only copies to their slabs."""
     everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
     return all(everywhere.count(stage.dst) == 1 for stage in copies)
 
 
-@fact("writes(run, [name]) -> bool", TILE)
-def writes(site: Any, body: Block, bufs: Any) -> bool:
+@statement_fact
+def writes(site: Any, body: Block, bufs: NameList) -> bool:
     """Whether a run stores to a buffer, or copies to a slab, of a list."""
     found = summary(body)
     copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
     return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
 
 
-@fact("escapes(run, [name]) -> bool", TILE)
-def escapes(site: Any, body: Block, bufs: Any) -> bool:
+@statement_fact
+def escapes(site: Any, body: Block, bufs: NameList) -> bool:
     """Whether a buffer of a list is read in the kernel outside of a run."""
     names = {buf.name for buf in bufs}
     inside = sum(load.buf in names for load in summary(body).loads)
     return sum(load.buf in names for load in summary(site.kernel.body).loads) > inside
 
 
-@fact("crosses(run, run*) -> bool", TILE)
+@statement_fact
 def crosses(site: Any, first: Block, *later: Block) -> bool:
     """Whether a value defined in the first run is used in a later one."""
     return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
 
 
-@fact("redefined(name) -> bool", TILE)
+@statement_fact
 def redefined(site: Any, name: Var) -> bool:
     """Whether the kernel defines a value of this name more than once: moving one of them could clash."""
     return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
 
 
-@fact("disjoint([expr], [name]) -> bool", TILE)
-def disjoint(site: Any, idx: Any, names: Any) -> bool:
+@statement_fact
+def disjoint(site: Any, idx: ExpressionList, names: NameList) -> bool:
     """Whether an index mentions none of some names."""
     return free_names(idx).isdisjoint(name.name for name in names)
 
@@ -277,7 +287,7 @@ def zero(site: Any, buf: Var) -> Any:
     return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
 
 
-@fact("visible(run, name, name) -> any", TILE)
+@statement_fact
 def visible(site: Any, body: Block, x: Var, j: Var) -> Any:
     """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
     says; none if it does not."""
@@ -298,13 +308,13 @@ def visible(site: Any, body: Block, x: Var, j: Var) -> Any:
 # ---- where the site is
 
 
-@fact("under(name) -> bool", TILE)
+@statement_fact
 def under(site: Any, role: Var) -> bool:
     """Whether the site is inside a loop of a role."""
     return any(isinstance(stmt, For) and stmt.role == role.name for stmt in site.enclosing)
 
 
-@fact("repeated() -> bool", TILE)
+@statement_fact
 def repeated(site: Any) -> bool:
     """Whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
@@ -316,8 +326,8 @@ def nested(site: Any, context: Context) -> bool:
     return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
 
 
-@fact("least(expr) -> int", TILE)
-def least(site: Any, e: Any) -> int:
+@statement_fact
+def least(site: Any, e: Expression) -> int:
     """The least value that an index expression may have at the site."""
     return interval(e, site.ranges)[0]
 
@@ -334,8 +344,8 @@ def _varies(loop: For, varying: set[str]) -> bool:
     return not free_names((loop.start, loop.stop, loop.step)).isdisjoint(varying)
 
 
-@fact("always(expr) -> bool", TILE)
-def always(site: Any, condition: Any) -> bool:
+@statement_fact
+def always(site: Any, condition: Expression) -> bool:
     """Whether a condition holds wherever the site is reached: by the ranges of the names, or by a guard around it."""
     known = {part for stmt in site.enclosing if isinstance(stmt, If) for part in conjuncts(stmt.cond)}
     return all(part in known or decide(part, site.ranges) is True for part in conjuncts(condition))
@@ -351,35 +361,35 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 # ---- values
 
 
-@fact("changes(run, expr) -> bool", TILE)
-def changes(site: Any, body: Block, e: Any) -> bool:
+@statement_fact
+def changes(site: Any, body: Block, e: Expression) -> bool:
     """Whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
     changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
 
 
-@fact("guarded_by_barrier(run, name) -> bool", TILE)
+@statement_fact
 def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
     """Whether what threads read of a slab is safe only behind a barrier or a wait that stands in a run."""
     return buf.name in stages(site.kernel) and summary(body).barriers > 0
 
 
-@fact("ordered_by_barriers(stmt) -> bool", TILE)
+@statement_fact
 def ordered_by_barriers(site: Any, stage: Stage) -> bool:
     """Whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
     return barriers.ordered_by_barriers(site.kernel, stage.dst)
 
 
-@fact("depth(expr) -> int", TILE)
-def depth(site: Any, value: Any) -> int:
+@statement_fact
+def depth(site: Any, value: Expression) -> int:
     """With how many replicated axes and loops a value varies; combined over an axis it no longer varies with it."""
     body = site.kernel.body
     turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
     return len(variation(value, body) & turning)
 
 
-@fact("crossing(run, run) -> [name]", TILE)
+@statement_fact
 def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
     """The values and accumulators that a run makes and a later one uses."""
     made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
@@ -394,14 +404,14 @@ class KeptValue(NamedTuple):
     place: int
 
 
-@fact("kept_values(run, run) -> [record]", TILE)
+@statement_fact
 def kept_values(site: Any, first: Block, later: Block) -> tuple[KeptValue, ...]:
     """What `crossing` finds, each as `.value` with its `.place` in a buffer of all of them."""
     return tuple(KeptValue(value, place) for place, value in enumerate(crossing(site, first, later)))
 
 
-@fact("float_values([name], run, [any]) -> bool", TILE)
-def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
+@statement_fact
+def float_values(site: Any, names: NameList, body: Block, params: ValueList) -> bool:
     """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
     return all(opmath(known.get(name.name, "")) == "f32" for name in names)
@@ -410,8 +420,8 @@ def float_values(site: Any, names: Any, body: Block, params: Any) -> bool:
 # ---- What a guard is needed for.
 
 
-@fact("place_needs(expr, [expr]) -> bool", TILE)
-def place_needs(site: Any, condition: Any, index: Any) -> bool:
+@statement_fact
+def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool:
     """Whether a guard may be what keeps an index in its buffer.
 
     It is not where the two vary with nothing in common, nothing around asks more of what the guard varies with, and
@@ -475,7 +485,7 @@ def changes_register(site: Any, body: Block, e: Any) -> bool:
     return isinstance(e, Node) and not places.isdisjoint(names_read(e))
 
 
-@fact("clash(run, run) -> bool", "kernel")
+@kernel_fact
 def clash(site: Any, first: Block, second: Block) -> bool:
     """Whether two runs define the same name, so that they cannot stand in one block."""
     return not _defined(first).isdisjoint(_defined(second))
@@ -485,20 +495,20 @@ def _defined(body: Block) -> set[str]:
     return {stmt.dst for stmt in nodes(body, Define, Base, Registers)}  # type: ignore[type-var,attr-defined]
 
 
-@fact("apart(expr, expr) -> int", "kernel")
-def apart(site: Any, near: Any, far: Any) -> int:
+@kernel_fact
+def apart(site: Any, near: Expression, far: Expression) -> int:
     """How far one offset lies behind another where that is a number; 0 where it is not."""
     distance = subtract(far, near)
     return distance if is_int(distance) else 0
 
 
-@fact("has_constant(expr) -> bool", "kernel")
-def has_constant(site: Any, e: Any) -> bool:
+@kernel_fact
+def has_constant(site: Any, e: Expression) -> bool:
     """Whether an offset ends in a number other than 0."""
     return linear(e)[1] != 0
 
 
-@fact("computed(expr) -> bool", "kernel")
-def computed(site: Any, e: Any) -> bool:
+@kernel_fact
+def computed(site: Any, e: Expression) -> bool:
     """Whether an offset takes instructions: it is not a number."""
     return not is_int(e)

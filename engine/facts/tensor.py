@@ -28,7 +28,7 @@ from ...ir.tensor import (
     operands,
     postorder,
 )
-from ..language.evaluate import fact
+from ..language.evaluate import AxisList, NumberList, Value, ValueList, every_fact, fact, tensor_fact
 
 
 @fact("axes(term) -> [axis]", levels="tensor")
@@ -42,7 +42,7 @@ EXPONENTS = 100  # of f32, well inside its range: the reciprocal of such a power
 _DTYPES = {name: Var(name) for name in DTYPES}
 
 
-@fact("beyond(term, term) -> [axis]", levels="tensor")
+@tensor_fact
 def beyond(site: Any, x: Term, y: Term) -> tuple[Axis, ...]:
     """The axes of x that y lacks."""
     own = axes(y)
@@ -61,8 +61,8 @@ def extent(site: Any, axis: Axis) -> Any:
     return axis.extent
 
 
-@fact("number(term) -> any", levels="tensor")
-def number(site: Any, x: Any) -> Any:
+@tensor_fact
+def number(site: Any, x: Value) -> Any:
     """The number that a function of numbers is; none if it is not a function of numbers, or its value is no number."""
     if x.__class__ is not Elementwise:
         return None
@@ -73,27 +73,27 @@ def number(site: Any, x: Any) -> Any:
     return value.value if value.__class__ is Const else None  # type: ignore[attr-defined]
 
 
-@fact("literal(term) -> any", levels="tensor")
-def literal(site: Any, x: Any) -> Any:
+@tensor_fact
+def literal(site: Any, x: Value) -> Any:
     """The number that a constant is; none for any other value."""
     return x.value if x.__class__ is Const else None
 
 
-@fact("contains_reduction(term) -> bool", levels="tensor")
+@tensor_fact
 def contains_reduction(site: Any, x: Term) -> bool:
     """Whether computing a value means folding something."""
     return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
-@fact("folded_below(term, [axis]) -> [axis]", levels="tensor")
-def folded_below(site: Any, x: Term, along: Any) -> tuple[Axis, ...]:
+@tensor_fact
+def folded_below(site: Any, x: Term, along: AxisList) -> tuple[Axis, ...]:
     """Those of some axes that reductions fold which a value is computed from."""
     folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
     return tuple(axis for axis in along if axis in folds)
 
 
-@fact("exact_reciprocal(term) -> any", levels="tensor")
-def exact_reciprocal(site: Any, x: Any) -> Any:
+@tensor_fact
+def exact_reciprocal(site: Any, x: Value) -> Any:
     """1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
     if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
         return None
@@ -101,45 +101,45 @@ def exact_reciprocal(site: Any, x: Any) -> Any:
     return 1.0 / x.value if abs(mantissa) == HALF and abs(exponent) < EXPONENTS else None
 
 
-@fact("known(term) -> bool", levels="tensor")
+@tensor_fact
 def known(site: Any, x: Term) -> bool:
     """Whether a value is known when the program is loaded: it reads weights only, and at least one."""
     inputs = [term for term in postorder((x,)) if term.__class__ is Input]
     return bool(inputs) and all(term.name in site.weights for term in inputs)  # type: ignore[attr-defined]
 
 
-@fact("disjoint([axis], [axis]) -> bool", levels="tensor")
-def disjoint(site: Any, some: Any, others: Any) -> bool:
+@tensor_fact
+def disjoint(site: Any, some: AxisList, others: AxisList) -> bool:
     """Whether two lists of axes have none in common."""
     return not set(some) & set(others)
 
 
-@fact("within([axis], [axis]) -> bool", levels="tensor")
-def within(site: Any, some: Any, others: Any) -> bool:
+@tensor_fact
+def within(site: Any, some: AxisList, others: AxisList) -> bool:
     """Whether all axes of a list are in another."""
     return set(some) <= set(others)
 
 
-@fact("common([axis], [axis]) -> [axis]", levels="tensor")
-def common(site: Any, some: Any, others: Any) -> tuple[Axis, ...]:
+@tensor_fact
+def common(site: Any, some: AxisList, others: AxisList) -> tuple[Axis, ...]:
     """The axes that two lists have in common."""
     return tuple(axis for axis in some if axis in others)
 
 
-@fact("source_axes(any) -> [axis]", levels="tensor")
+@tensor_fact
 def source_axes(site: Any, places: Any) -> tuple[Axis, ...]:
     """The axes that an index map replaces: `j` in `x[j := i + 1]`."""
     return tuple(axis for axis, _ in places)
 
 
-@fact("image_axes(any) -> [axis]", levels="tensor")
+@tensor_fact
 def image_axes(site: Any, places: Any) -> tuple[Axis, ...]:
     """The axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
     return tuple(dict.fromkeys(axis for _, e in places for axis in index_axes(e)))
 
 
-@fact("packed(term, [axis]) -> any", levels="tensor")
-def packed(site: Any, w: Term, over: Any) -> Any:
+@tensor_fact
+def packed(site: Any, w: Term, over: AxisList) -> Any:
     """The weight that holds w beside its siblings, which are summed over the same axes against the same value; else
     none.
     """
@@ -147,8 +147,8 @@ def packed(site: Any, w: Term, over: Any) -> Any:
     return None if found is None else found.whole
 
 
-@fact("packed_places(term, [axis]) -> any", levels="tensor")
-def packed_places(site: Any, w: Term, over: Any) -> Any:
+@tensor_fact
+def packed_places(site: Any, w: Term, over: AxisList) -> Any:
     """The index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
     found = site.packs.get((w, frozenset(over)))
     return None if found is None else found.places
@@ -159,20 +159,20 @@ def is_one_over(value: float, count: int) -> bool:
     return value > 0 and round(1 / value) == count
 
 
-@fact("first_along([axis]) -> any", levels="tensor")
-def first_along(site: Any, over: Any) -> Any:
+@tensor_fact
+def first_along(site: Any, over: AxisList) -> Any:
     """The index map that reads the first element along axes, wherever it is read."""
     return tuple((axis, 0) for axis in over)
 
 
-@fact("one_over(term, [axis]) -> bool", levels="tensor")
-def one_over(site: Any, c: Term, over: Any) -> bool:
+@tensor_fact
+def one_over(site: Any, c: Term, over: AxisList) -> bool:
     """Whether a number is one over how many places axes have together: a sum times it is a mean."""
     return c.__class__ is Const and is_one_over(c.value, places(site, over))
 
 
-@fact("places([axis]) -> int", levels="tensor")
-def places(site: Any, over: Any) -> int:
+@tensor_fact
+def places(site: Any, over: AxisList) -> int:
     """How many places axes have together, each counted once."""
     return math.prod(int(axis.extent) for axis in dict.fromkeys(over))
 
@@ -184,8 +184,8 @@ MOST = 1 << 20
 SUBSETS = 1 << 16  # all of a list of 16
 
 
-@fact("size([any]) -> int")
-def size(site: Any, items: Any) -> int:
+@every_fact
+def size(site: Any, items: ValueList) -> int:
     """The number of elements of a list."""
     return len(items)
 
@@ -210,19 +210,19 @@ def _extreme(pick: Any, values: Any) -> Any:
         return pick(listed, key=hinted)
 
 
-@fact("ceildiv(int, int) -> int")
+@every_fact
 def ceildiv(site: Any, a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
 
 
-@fact("lcm(int, int) -> int")
+@every_fact
 def lcm(site: Any, a: int, b: int) -> int:
     """The least common multiple of two numbers."""
     return math.lcm(a, b)
 
 
-@fact("highest(int) -> int")
+@every_fact
 def highest(site: Any, n: int) -> int:
     """The greatest number that a size can be; a number as it is."""
     return sizes.highest(n)  # type: ignore[no-any-return]
@@ -234,13 +234,13 @@ def fact_at_hint(site: Any, n: int) -> int:
     return hinted(n)  # type: ignore[no-any-return]
 
 
-@fact("compiled(int) -> bool")
+@every_fact
 def compiled(site: Any, n: int) -> bool:
     """Whether a number is known when the kernel is compiled; a size is known at its launch."""
     return n.__class__ is int
 
 
-@fact("divisors(int) -> [int]")
+@every_fact
 def divisors(site: Any, n: int) -> tuple[int, ...]:
     """The divisors of n, ascending; of a size those that divide all it can be."""
     n = n if n.__class__ is int else multiple_of(n)
@@ -248,35 +248,35 @@ def divisors(site: Any, n: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
 
 
-@fact("pow2(int, int) -> [int]")
+@every_fact
 def pow2(site: Any, low: int, high: int) -> tuple[int, ...]:
     """The powers of two from low to high, both included; of sizes those that are, whatever they are."""
     low, high = sizes.highest(low), lowest(high)
     return tuple(1 << n for n in range(MOST.bit_length()) if low <= 1 << n <= high)
 
 
-@fact("pow2floor(int) -> int")
+@every_fact
 def pow2floor(site: Any, n: int) -> int:
     """The greatest power of two that is at most n."""
     known: int = hinted(n)
     return 1 << max(known, 1).bit_length() - 1
 
 
-@fact("pow2ceil(int) -> int")
+@every_fact
 def pow2ceil(site: Any, n: int) -> int:
     """The least power of two that is at least n."""
     known: int = hinted(n)
     return 1 << (max(known, 1) - 1).bit_length()
 
 
-@fact("product([int]) -> int")
-def product(site: Any, values: Any) -> int:
+@every_fact
+def product(site: Any, values: NumberList) -> int:
     """The product of a list."""
     return math.prod(values)
 
 
-@fact("subsets([any]) -> [any]")
-def subsets(site: Any, items: Any) -> tuple[Any, ...]:
+@every_fact
+def subsets(site: Any, items: ValueList) -> tuple[Any, ...]:
     """The non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
     found = (c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
     return tuple(itertools.islice(found, SUBSETS))
@@ -285,15 +285,15 @@ def subsets(site: Any, items: Any) -> tuple[Any, ...]:
 # ---- Facts about fusing folds of what stands up to each place, as running sums are: `v` and `y` as in `fusion.py`.
 
 
-@fact("runs(term, int) -> bool", levels="tensor")
-def runs(site: Any, v: Any, places: int) -> bool:
+@tensor_fact
+def runs(site: Any, v: Value, places: int) -> bool:
     """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
     folds = (one for one in (v, *site.fusion.open.get(v, ())) if places_of_fold(one) is not None)
     return any(at_hint(one.over[0].extent) >= places for one in folds)
 
 
-@fact("sum_before_scan(term, int) -> bool", levels="tensor")
-def sum_before_scan(site: Any, y: Any, places: int) -> bool:
+@tensor_fact
+def sum_before_scan(site: Any, y: Value, places: int) -> bool:
     """Whether y's kernel folds two things, each of at most so many: what stands up to each place of its rows, and what
     all places of a row share.
     """
@@ -315,8 +315,8 @@ def sum_before_scan(site: Any, y: Any, places: int) -> bool:
     )
 
 
-@fact("beside_scan(term, term, int) -> bool", levels="tensor")
-def beside_scan(site: Any, v: Any, y: Any, places: int) -> bool:
+@tensor_fact
+def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
     """Whether y would bring a value and a fold of what stands up to each of so many places or more, in another loop
     than the value's, into one kernel.
     """

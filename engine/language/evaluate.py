@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable
@@ -78,9 +79,10 @@ def ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> 
 
 # The registry of facts: pure, typed questions that rules ask about a program.
 #
-# @fact("ceildiv(int, int) -> int")
-# def ceildiv(site, a, b): ...
+# @every_fact
+# def ceildiv(site, a: int, b: int) -> int: ...
 #
+# The annotations give the sorts (`SORT_OF`); `fact("name(sorts) -> sort")` writes them where a name or a sort differs.
 # A fact gets the site first, then the arguments. It returns numbers, booleans, names, expressions, axes, captured
 # statements or records, never a statement that it built (tests run every fact under a guard that checks this). Sorts in
 # signatures: int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of further arguments, `?` behind
@@ -130,6 +132,44 @@ def fact(
         return function
 
     return register
+
+
+# What the annotations of a fact say of sorts; a class that is not here is a record.
+Value = Any
+Expression = Any
+AxisList = Any
+ExpressionList = Any
+StatementList = Any
+NameList = Any
+NumberList = Any
+ValueList = Any
+SORT_OF = {
+    "Any": "any", "AxisList": "[axis]", "Axis": "axis", "Block": "run", "Expression": "expr",
+    "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]", "Node": "stmt", "NumberList": "[int]", "Places": "[expr]", "Stage": "stmt",
+    "StatementList": "[stmt]", "Term": "term", "Value": "term", "ValueList": "[any]", "Var": "name", "bool": "bool",
+    "float": "num", "int": "int",
+}  # fmt: skip
+
+
+def facts_on(levels: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that registers a function as a fact of some levels, with the sorts of its annotations."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        *given, result = [_sort(text) for name, text in function.__annotations__.items() if name != "site"]
+        if function.__code__.co_flags & inspect.CO_VARARGS:
+            given[-1] += "*"
+        return fact(f"{function.__name__}({', '.join(given)}) -> {result}", levels)(function)
+
+    return register
+
+
+def _sort(annotation: str) -> str:
+    listed = re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation)
+    return f"[{_sort(listed[1])}]" if listed else SORT_OF.get(annotation, "record")
+
+
+every_fact, statement_fact = facts_on("torch tensor module loop tile kernel"), facts_on("module loop tile")
+tensor_fact, module_fact, tile_fact, kernel_fact = map(facts_on, ("tensor", "module", "tile", "kernel"))
 
 
 def facts_of(level: str) -> dict[str, Fact]:

@@ -21,7 +21,9 @@ from dplc.ir.verify import kernel as verify_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = (0, 1, 2)  # nothing, the next one, and there and back: numbers that no choice depends on
-FACTS = sorted(path for path in (ROOT / "engine").rglob("*.py") if re.search(r"^@fact\(", path.read_text(), re.M))
+FACTS = sorted(
+    path for path in (ROOT / "engine").rglob("*.py") if re.search(r"^@(?!torch)\w*fact\b", path.read_text(), re.M)
+)
 # What Python weighs besides facts, where it has given its numbers to the policy: definitions by file.
 WEIGHING = {
     "engine/cost/limits.py": (
