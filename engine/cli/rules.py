@@ -14,7 +14,7 @@ from ...codegen.target import load_device
 from ...codegen.target import target as target_named
 from ...ir import schemas
 from ...ir.diagnostic import Diagnostics, DplcError, Source, Span, UsageError, did_you_mean
-from ..kernels import examples as term_examples
+from ..kernels.examples import Failure, run_examples
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, load_facts, warnings
 from ..language.core import words_in
@@ -27,8 +27,6 @@ from ..language.rule_files import read_text
 from ..language.rule_scope import Finding
 from ..language.spelling import INDENT
 from ..language.typed_slots import walk
-from ..rewrite import examples as torch_examples
-from ..rewrite.examples import Failure, run_examples
 from ..rewrite.statements.driver import Engine
 from .options import Flags
 from .output import bars, print_json, print_note, print_text, write, write_file, writing
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from ..workbench.reference import Word
 
 # Whose examples each level's runner tests is known once these are imported.
-RUNNERS = (torch_examples, term_examples)
 
 
 def list_rules(paths: list[Path], as_json: bool) -> None:
@@ -261,7 +258,7 @@ def lint_rules(paths: list[Path], subjects: bool, as_json: bool) -> None:
     found = list(_findings(rules, names))
     if subjects:
         from ..rewrite.statements.driver import Engine
-        from ..verify.unviolated import unviolated
+        from ..verify.mutants import unviolated
 
         found += unviolated(Engine(rules), chosen, target_named())
     if as_json:

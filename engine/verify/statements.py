@@ -15,10 +15,10 @@ from ...ir.expr import Size
 from ...ir.program import Kernel
 from ...ir.text.programs import print_program, read_program
 from ...ir.verify.kernel import problems
+from ..kernels.examples import arguments, read_subject
 from ..language import core as s
 from ..language.rule import Rule, RuleSet, pass_name
 from ..language.typed_slots import walk
-from ..rewrite.examples import arguments, read_subject
 from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.statements.driver import Engine, wellformed
 from ..rewrite.trace import show

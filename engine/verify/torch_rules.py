@@ -19,9 +19,9 @@ from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
+from ..kernels.examples import attempts, lower_with, torch_subject
 from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.examples import attempts, lower_with, torch_subject
 from ..rewrite.torch_rules.lower import TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said, unlike

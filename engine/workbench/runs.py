@@ -21,15 +21,12 @@ from typing import Any
 
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, Span
-from ..kernels import examples as term_examples
+from ..kernels.examples import run_examples
 from ..language.check import errors
 from ..language.rule import Rule
-from ..rewrite import examples as torch_examples
-from ..rewrite.examples import run_examples
 from ..rewrite.statements.driver import Engine
 from .document import Document
 
-RUNNERS = (torch_examples, term_examples)  # whose examples each level's runner tests is known once these are imported
 Tell = Callable[[str, int, int], None]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dplc.engine.kernels import examples  # noqa: F401  (they run examples on torch)
+from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
-from dplc.engine.rewrite import examples  # noqa: F401  (they run examples on torch)
-from dplc.engine.rewrite.examples import run_examples
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.diagnostic import DplcError, Source
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dplc.codegen.target import target
+from dplc.engine.kernels.examples import run_example
 from dplc.engine.language.rule import RuleSet, built_in_files, load, read_rules
-from dplc.engine.rewrite.examples import run_example
+from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
 from dplc.ir.diagnostic import DplcError, Source, Span
 from dplc.ir.text.parse import parse
@@ -20,7 +22,7 @@ TORCH = RULES.at("torch")
 def test_examples_hold(file: str) -> None:
     for rule in TORCH:
         for example in rule.examples if rule.file == file else ():
-            failure = run_example(rule, example, RULES)
+            failure = run_example(Engine(RULES), rule, example, target())
             assert failure is None, failure.render()
 
 
@@ -164,5 +166,5 @@ def test_an_example_of_a_family_is_run_for_every_member_that_it_holds(op: str, g
     """Whatever other ops stand in it."""
     mine = read_rules(Source("mine.rw", FAMILY.format(op=op, gives=gives)))
     rules = RuleSet([*built_in_files(), mine])
-    failed = [rule for rule in mine.rules if run_example(rule, rule.examples[0], rules) is not None]
+    failed = [rule for rule in mine.rules if run_example(Engine(rules), rule, rule.examples[0], target()) is not None]
     assert [str(rule.match[-1].value.fn) for rule in failed] == wrong  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import torch
 
 import dplc
 from dplc.codegen.target import target
-from dplc.engine.rewrite.examples import read_subject
+from dplc.engine.kernels.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import Source

@@ -11,10 +11,10 @@ from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
 from dplc.engine.cli.dumps import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
+from dplc.engine.kernels.examples import read_subject, run_example
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.models.artefact import read_kernels
-from dplc.engine.rewrite.examples import read_subject, run_example
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source
@@ -144,7 +144,7 @@ def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
     rules = RuleSet([read_rules(Source("rules/torch/mine.rw", text))])
     (rule,) = rules.rules.values()
     with pytest.raises(DplcError, match=r"over axes|an index is") as told:
-        run_example(rule, rule.examples[0], rules)
+        run_example(Engine(rules), rule, rule.examples[0], target())
     assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
 
 
@@ -161,7 +161,7 @@ def test_what_a_torch_rule_calculates_with(value: str, bad: str) -> None:
     rules = RuleSet([read_rules(Source("rules/torch/mine.rw", TORCH_RULE.format(fold=value.format(bad=bad))))])
     (rule,) = rules.rules.values()
     with pytest.raises(DplcError, match=r"axes and numbers|goes to a dtype|cannot be evaluated") as told:
-        run_example(rule, rule.examples[0], rules)
+        run_example(Engine(rules), rule, rule.examples[0], target())
     assert told.value.exit_code == 1 and "mine.rw:8:" in told.value.render()
 
 

@@ -25,7 +25,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting
 from dplc.engine.compiler import CompileOptions, Stopwatch, compile_captured, schedule
-from dplc.engine.kernels import examples as term_examples
+from dplc.engine.kernels.examples import run_examples
 from dplc.engine.kernels.sharing import share
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
@@ -38,8 +38,6 @@ from dplc.engine.models.benching import of_artefact
 from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.plan_file import kernel_record
 from dplc.engine.models.sources import ModelSource
-from dplc.engine.rewrite import examples as torch_examples
-from dplc.engine.rewrite.examples import RUNNERS, run_examples
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space, Start
@@ -77,7 +75,6 @@ class Rules:
 
     def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
         load_facts()
-        assert {"torch", "tensor", "tile"} <= RUNNERS.keys(), (torch_examples, term_examples)  # known once imported
         self.evil = evil
         paths = sorted(path for path in BUILT_IN.rglob("*.rw") if not path.name.endswith(FURTHER))
         self.pairs = [

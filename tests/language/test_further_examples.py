@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import BUILT_IN, load
 from dplc.engine.language.rule_files import rule_paths
-from dplc.engine.rewrite.examples import run_examples
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.diagnostic import DplcError
 

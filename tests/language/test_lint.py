@@ -10,7 +10,7 @@ from dplc.codegen.target import target
 from dplc.engine.cli.app import main
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.verify.unviolated import unviolated
+from dplc.engine.verify.mutants import unviolated
 
 FILE = """\
 rule pieces on tile

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dplc.codegen.target import devices, load_device, target
+from dplc.engine.kernels.examples import read_subject
 from dplc.engine.language.check import check, load_facts, require
 from dplc.engine.language.lint import lint_rule
 from dplc.engine.language.rule import RuleSet, load, policy, read_rules
-from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError, Source

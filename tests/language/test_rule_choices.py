@@ -6,11 +6,11 @@ import pytest
 from broken_rules import change, report
 
 from dplc.codegen.target import target
+from dplc.engine.kernels.examples import read_subject
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.evaluate import NotComputed
 from dplc.engine.language.format import format_rule
 from dplc.engine.language.rule import RuleSet, read_rules
-from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.trace import Trace
 from dplc.ir.diagnostic import DplcError, Source

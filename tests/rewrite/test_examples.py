@@ -3,8 +3,7 @@
 import pytest
 from trial import engine
 
-from dplc.engine.rewrite import examples
-from dplc.engine.rewrite.examples import Failure, run_examples
+from dplc.engine.kernels.examples import Failure, run_examples
 from dplc.ir.diagnostic import DplcError
 
 RULE = """
@@ -110,21 +109,6 @@ gives no "short"
     assert run_examples(engine(text)) == (1, [])
     with pytest.raises(DplcError, match="local rule `longer` takes 1 arguments, not 0"):
         run_examples(engine(text.replace(" (least=2)", "")))
-
-
-def test_other_levels_register_a_runner(monkeypatch):
-    monkeypatch.setattr(examples, "RUNNERS", dict(examples.RUNNERS))
-
-    @examples.runs("torch")
-    def run(made, rule, example, target):
-        return Failure(rule, example, "was run")
-
-    rule = (
-        "rule r on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = maximum(x, 0)\n"
-        'example "x"\n    y = Relu(x)\ngives no "z"\n'
-    )
-    count, failures = run_examples(engine(rule))
-    assert count == 1 and "was run" in failures[0].render()
 
 
 def test_what_differs_and_reads_alike_is_said_so() -> None:

@@ -7,13 +7,14 @@ import dataclasses
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.kernels.examples import run_term_example
+from dplc.engine.kernels.examples import run_example
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.rule import Rule, load, read_rules
+from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.diagnostic import DplcError, Source
 
 load_facts()
-RULES = load().at("tensor")
+RULES, ENGINE = load().at("tensor"), Engine(load())
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -21,7 +22,7 @@ RULES = load().at("tensor")
 def test_examples_hold(rule: Rule) -> None:
     assert rule.examples
     for example in rule.examples:
-        failure = run_term_example(None, rule, example, target())
+        failure = run_example(ENGINE, rule, example, target())
         assert failure is None, failure.render()
 
 
@@ -33,10 +34,10 @@ def test_no_findings() -> None:
 def test_a_wrong_example_shows_the_difference() -> None:
     rule = next(rule for rule in RULES if rule.name == "subtract_zero")
     other = next(rule for rule in RULES if rule.name == "relu_relu").examples[0]
-    failure = run_term_example(None, rule, other, target())
+    failure = run_example(ENGINE, rule, other, target())
     assert failure is not None and "did not fire" in failure.render()
     (example,) = rule.examples
-    failure = run_term_example(None, rule, dataclasses.replace(example, gives=other.gives), target())
+    failure = run_example(ENGINE, rule, dataclasses.replace(example, gives=other.gives), target())
     assert failure is not None and "+    y[i:4] = exp(x[i])" in failure.render()
 
 

@@ -6,8 +6,8 @@ import pytest
 from trial import engine
 
 from dplc.engine.kernels import examples  # noqa: F401  (the examples on tensor)
+from dplc.engine.kernels.examples import Failure, run_examples
 from dplc.engine.language.check import load_facts
-from dplc.engine.rewrite.examples import Failure, run_examples
 from dplc.ir.diagnostic import DplcError
 
 TILE = """

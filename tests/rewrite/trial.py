@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dplc.codegen.target import target
+from dplc.engine.kernels.examples import read_subject
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.rule import RuleSet, read_rules
-from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.diagnostic import Source
 from dplc.ir.text.parse import parse

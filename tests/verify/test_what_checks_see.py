@@ -8,8 +8,8 @@ import pytest
 from broken import _rule
 
 from dplc.engine.cli.app import main
+from dplc.engine.kernels.examples import read_subject
 from dplc.engine.language.rule import load
-from dplc.engine.rewrite.examples import read_subject
 from dplc.engine.verify import outcome, run
 from dplc.engine.verify.drawing import TermInstance
 from dplc.engine.verify.outcome import Outcome, RuleVerdict, Subject, summary

@@ -13,8 +13,8 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.rule import load
-from dplc.engine.rewrite.examples import run_examples
 from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import linear

@@ -9,10 +9,10 @@ from facts_purity import anew, checked, checked_facts
 from nests import NESTS
 from scheduling import MACHINE, rule_files, steps
 
+from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.evaluate import Fact
 from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.language.rule_files import rule_paths
-from dplc.engine.rewrite.examples import run_examples
 from dplc.engine.rewrite.statements.driver import LEVELS, Engine, run_pipeline
 from dplc.ir.diagnostic import InternalError
 from dplc.ir.tile import Sync
