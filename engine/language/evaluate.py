@@ -145,10 +145,9 @@ NumberList = Any
 ValueList = Any
 SORT_OF = {
     "Any": "any", "AxisList": "[axis]", "Axis": "axis", "Block": "run", "Expression": "expr",
-    "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]",
-    "Node": "stmt", "NumberList": "[int]", "Places": "[expr]", "Stage": "stmt",
-    "StatementList": "[stmt]", "Term": "term", "Value": "term", "ValueList": "[any]", "Var": "name", "bool": "bool",
-    "float": "num", "int": "int",
+    "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]", "Node": "stmt", "NumberList": "[int]",
+    "Places": "[expr]", "Stage": "stmt", "StatementList": "[stmt]", "Term": "term", "Value": "term",
+    "ValueList": "[any]", "Var": "name", "bool": "bool", "float": "num", "int": "int",
 }  # fmt: skip
 
 
