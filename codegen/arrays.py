@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,6 +109,41 @@ def misalignment_note(buffer: Buffer, address: int, contiguous: bool) -> str | N
     if address % POINTER_ALIGNMENT:
         return f"`{buffer.name}` is {address % POINTER_ALIGNMENT} bytes off 16-byte alignment: copied"
     return None
+
+
+class PlacedProgram:
+    """A program whose given constants are in the memory of a device. A session of either device is one."""
+
+    def __init__(
+        self,
+        program: Program,
+        constants: Mapping[str, Array],
+        place: Callable[[Buffer, Array, list[str]], Any],
+        beside: PlacedProgram | None,
+    ) -> None:
+        """Place constants.
+
+        Args:
+            program: the program; constants that are not given here are given at every run.
+            constants: arrays by name.
+            place: copies an array to the device, and appends a note on what that took.
+            beside: a session of the same executor, whose constants at the same addresses are shared.
+        """
+        self.program = program
+        self._notes: list[str] = []
+        self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
+        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
+        self._constants: dict[str, Any] = {
+            b.name: there[where]
+            if (where := place_of(constants[b.name])) in there
+            else place(b, constants[b.name], self._notes)
+            for b in program.constants
+            if b.name in constants
+        }
+
+    def returns_tensors(self, arrays: Mapping[str, Array]) -> bool:
+        """Whether results are torch tensors: if a constant or an input of this run is one."""
+        return any(map(is_tensor, (*self._given.values(), *arrays.values())))
 
 
 def _torch() -> Any:

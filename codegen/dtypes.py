@@ -22,11 +22,10 @@ from ..ir.functions import (
     FUNCTIONS,
     LOGICAL,
     SELECT,
-    category_of,
+    literal_dtype,
     opmath,
     promote,
     result_dtype,
-    weak_dtype,
 )
 from ..ir.kernel import Element
 from ..ir.node import Expr
@@ -54,7 +53,7 @@ def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
         return "b8"
     if kind is Binary:
         return promote(index, *(dtype_of(part, type_of, index) for part in (e.a, e.b) if not is_literal(part)))
-    return weak_dtype(category_of(e), ())
+    return literal_dtype(e, ())
 
 
 def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
@@ -76,7 +75,7 @@ def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
 def _own(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
     own = [None if is_literal(arg) else dtype_of(arg, type_of, index) for arg in args]
     strong = [opmath(dtype) for dtype in own if dtype is not None]
-    return [dtype or weak_dtype(category_of(arg), strong) for arg, dtype in zip(args, own, strict=True)]
+    return [dtype or literal_dtype(arg, strong) for arg, dtype in zip(args, own, strict=True)]
 
 
 def _common(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:

@@ -14,20 +14,20 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ..ir.diagnostic import DplcError
 from .arrays import (
     Array,
     LaunchError,
+    PlacedProgram,
     as_numpy,
     as_tensor,
     check_fits,
     check_names,
     is_tensor,
     misalignment_note,
-    place_of,
     resolved,
     torch_dtype,
     torch_dtype_name,
@@ -253,33 +253,7 @@ def close_all() -> None:
 # ---- sessions: constants are placed once, launches replay as a CUDA graph where that is possible
 
 
-class Launcher(Protocol):
-    """What a session asks of the executor that made it (`launch.CudaExecutor`)."""
-
-    graphs: bool
-    gpu: Gpu
-    notes: tuple[str, ...]
-
-    def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any: ...
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any: ...
-
-    def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]: ...
-
-    def load(self, program: Program) -> tuple[LoadedKernel, ...]: ...
-
-    def loaded(self, kernel: CudaKernel) -> LoadedKernel: ...
-
-    def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None: ...
-
-    def stream(self) -> AbstractContextManager[Any]: ...
-
-    def current_stream(self) -> int: ...
-
-    def captured_by_user(self, stream: int) -> bool: ...
-
-
-class CudaSession:
+class CudaSession(PlacedProgram):
     """A program whose constants are on the GPU; those not given here are given at every run.
 
     Runs of one session share its arena, so threads take turns to enqueue them. Runs that meet the same addresses again
@@ -289,24 +263,14 @@ class CudaSession:
 
     def __init__(
         self,
-        executor: Launcher,
+        executor: CudaExecutor,
         program: Program,
         constants: Mapping[str, Array],
         beside: CudaSession | None = None,
     ):
-        self.program, self._executor = program, executor
-        self._notes: list[str] = []
-        self._given = {b.name: constants[b.name] for b in program.constants if b.name in constants}
+        super().__init__(program, constants, executor.place, beside)
+        self._executor = executor
         self._wanted = (*program.inputs, *(b for b in program.constants if b.name not in constants))
-        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
-        self._constants: dict[str, Any] = {
-            b.name: there[where]
-            if (where := place_of(constants[b.name])) in there
-            else executor.place(b, constants[b.name], self._notes)
-            for b in program.constants
-            if b.name in constants
-        }
-        self._tensors = any(map(is_tensor, self._given.values()))
         self._kept, self._temporaries = executor.temporaries(program)
         self._kernels = executor.load(program)  # held, so that no graph outlives them
         self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
@@ -341,7 +305,7 @@ class CudaSession:
                 executor.launch(program, places, stream)
         self._latest = given | made, places
         executor.notes = tuple(notes)
-        if self._tensors or any(is_tensor(value) for value in arrays.values()):
+        if self.returns_tensors(arrays):
             return made
         return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
 

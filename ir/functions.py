@@ -442,11 +442,6 @@ def category(dtype: str) -> int:
     return 2 if dtype in FLOATS else 0 if dtype == "b8" else 1
 
 
-def category_of(number: Any) -> int:
-    """The category of a Python number."""
-    return (bool, int, float).index(number.__class__)
-
-
 def weak_dtype(weakest: int, met: Iterable[str]) -> str:
     """Return the dtype of a number of a category that meets operands of some dtypes.
 
@@ -455,6 +450,11 @@ def weak_dtype(weakest: int, met: Iterable[str]) -> str:
     dtypes = tuple(met) or ("b8",)
     common = promote(*dtypes)
     return common if weakest <= category(common) else ("b8", "i64", "f32")[weakest]
+
+
+def literal_dtype(number: Any, met: Iterable[str]) -> str:
+    """Return the dtype of a Python number that meets operands of some dtypes."""
+    return weak_dtype((bool, int, float).index(number.__class__), met)
 
 
 def opmath(dtype: str) -> str:

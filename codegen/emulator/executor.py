@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.diagnostic import UsageError
-from ..arrays import Array, as_numpy, as_tensor, check_names, check_room, is_tensor, misalignment_note, place_of
+from ..arrays import (
+    Array,
+    PlacedProgram,
+    as_numpy,
+    as_tensor,
+    check_names,
+    check_room,
+    misalignment_note,
+)
 from ..kernel import Buffer, CudaKernel, KernelParam, Launch, Program, lifetimes
 from .runtime import (
     DeviceBuffer,
@@ -68,7 +76,7 @@ class EmulatorExecutor:
         kernels.launch(kernel, buffers, self._options)
 
 
-class EmulatorSession:
+class EmulatorSession(PlacedProgram):
     """A program whose constants are in place."""
 
     def __init__(
@@ -78,19 +86,10 @@ class EmulatorSession:
         constants: Mapping[str, Array],
         beside: EmulatorSession | None = None,
     ):
-        self._executor, self._program = executor, program
+        self._executor = executor
         check_room(sum(buffer.nbytes for buffer in program.buffers()), "the program's buffers")
         self._kernels = load(program.distinct_kernels(), executor._options.checked)
-        self._notes: list[str] = []
-        self._given = {b.name: constants[b.name] for b in program.constants}
-        there = {} if beside is None else {place_of(v): beside._constants[name] for name, v in beside._given.items()}
-        self._constants: dict[str, DeviceBuffer] = {
-            b.name: there[where]
-            if (where := place_of(constants[b.name])) in there
-            else _upload(b, constants[b.name], self._notes)
-            for b in program.constants
-        }
-        self._tensors = any(map(is_tensor, self._given.values()))
+        super().__init__(program, constants, _upload, beside)
         self._placed = _slices(program) if executor._arena else {}
         births: dict[int, list[DeviceSlice]] = {}
         for name, (first, _) in lifetimes(program).items() if self._placed else ():
@@ -100,7 +99,7 @@ class EmulatorSession:
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by name, given the inputs by name."""
-        program, executor = self._program, self._executor
+        program, executor = self.program, self._executor
         check_names(program, arrays, program.inputs)
         notes = list(self._notes)
         inputs = {b.name: _upload(b, arrays[b.name], notes) for b in program.inputs}
@@ -116,13 +115,13 @@ class EmulatorSession:
         self._latest = buffers
         executor.notes = tuple(notes)
         results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
-        if self._tensors or any(is_tensor(value) for value in arrays.values()):
+        if self.returns_tensors(arrays):
             return {buffer.name: as_tensor(buffer, results[buffer.name]) for buffer in program.outputs}
         return dict(results)
 
     def launch(self, place: int) -> None:
         """One launch of the program again, on the buffers of the latest run."""
-        self._launch(tuple(self._program.launches())[place], self._latest)
+        self._launch(tuple(self.program.launches())[place], self._latest)
 
     def _launch(self, launch: Launch, buffers: Mapping[str, DeviceMemory]) -> None:
         params = launch.kernel.params

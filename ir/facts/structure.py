@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..atoms import ATOMS
 from ..expr import Binary, Call, Not, Var, add, floordiv, free_names, modulo, multiply, only_sizes
-from ..functions import category_of, opmath, promote, result_dtype, weak_dtype
+from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
@@ -507,7 +507,7 @@ def expr_dtype(e: Any, known: dict[str, str]) -> str:
     if kind is Call:
         own = [None if isinstance(a, int | float) else expr_dtype(a, known) for a in e.args]
         met = [dtype for dtype in own if dtype is not None]
-        return result_dtype(e.fn, *(d or weak_dtype(category_of(a), met) for a, d in zip(e.args, own, strict=True)))
+        return result_dtype(e.fn, *(d or literal_dtype(a, met) for a, d in zip(e.args, own, strict=True)))
     if kind is Binary and e.op not in ("+", "-", "*", "//", "%", "^"):
         return "b8"
     return INDEX

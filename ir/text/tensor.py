@@ -14,7 +14,7 @@ from ..compose import remap
 from ..diagnostic import DplcError, did_you_mean
 from ..expr import Axis, Var, invert, negate, rebuild
 from ..facts.index import operate
-from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, category_of, weak_dtype
+from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, literal_dtype
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Expr, Node
@@ -303,7 +303,7 @@ def _as(value: Any, name: str) -> Any:
 
 
 def _literal(value: Any, met: Iterable[str]) -> Const:
-    name = weak_dtype(category_of(value), met)
+    name = literal_dtype(value, met)
     return Const(_as(value, name), name)
 
 
@@ -435,7 +435,7 @@ class _Printer:
         """An operand; a number in the dtype that it meets is bare."""
         if isinstance(x, Const):
             met = [dtype(y) for y in others if not isinstance(y, Const)]
-            return _number(x) if weak_dtype(category_of(x.value), met) == x.dtype else f"{x.dtype}({_number(x)})"
+            return _number(x) if literal_dtype(x.value, met) == x.dtype else f"{x.dtype}({_number(x)})"
         return self.reference(x)
 
     def reference(self, term: Any) -> str:
