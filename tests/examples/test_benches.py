@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from scripts import printed_by
 
 BENCHES = Path(__file__).resolve().parents[2] / "examples" / "benches"
 SCRIPT = '\nif __name__ == "__main__":'
 
 
 def printed(*arguments: str) -> str:
-    command = [sys.executable, str(BENCHES / "fusion.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    return printed_by(BENCHES / "fusion.py", *arguments)
 
 
 @pytest.mark.parametrize(

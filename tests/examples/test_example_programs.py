@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scripts import printed_by
 
 import dplc
 from dplc.engine.cli.app import main
@@ -43,7 +44,9 @@ def test_demo_says_what_is_wrong() -> None:
 
 def test_the_bench_of_compile_times() -> None:
     record = json.loads(
-        run("examples/benches/compile_times.py", "--json", "--runs", "1", "--warm-up", "0", "--no-process")
+        printed_by(
+            ROOT / "examples/benches/compile_times.py", "--json", "--runs", "1", "--warm-up", "0", "--no-process"
+        )
     )
     assert [row["name"] for row in record["rows"]] == [
         "RMSNorm",
@@ -56,7 +59,7 @@ def test_the_bench_of_compile_times() -> None:
 
 
 def test_the_bench_of_rewrites() -> None:
-    record = json.loads(run("examples/benches/rewrites.py", "--json", "--runs", "2"))
+    record = json.loads(printed_by(ROOT / "examples/benches/rewrites.py", "--json", "--runs", "2"))
     assert record["rows"][0]["firings"] == 1000
 
 
