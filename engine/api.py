@@ -282,8 +282,10 @@ def compile(
     remembered = logged(told, compilation)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = rows_of(compilation, options, wanted) if wanted else None
-    traced = replace(options, trace=Trace())
-    with_trace = functools.partial(compile_captured, captured, traced)
+
+    def with_trace() -> Compilation:
+        return compile_captured(captured, replace(options, trace=Trace()))
+
     return Compiled(compilation, chosen, function, Frozen(captured), remembered, parts, with_trace)
 
 

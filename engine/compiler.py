@@ -22,7 +22,7 @@ from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
 from .capture.capture import Capture
 from .capture.constants import fold
-from .capture.export import alone
+from .capture.export import export_lock
 from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Sharing, Steps, share
@@ -84,6 +84,11 @@ class Compilation:
         """The inputs that tell the sizes of a call: (name, dimension, size)."""
         ins = self.captured.graph.ins
         return tuple((p.name, d, n) for p in ins for d, n in enumerate(p.shape) if isinstance(n, Size))
+
+    @property
+    def largest_sizes(self) -> dict[str, int]:
+        """The greatest number of each size."""
+        return {name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()}
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """The launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
@@ -156,7 +161,7 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
-@alone()
+@export_lock()
 @collections_paused()
 def compile_captured(
     captured: Capture, options: CompileOptions, capture_ms: float = 0.0, watch: Stopwatch | None = None
@@ -209,7 +214,9 @@ def compile_plan(
     shared = share(plan.kernels if units is None else units)
     tools, trace = options.tools, options.trace
     heard = trace if trace is not None or not tools.settings else Trace()
-    tile, kernels, cuda, origins, launches = schedule(plan, shared, replace(options, trace=heard), watch, since, sizes)
+    tile, kernels, cuda, origins, launches = schedule(
+        plan, shared, options if heard is trace else replace(options, trace=heard), watch, since, sizes
+    )
     with watch.stage("cuda"):
         program, launched = launch_plan(plan, launches, kernels, cuda, captured.kinds)
     return Compilation(

@@ -27,7 +27,7 @@ from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.convert import RandomNumbers
 from .capture.dynamic_inputs import ByNumbers, Lengths, at_call, carried, fixed, guarded, is_number, numbers, without
-from .capture.fx_rewrites import apart, by_elements, entering_autocast, flattened, value, without_checkpoints
+from .capture.fx_rewrites import by_elements, entering_autocast, flattened, split_off_views, value, without_checkpoints
 from .capture.graph_parts import Shares, alike, cut, joint, needs_autograd, node_at, ops, user_place
 from .capture.signature import odd_layout
 
@@ -237,7 +237,7 @@ class GraphPart:
                 self.lengths = None
         elif self.lengths is not None:
             self._fixed(DplcError("a length is outside of the range that one program serves"))
-        return apart(self.graph, lambda graph: self._computed(graph, args, options), at_call(self.graph))
+        return split_off_views(self.graph, lambda graph: self._computed(graph, args, options), at_call(self.graph))
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """One function for a range of every length. Raises FixedLengths, NotCompiled."""
@@ -256,13 +256,19 @@ class GraphPart:
         def computed(piece: torch.fx.GraphModule) -> Function:
             return self._sized(piece, tensors, options, lengths.dynamic(piece, args))
 
-        return lengths.around(apart(graph, computed, lengths.at_call), results)
+        return lengths.around(split_off_views(graph, computed, lengths.at_call), results)
+
+    def _compiled(
+        self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None
+    ) -> Compiled:
+        """Compile a graph whose results are all computed, for such arguments. Raises DplcError."""
+        with torch.no_grad():
+            return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
 
     def _computed(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """A graph whose results are all computed. args: of any call."""
+        """A function for one shape of each argument, in eager where the graph does not compile."""
         try:
-            with torch.no_grad():
-                made: Compiled = compile_function(entering_autocast(graph), tuple(args), **options)
+            made = self._compiled(graph, args, options)
         except UsageError:  # it is about the options
             raise
         except DplcError as error:
@@ -272,20 +278,21 @@ class GraphPart:
     def _sized(
         self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
     ) -> Function:
-        """The same for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
+        """A function for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
         try:
-            with torch.no_grad():
-                made: Compiled = compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
+            return self._counted(graph, self._compiled(graph, args, options, dynamic))
         except Narrower:
             raise
         except DplcError as error:
             problem = error
-        else:
-            return self._counted(graph, made)
-        if self._compiles(graph, args, options):
-            raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
-        bad = node_at(graph, problem.span)
-        raise NotCompiled(problem, bad and bad.name)
+        try:
+            self._compiled(graph, args, options)
+        except UsageError:
+            raise
+        except DplcError:
+            bad = node_at(graph, problem.span)
+            raise NotCompiled(problem, bad and bad.name) from None
+        raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
 
     def _counted(self, graph: torch.fx.GraphModule, made: Compiled) -> Function:
         """A part that was compiled; the same part in eager, where who counts asks that nothing runs."""
@@ -294,17 +301,6 @@ class GraphPart:
         self.shares.add_compiled(made.compilation, len(ops(graph)))
         forward: Function = graph.forward
         return made if self.shares.runs else forward
-
-    def _compiles(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> bool:
-        """Whether a graph compiles for the shapes of a call."""
-        try:
-            with torch.no_grad():
-                compile_function(entering_autocast(graph), tuple(args), **options)
-        except UsageError:
-            raise
-        except DplcError:
-            return False
-        return True
 
     def _eager(self, graph: torch.fx.GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
         """The graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""

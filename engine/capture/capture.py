@@ -31,7 +31,7 @@ from ...ir.torch import TorchGraph
 from ..language.rule_files import collections_paused
 from .convert import Conversion, convert
 from .dynamic_shapes import declared
-from .export import alone, export
+from .export import export, export_lock
 from .places import SourcePlaces
 from .signature import Fixed, Pairs, Signature, check_kind, parts_of, tensors_of
 
@@ -141,7 +141,7 @@ class Capture:
     written: Callable[[], tuple[TorchGraph, Mapping[str, Any]] | None] = field(default=lambda: None, compare=False)
 
 
-@alone()
+@export_lock()
 @collections_paused()
 def capture(
     function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None

@@ -538,7 +538,7 @@ _OF_LAYOUT = re.compile(
 )
 
 
-class GuardPlaces:
+class GuardLocations:
     """The guards of a trace with their places."""
 
     def __init__(self, places: SourcePlaces):

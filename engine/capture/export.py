@@ -30,7 +30,7 @@ from ...ir.names import with_article
 from .decompositions import UNASKED, by_types, decomposed, table
 from .dynamic_shapes import (
     Dynamic,
-    GuardPlaces,
+    GuardLocations,
     exported_shapes,
     refused,
     restated,
@@ -40,7 +40,7 @@ from .dynamic_shapes import (
 )
 from .fx_rewrites import as_tensors, indexed, leaving_autocast, storages, switching_autocast
 from .places import SourcePlaces, caller
-from .signature import Fixed, Mould, ObjectOutput, Results, check_kind, mould, tensors_of
+from .signature import Fixed, ObjectOutput, OutputTemplate, Results, check_kind, mould, tensors_of
 
 # ---- Torch function modes: record what the factories of a `-c` text made, replay it, and note where each call stands.
 
@@ -62,7 +62,7 @@ FILLERS = frozenset((
 COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
 
 
-class Made(NamedTuple):
+class FactoryResult(NamedTuple):
     """What a factory made. tensor: the very object; value: a copy, because the text may change the object in place."""
 
     function: Callable[..., Any]
@@ -86,7 +86,7 @@ class Record(TorchFunctionMode):  # type: ignore[misc]
 
     def __init__(self, places: SourcePlaces, inside: Callable[[], bool], is_weight: Callable[[Any], bool]):
         super().__init__()
-        self.made: list[Made] = []
+        self.made: list[FactoryResult] = []
         self.changed_weight = False
         self._places, self._inside, self._is_weight = places, inside, is_weight
 
@@ -105,7 +105,7 @@ class Record(TorchFunctionMode):  # type: ignore[misc]
         elif _makes(function) and isinstance(result, torch.Tensor) and not _initialises(caller()):
             place = self._places.here(caller())
             sizes = sizes_of_factory((*args, *kwargs.values()), result.shape)
-            self.made.append(Made(function, result, result.detach().clone(), result._version, place, sizes))
+            self.made.append(FactoryResult(function, result, result.detach().clone(), result._version, place, sizes))
         return result
 
 
@@ -116,7 +116,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.last: int | None = None  # where the latest call stands: an error of torch's own may not say
         self._places, self._outermost = places, outermost
-        self.guards: GuardPlaces | None = None  # where lengths are known at a call
+        self.guards: GuardLocations | None = None  # where lengths are known at a call
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = self._places.here(caller(), self._outermost)
@@ -128,7 +128,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
             return self._watched(self.guards, function, args, kwargs)
         return self._marked(function, args, kwargs)
 
-    def _watched(self, guards: GuardPlaces, function: Any, args: Any, kwargs: Any) -> Any:
+    def _watched(self, guards: GuardLocations, function: Any, args: Any, kwargs: Any) -> Any:
         place = self.last
         guards.note(args, None)
         result = self._marked(function, args, kwargs)
@@ -148,7 +148,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
 class Replay(TorchFunctionMode):  # type: ignore[misc]
     """Phase two: a factory outside of a forward gives the next input of the graph."""
 
-    def __init__(self, made: Sequence[Made], inputs: Iterable[Any], inside: Callable[[], bool]):
+    def __init__(self, made: Sequence[FactoryResult], inputs: Iterable[Any], inside: Callable[[], bool]):
         super().__init__()
         self._left = list(zip(made, inputs, strict=True))[::-1]
         self._inside = inside
@@ -217,11 +217,11 @@ class _Returned:
     """What the traced function returned. An object, since export puts plain attributes of a module back."""
 
     spec: Any = None
-    leaves: tuple[Fixed | Mould | None, ...] = ()  # None for a tensor
+    leaves: tuple[Fixed | OutputTemplate | None, ...] = ()  # None for a tensor
     kind: str = ""
 
 
-def _form(leaf: Any) -> Fixed | Mould | None:
+def _form(leaf: Any) -> Fixed | OutputTemplate | None:
     if isinstance(leaf, torch.Tensor):
         return None
     return mould(leaf) if tensors_of(leaf) else Fixed(leaf)
@@ -262,7 +262,7 @@ class Root(torch.nn.Module):  # type: ignore[misc]
         order = itertools.count()
         return self.returned.spec, tuple(
             ObjectOutput(leaf, tuple(itertools.islice(order, len(leaf.holes))))
-            if isinstance(leaf, Mould)
+            if isinstance(leaf, OutputTemplate)
             else next(order)
             if leaf is None
             else leaf
@@ -290,7 +290,7 @@ def export(
         for target, weight in held:
             check_kind(f"{kind} `{root.label(target)}`", weight, wrappers=True)
     annotate = Annotate(places, Root.forward.__code__)
-    guards = annotate.guards = GuardPlaces(places) if dynamic else None
+    guards = annotate.guards = GuardLocations(places) if dynamic else None
     with torch.no_grad(), _quiet(), preserve_node_meta(), by_types(), leaving_autocast():
         try:
             with annotate:
@@ -510,7 +510,7 @@ _TURN = threading.RLock()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def export_lock() -> Iterator[None]:
     """Within: no other thread captures or compiles; those that want to wait."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
     with _TURN, getattr(dynamo, "compile_lock", None) or nullcontext():

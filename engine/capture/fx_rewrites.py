@@ -48,7 +48,7 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def apart(
+def split_off_views(
     graph: torch.fx.GraphModule,
     compiled: Callable[[torch.fx.GraphModule], Function],
     known: Callable[[Sequence[Any], Any], int | None],

@@ -26,16 +26,16 @@ _CLOSED = (torch.nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType,
 _PLAIN = (int, float, complex, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-class Hole:
+class TensorSlot:
     """Stands for a tensor in the copy of an object."""
 
 
 @dataclass(frozen=True)
-class Mould:
+class OutputTemplate:
     """An object with holes where its tensors were. kept: what copies share with it."""
 
     value: Any
-    holes: tuple[Hole, ...]
+    holes: tuple[TensorSlot, ...]
     kept: Mapping[int, Any]
 
     def cast(self, tensors: Sequence[Any]) -> Any:
@@ -49,13 +49,13 @@ def tensors_of(value: Any) -> tuple[Any, ...]:
     return tuple(x for x in _inside(value, set()) if isinstance(x, torch.Tensor))
 
 
-def mould(value: Any) -> Mould:
+def mould(value: Any) -> OutputTemplate:
     """The form of an object. Raises DplcError for one that cannot be copied."""
     parts = list(_inside(value, set()))
     kept = {id(part): part for part in parts if isinstance(part, _CLOSED)}
-    holes = {id(part): Hole() for part in parts if isinstance(part, torch.Tensor)}
+    holes = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
     try:
-        return Mould(copy.deepcopy(value, {**kept, **holes}), tuple(holes.values()), kept)
+        return OutputTemplate(copy.deepcopy(value, {**kept, **holes}), tuple(holes.values()), kept)
     except Exception as error:
         what = f"the function returns a {type(value).__name__}, which holds tensors and cannot be copied"
         raise DplcError(what, notes=(str(error),), hint="return its tensors in a tuple, list or dict") from None
@@ -125,7 +125,7 @@ class Empty:
 class ObjectOutput:
     """A result that is an object with tensors inside. places: the outputs that these are."""
 
-    mould: Mould
+    mould: OutputTemplate
     places: tuple[int | Empty | ComplexOutput, ...]
 
 

@@ -36,7 +36,7 @@ from ...ir.schemas import DTYPES
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .dynamic_shapes import Dim, Extent
-from .export import Made, Record, Replay, alone, explain, export
+from .export import FactoryResult, Record, Replay, explain, export, export_lock
 from .places import SourcePlaces
 from .signature import Signature, tensors_of
 
@@ -150,7 +150,7 @@ def _syntax_span(source: Source, error: SyntaxError) -> Span:
 MOST_COMPUTED = 1 << 27  # floating-point operations: a CPU needs milliseconds for them, in any dtype
 
 
-class ProductsLeftOut(TorchDispatchMode):  # type: ignore[misc]  # torch says no types for it
+class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says no types for it
     """Within it, matmuls, convolutions and attention of more than MOST_COMPUTED operations give zeros.
 
     PyTorch's own table of operations says what counts. What a text asks of such values (`if (x @ w).sum() > 0`) could
@@ -175,7 +175,7 @@ def _zeros(like: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype).zero_()
 
 
-@alone()
+@export_lock()
 def capture_text(
     text: str, seed: int = 0, dtype: str | None = None, values: bool = True,
     sizes: Mapping[str, int] = MappingProxyType({}),
@@ -195,7 +195,7 @@ def capture_text(
         torch.manual_seed(seed)
         if dtype is not None:
             torch.set_default_dtype(getattr(torch, DTYPES[dtype]))
-        result = evaluation.first(contextlib.nullcontext() if values else ProductsLeftOut())
+        result = evaluation.first(contextlib.nullcontext() if values else SkipLargeProducts())
         reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
         if not reference:
             raise DplcError(f"the expression gives {type(result).__name__}, not a tensor", program.result_span)
@@ -241,7 +241,7 @@ class Evaluation:
     """Both evaluations of a text, and what the second keeps of the first."""
 
     def __init__(self, program: ParsedText, places: SourcePlaces, sizes: Mapping[str, int]):
-        self.made: list[Made] = []
+        self.made: list[FactoryResult] = []
         self._dims: dict[str, tuple[Dim, Extent]] = {}
         self._sizes = sizes
         self._program, self._places = program, places
@@ -419,7 +419,7 @@ def _is_forward(function: Any) -> bool:
     )
 
 
-def _identified(conversion: Conversion, made: list[Made]) -> Conversion:
+def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion:
     """A tensor that was lifted as a constant because the text kept it somewhere is one of the inputs."""
     written = conversion.written
     if written is not None:

@@ -50,7 +50,7 @@ from ..models.generating import (
     compile_generation,
     stops_of,
 )
-from ..models.runtime import ModelRunner, ServedModel
+from ..models.runtime import DynamicModelRunner, ModelRunner
 from ..models.sources import ModelSource, build, find
 from ..models.weights import Tell
 from ..run.inputs import sizes_of_call
@@ -359,9 +359,9 @@ def _runner(found: Artefact, device: str, constants: dict[str, Any]) -> Run:
     runner: Executor = CudaExecutor(images=found.images()) if device == "cuda" else emulator()
     where = "cuda" if device == "cuda" else "cpu"
     placed = {name: tensor.to(where) for name, tensor in constants.items()}
-    made: ModelRunner | ServedModel
+    made: ModelRunner | DynamicModelRunner
     if found.sizes:
-        made = ServedModel(found, runner, placed, where)
+        made = DynamicModelRunner(found, runner, placed, where)
     else:
         every = {name: tensor.to(where) for name, tensor in found.constants.items()}
         made = ModelRunner(found.program, found.outputs, runner, {**every, **placed})

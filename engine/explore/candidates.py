@@ -23,7 +23,7 @@ from ..rewrite.terms.rewriter import rewrite_graph
 from ..rewrite.trace import program_key
 from ..ruleset import Toolchain
 from ..schedule.scheduling import ScheduleStore, kernel_ir, schedule_tiles
-from ..schedule.space import Way
+from ..schedule.space import FusionVariant
 from ..schedule.stored import StoredSchedules, figures
 from ..store.digests import FUSING
 from ..store.protocol import PROGRAM, Decision, Schedule, TuningKey
@@ -238,11 +238,11 @@ class Fusing:
                 break
         return list(found.values())
 
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[FusionVariant]:
         """What the rules decide in their order, then the candidates. Searches the regions, builds no candidate."""
         explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
         names = ("rules", *(f"candidate {number}" for number in explored))
-        return [Way(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
+        return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
 
     def kernels(self, way: int) -> Sequence[Kernel]:
         """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""

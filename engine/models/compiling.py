@@ -446,14 +446,13 @@ def compile_call(
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
     """The figures of a compile."""
     program, weights = compilation.program, _read(captured, compilation)
-    longest = {name: size.high // size.multiple * size.multiple for name, size in compilation.sizes.items()}
     return Figures(
         launches=len(program.kernels),
         kernels=len(compilation.cuda_kernels),
         per_block=max(launches_of_blocks(program, weights).values(), default=0),
         cuda_lines=compilation.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
-        planned_bytes=planned_peak(compilation.at(longest) if longest else program),
+        planned_bytes=planned_peak(compilation.at(compilation.largest_sizes) if compilation.sizes else program),
         eager_bytes=eager_peak(captured.captured.graph),
         seconds=seconds,
         rss_bytes=peak_rss(),

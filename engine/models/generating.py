@@ -303,8 +303,7 @@ class Generation:
 
 def _largest(call: CompiledModel) -> Program:
     """The launches of a call at its greatest lengths."""
-    sizes = {name: size.high // size.multiple * size.multiple for name, size in call.sizes.items()}
-    return call.compilation.at(sizes) if sizes else call.program
+    return call.compilation.at(call.compilation.largest_sizes) if call.sizes else call.program
 
 
 def _cache(program: Program) -> list[Buffer]:

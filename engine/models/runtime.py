@@ -100,7 +100,7 @@ class SizedModel(Protocol):
     def at(self, sizes: Mapping[str, int]) -> BoundModel: ...
 
 
-class ServedModel:
+class DynamicModelRunner:
     """A model with sizes; `run` as of a ModelRunner, at any lengths in their ranges.
 
     weights: {buffer: tensor}; device: torch's, where the executor finds tensors.

@@ -407,7 +407,7 @@ class Decisions(Protocol):
 
 
 @dataclass(frozen=True)
-class Way:
+class FusionVariant:
     """A way of fusing. kernels: builds it, as kernels of Loop IR in the order of their launches; raises DplcError."""
 
     label: str
@@ -415,7 +415,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Together:
+class ProgramCandidate:
     """A way with a schedule for each of its kernels (`decisions.Whole`)."""
 
     way: int
@@ -449,7 +449,9 @@ def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
 class ProgramSpace(Decisions):
     """All ways to compute a program. free: labels of the passes that are decided; None for all."""
 
-    def __init__(self, tools: Toolchain, ways: Sequence[Way], target: Target, free: frozenset[str] | None = None):
+    def __init__(
+        self, tools: Toolchain, ways: Sequence[FusionVariant], target: Target, free: frozenset[str] | None = None
+    ):
         self.tools, self.target, self.free = tools, target, free
         self.candidates = tuple(ways)
         self.ways = tuple(way.label for way in ways)
@@ -484,6 +486,6 @@ class ProgramSpace(Decisions):
         """The ways that were walked so far."""
         return tuple(self._spaces)
 
-    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> Together:
+    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> ProgramCandidate:
         counts = (count for _, count in self.spaces(way))
-        return Together(way, self.ways[way], tuple(zip(ends, counts, strict=True)), self.problems.get(way, ""))
+        return ProgramCandidate(way, self.ways[way], tuple(zip(ends, counts, strict=True)), self.problems.get(way, ""))

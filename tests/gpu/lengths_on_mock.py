@@ -14,7 +14,7 @@ from dplc.engine.compiler import CompileOptions
 from dplc.engine.models import artefact
 from dplc.engine.models.benching import compare
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.runtime import MOST_KEPT, ServedModel
+from dplc.engine.models.runtime import MOST_KEPT, DynamicModelRunner
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
@@ -34,7 +34,7 @@ def an_artefact_serves_every_length() -> None:
         artefact.save(made, Path(folder) / "made", cubins=False)
         found = artefact.load(Path(folder) / "made")
         weights = make(found.weights)
-        served = ServedModel(found, MockedExecutor(), weights)
+        served = DynamicModelRunner(found, MockedExecutor(), weights)
         places = []
         for length in (1, 5, 64, 33, 16, 5, 1, 7, 5):
             ids = torch.randint(0, 50, (1, length))

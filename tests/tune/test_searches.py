@@ -12,7 +12,7 @@ import pytest
 
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.schedule.scheduling import refusal
-from dplc.engine.schedule.space import ProgramSpace, ScheduleCandidate, Space, Way
+from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from dplc.engine.store.protocol import Attempt, Basis, Score
 from dplc.engine.tune.assembling import AssemblingEvaluator
 from dplc.engine.tune.predicting import PredictingEvaluator
@@ -191,7 +191,7 @@ def test_only_what_may_win_is_assembled(
 def test_several_ways_of_fusing_are_the_first_decision(name: str) -> None:
     """Two ways for one result: the second one's kernel is the one that is worth it."""
     (slow,), (fast,) = kernels(MATMUL), kernels(SUM)
-    ways = Way("twice", lambda: (slow, slow)), Way("once", lambda: (fast,))
+    ways = FusionVariant("twice", lambda: (slow, slow)), FusionVariant("once", lambda: (fast,))
     both = ProgramSpace(space(MATMUL).tools, ways, MACHINE, frozenset({"no_pass"}))
     run = Runner(both, Known(), name, 0, Budget(tries=30)).run()
     assert run.best is not None and both.ways[run.best[1].way] == "once"
@@ -204,12 +204,12 @@ def test_several_ways_of_fusing_are_the_first_decision(name: str) -> None:
 def test_a_way_is_not_built_before_somebody_walks_it(name: str) -> None:
     built: list[str] = []
 
-    def way(label: str, text: str) -> Way:
+    def way(label: str, text: str) -> FusionVariant:
         def make() -> tuple[Any, ...]:
             built.append(label)
             return kernels(text)
 
-        return Way(label, make)
+        return FusionVariant(label, make)
 
     found = ProgramSpace(space(SUM).tools, (way("a", SUM), way("b", MATMUL), way("c", SUM)), MACHINE)
     assert built == []
@@ -226,7 +226,9 @@ def test_a_way_that_cannot_be_built_is_refused_and_the_search_goes_on() -> None:
     def broken() -> tuple[Any, ...]:
         raise DplcError("no such thing")
 
-    found = ProgramSpace(space(SUM).tools, (Way("a", lambda: kernels(SUM)), Way("b", broken)), MACHINE)
+    found = ProgramSpace(
+        space(SUM).tools, (FusionVariant("a", lambda: kernels(SUM)), FusionVariant("b", broken)), MACHINE
+    )
     for name in SHIPPED:
         run = Runner(found, Known(), name, 0, Budget(tries=12)).run()
         assert run.best is not None and run.best[1].way == 0 and run.pruned >= 1
@@ -236,7 +238,7 @@ def test_a_way_that_cannot_be_built_is_refused_and_the_search_goes_on() -> None:
 def test_what_is_found_for_a_kernel_is_known_in_every_way() -> None:
     """The second way launches the first one's kernel, too: it is tried there first under the best schedule so far."""
     (one,), (other,) = kernels(MATMUL), kernels(SUM)
-    ways = Way("one", lambda: (one,)), Way("both", lambda: (other, one))
+    ways = FusionVariant("one", lambda: (one,)), FusionVariant("both", lambda: (other, one))
     found = ProgramSpace(space(MATMUL).tools, ways, MACHINE)
     first = random.Random(0)
     tuned = found.walk(lambda inner, state, slot: random_token(inner, state, first), 0)
