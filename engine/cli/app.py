@@ -66,6 +66,14 @@ Results = Annotated[
 Compare = Annotated[
     Path | None, typer.Option("--compare", metavar="RESULTS", help="Show times of --unpack next to predicted ones.")
 ]
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", metavar="RULE[,RULE]|each", help="Predict the suite without a rule, or each rule."),
+]
+Number = Annotated[
+    list[str] | None,
+    typer.Option("--number", metavar="NAME=V|each", help="Predict the suite with a number, or each moved by half."),
+]
 
 
 def bench_command(
@@ -99,6 +107,8 @@ def bench_command(
     plan: ShowPlan = False,
     out: Results = None,
     compare: Compare = None,
+    without: Without = None,
+    number: Number = None,
 ) -> None:
     """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
     from ..bench.bench import BenchSteps
@@ -118,6 +128,8 @@ def bench_command(
         raise UsageError(f"`dplc bench` takes one program, and {len(names)} were given", hint="--pack takes several")
     if kind == "text":
         return bench.bench_expression(flags, shown, steps)
+    if without or number:
+        return bench.bench_without(ctx.obj.path, only, flags, as_json, without or (), number or (), out)
     if kind == "suite":
         return bench.bench_suite(ctx.obj.path, only, flags, shown, steps, compare)
     return bench.bench_model(ctx.obj.name, flags, weights, shown, steps, trust_edited_cuda)

@@ -26,7 +26,7 @@ from ..bench.tables import markdown as markdown_page
 from ..compiler import Compilation
 from ..run.binding import at_binding
 from .options import Flags
-from .output import TABLE, bars, write, write_file, writing
+from .output import TABLE, bars, print_json, write, write_file, writing
 from .programs import (
     alone,
     benched,
@@ -70,6 +70,30 @@ def bench_suite(
         note_measured(record, path.stem, measured)
     show_bench(record, SUITE, shown)
     complain(record)
+
+
+def bench_without(
+    path: Path, only: str | None, flags: Flags, as_json: bool, without: Sequence[str], numbers: Sequence[str],
+    kept: Path | None,
+) -> None:  # fmt: skip
+    """`dplc bench SUITE --without .. --number ..`. kept: a results file, which a run that was stopped goes on with."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..bench.ablation import HEAD, LEGEND, ablate, variants
+
+    tools = tools_for(flags)
+    asked = variants(without, numbers, tools)
+    record = ablate(path, only, tools, asked, target_for(choose_device(None), flags.target), kept, teller())
+    if as_json:
+        print_json(msgspec.to_builtins(record))
+        return
+    table = Table(*HEAD, box=None)
+    for row in record.rows():
+        table.add_row(*row)
+    console = Console(highlight=False, width=160)
+    console.print(table)
+    console.print(f"{record.target}: {LEGEND}")
 
 
 def show_bench(record: BenchRecord, layout: TableLayout, shown: Shown) -> None:

@@ -271,12 +271,15 @@ TABLE: dict[str, dict[str, str]] = {
         "suite": "--only",
     },
     "bench": {
-        "text model suite artefact without --pack": "--json --markdown --run --assemble",
+        "text model suite artefact without --pack": "--json",
+        "text model suite artefact without --pack --without --number": "--markdown --run --assemble",
         "text model suite": RULES,
         "unpack": "--minutes --plan",
         "unpack without --plan": "-o",
-        "suite": "--compare",
-        "suite without --compare": "--pack",
+        "suite without --without --number": "--compare",
+        "suite without --compare --without --number": "--pack",
+        "suite without --pack --compare": "--without --number",
+        "suite with --without --number": "-o",
         "suite with --pack": "--candidates",
         "text model artefact": "--profile",
         "text model": "--dtype --size --explore",
@@ -375,8 +378,8 @@ def lines_of(command: str) -> tuple[Applies, ...]:
     """The lines of a command, without `dplc`: `rules why`."""
     made = []
     for key, options in TABLE[command].items():
-        rest, _, without = key.partition("without ")
-        kinds, _, needs = rest.partition("with ")
+        rest, _, without = key.partition(" without ")
+        kinds, _, needs = rest.partition(" with ")
         expanded = {kind for word in kinds.split() for kind in (LEVELS if word == "dump" else (word,))}
         made.append(Applies(tuple(options.split()), frozenset(expanded), tuple(needs.split()), tuple(without.split())))
     return tuple(made)

@@ -1,0 +1,59 @@
+"""`dplc bench SUITE --without ..` and `--number ..`: predicted times without a rule, or with another number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dplc.codegen.target import target
+from dplc.engine.bench.ablation import Subjects, ablate, variants
+from dplc.engine.cli.app import app
+from dplc.engine.ruleset import toolchain
+from dplc.ir.diagnostic import UsageError
+
+H200 = target("h200")
+
+
+def test_a_rule_left_out_costs_as_much_as_a_file_without_it(tiny: Path, tmp_path: Path) -> None:
+    tools = toolchain()
+    record = ablate(tiny, None, tools, variants(["register_row", "snake"], [], tools), H200, None, print)
+    (tmp_path / "mine.rw").write_text("without register_row\n")
+    left_out = Subjects(tiny, None, toolchain([tmp_path / "mine.rw"]), H200, {}).baseline()
+    changed = {name: us for name, us in left_out.items() if us != record.predicted_us[name]}
+    assert record.effects == {"register_row": changed, "snake": {}} and changed
+    assert [row[0] for row in record.rows()] == ["register_row", "snake"]
+
+
+def test_each_leaves_out_every_rule_of_the_schedule_and_moves_every_number_both_ways() -> None:
+    names = {variant.name for variant in variants(["each"], ["each"], toolchain())}
+    assert {"tileify", "drop_guard", "mark_unroll", "most_threads=512", "most_threads=1536"} <= names
+    assert "inline" not in names
+
+
+def test_a_run_goes_on_with_the_effects_that_a_file_holds(tiny: Path, tmp_path: Path) -> None:
+    kept, asked = tmp_path / "kept.json", variants(["snake"], [], toolchain())
+    ablate(tiny, "norm.*", toolchain(), asked, H200, kept, print)
+    data = json.loads(kept.read_text())
+    data["effects"]["snake"] = {"norm.small": "kept"}
+    kept.write_text(json.dumps(data))
+    record = ablate(tiny, "norm.*", toolchain(), asked, H200, kept, print)
+    assert record.effects == {"snake": {"norm.small": "kept"}}
+    with pytest.raises(UsageError, match="another suite, other rules or another target"):
+        ablate(tiny, "norm.*", toolchain(), asked, target("a100"), kept, print)
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(UsageError, match="there is no rule `snakes`"):
+        variants(["snakes"], [], toolchain())
+    with pytest.raises(UsageError, match="there is no number `most_thread`"):
+        variants([], ["most_thread=3"], toolchain())
+
+
+def test_the_command_prints_json(tiny: Path) -> None:
+    options = ["--only", "norm.*", "--without", "snake", "--number", "most_threads=512", "--target", "h200", "--json"]
+    result = CliRunner().invoke(app, ["bench", str(tiny), *options])
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.output)["effects"]) == ["snake", "most_threads=512"]
