@@ -15,6 +15,7 @@ from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, Name, Node
 from .program import Block, Stmt
 
 THREAD, SHARED = "thread", "smem"
+WARP, WARPGROUP = 32, 128  # threads
 BLOCK_INDEX = ("block_x", "block_y", "block_z")
 
 

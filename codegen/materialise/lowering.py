@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import Axis, Var, floordiv, is_int, modulo, multiply, only_sizes
 from ...ir.facts.layout import params, stages, views_of
-from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, Barrier, Define, InitBarrier
+from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, WARPGROUP, Barrier, Define, InitBarrier
 from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, names_in, nodes, replace
@@ -378,7 +378,6 @@ def allocate(low: Lowering, size: int, alignment: int = 128) -> int:
 
 
 FIRST_CLUSTERS = 90  # the architecture that brought them
-LANES_OF_GROUP = 128  # that multiply together
 MAX_REPLICATED = 2**14  # elements of 4 bytes along one axis of registers: an eighth of the local memory of a thread
 
 
@@ -405,7 +404,7 @@ def thread_axes(low: Lowering) -> list[Stmt]:
     axes = [(axis.name, axis.extent) for axis in low.threads]
     if len(axes) < 2:
         return decompose(THREAD, axes)
-    whole = LANES_OF_GROUP if low.views else 0  # where a descriptor is must be seen to be the same for a warp
+    whole = WARPGROUP if low.views else 0  # where a descriptor is must be seen to be the same for a warp
     return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes, whole)]
 
 

@@ -17,6 +17,7 @@ from ...ir.facts.layout import DTYPE_BYTES
 from ...ir.functions import identity
 from ...ir.kernel import (
     SHARED,
+    WARP,
     Address,
     Assign,
     Base,
@@ -40,7 +41,6 @@ from .expressions import axes_of, extents, in_registers, nest, register_of, reso
 from .lowering import Held, Lowering, Place, Value, allocate, fresh
 from .values import defined
 
-WARP = 32
 EXCHANGED_BYTES = (8, 16)  # what one instruction moves of several partial values
 
 

@@ -37,6 +37,7 @@ from ...ir.expr import (
 from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, reused, row_of, slab_cells
 from ...ir.kernel import (
     SHARED,
+    WARP,
     Address,
     Arrive,
     Assign,
@@ -354,7 +355,7 @@ def first_of_all(low: Lowering) -> Block:
 
 def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
     """any_one: it may be another thread of the first warp, all of whose lanes come here."""
-    one = int(any_one and low.thread_count % LANES == 0)
+    one = int(any_one and low.thread_count % WARP == 0)
     return (Branch(Binary("==", low.thread, 0), block, one),) if low.thread_count > 1 else block
 
 
@@ -535,7 +536,6 @@ def _count_in_loop(stmt: For, path: Path, live: int | None, boxes: Boxes) -> int
 # none.
 
 
-LANES = 32
 REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 240: what is given to a thread at once
 
 
@@ -548,7 +548,7 @@ def plan_rings(low: Lowering) -> None:
         name = low.rings[ring.dst] = fresh(low, ring.dst)
         low.top.head.append(Base(name, SHARED, allocate(low, 2 * BARRIER_BYTES * ring.depth, BARRIER_BYTES)))
         low.depths[ring.dst] = ring.depth
-        warps = low.thread_count // LANES * low.tile.cluster
+        warps = low.thread_count // WARP * low.tile.cluster
         for number, arrivals in enumerate([1] * ring.depth + [warps] * ring.depth):
             low.mbarriers.append(InitBarrier(Address(name, BARRIER_BYTES * number), arrivals))
 
@@ -622,7 +622,7 @@ def plan_relays(low: Lowering) -> None:
         groups = math.prod(axis.extent for axis in _axes(low, stmt))
         name = low.relays[stmt.over] = fresh(low, "relay")
         low.top.head.append(Base(name, SHARED, allocate(low, BARRIER_BYTES * groups, BARRIER_BYTES)))
-        arrivals = low.thread_count // groups // LANES
+        arrivals = low.thread_count // groups // WARP
         low.mbarriers += [InitBarrier(Address(name, BARRIER_BYTES * group), arrivals) for group in range(groups)]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..expr import Axis, Binary, Call, Not, Sum, Var, free_names, from_linear, linear, subtract
+from ..kernel import WARP
 from ..loop import Load, Store
 from ..names import unused
 from ..node import Expr, memoised, names_in, replace
@@ -48,8 +49,6 @@ from .layout import (
     wavefronts,
 )
 from .structure import dependencies, summary
-
-WARP = 32
 
 
 @functools.lru_cache(256)

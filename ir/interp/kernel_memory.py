@@ -22,6 +22,7 @@ from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
 from ..facts.layout import DTYPE_BYTES
 from ..kernel import (
     SHARED,
+    WARP,
     CommitProducts,
     Element,
     Fragment,
@@ -378,7 +379,6 @@ class RegisterValues:
 # ---- fragments: words of several elements, matrices that a warp loads, products of a warp
 
 
-WARP = 32  # lanes
 ROWS, ROW_BYTES = 8, 16  # of a matrix
 
 

@@ -21,6 +21,8 @@ from ..kernel import (
     SHARED,
     STATEMENTS,
     THREAD,
+    WARP,
+    WARPGROUP,
     Address,
     Advance,
     Arrive,
@@ -258,7 +260,6 @@ def _product_problems(stmt: QueueProduct) -> Iterator[str]:
 INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MOST_THREADS = 1024
-WARP, GROUP = 32, 128
 REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT = 65536, 8
 MOST_ARRIVALS = 1 << 20
 SWIZZLES = (0, 32, 64, 128)
@@ -376,8 +377,8 @@ class _Check(NamesInScope):
         rest = self.threads - stmt.threads
         if stmt.registers * stmt.threads + stmt.others * rest > self.pool:
             self.say(stmt, f"more registers than the {self.pool} that a block has")
-        if (stmt.registers or stmt.others) and (stmt.threads % GROUP or rest % GROUP):
-            self.say(stmt, f"registers are given to {GROUP} threads at once")
+        if (stmt.registers or stmt.others) and (stmt.threads % WARPGROUP or rest % WARPGROUP):
+            self.say(stmt, f"registers are given to {WARPGROUP} threads at once")
         self.inside(True, stmt.body)
         self.threads, self.split = rest, True
 

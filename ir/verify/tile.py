@@ -14,6 +14,7 @@ from ..facts.index import divisor
 from ..facts.layout import all_slab_bytes, stages, thread_count, tile_of, views_of
 from ..facts.structure import dependencies, replicated_names, summary, uses, value_dtypes
 from ..functions import FUNCTIONS
+from ..kernel import WARP, WARPGROUP
 from ..loop import Carry, For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
@@ -108,9 +109,6 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
 # ---- ordered barriers: Relay, Enter, Leave
 
 
-WARP = 32  # threads
-
-
 def relay_problems(tile: Tile, varying: frozenset[str]) -> Iterator[tuple[Stmt, str]]:
     """What is wrong with the Enters and Leaves of a Tile. varying: names that differ by thread."""
     inside = {stmt for team in nodes(tile.body, Team) for stmt in nodes(team.body, Relay)}  # type: ignore[attr-defined]
@@ -141,7 +139,6 @@ def _of_axes(stmt: Relay, tile: Tile) -> Iterator[str]:
 # ---- producer warps (Team) and their rings
 
 
-GROUP = 128  # threads: registers are given to groups of four warps
 REGISTER_UNIT, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
 
 Problem = tuple[Stmt, str]
@@ -178,11 +175,9 @@ def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[
     if team.threads < WARP or team.threads % WARP:
         yield team, f"a Team is whole warps of {WARP} threads"
     own = team.registers
-    if own and (team.threads % GROUP or own % REGISTER_UNIT or not LEAST_REGISTERS <= own <= MOST_REGISTERS):
-        yield (
-            team,
-            f"{GROUP} threads are given registers at once: {LEAST_REGISTERS} to {MOST_REGISTERS}, by {REGISTER_UNIT}",
-        )
+    if own and (team.threads % WARPGROUP or own % REGISTER_UNIT or not LEAST_REGISTERS <= own <= MOST_REGISTERS):
+        limits = f"{LEAST_REGISTERS} to {MOST_REGISTERS}, by {REGISTER_UNIT}"
+        yield team, f"{WARPGROUP} threads are given registers at once: {limits}"
     yield from _only_copies(team.body)
     copies = set()
     for acquire, behind in filled(team.body):

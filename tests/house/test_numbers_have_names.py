@@ -97,7 +97,7 @@ OF_THE_MACHINE = {
     "bytes_of_float": (layout.DTYPE_BYTES["f32"], memory_model.WORD, layout.WORD),
     "bytes_of_store": (layout.CHUNK, max(layout.VECTOR_BYTES)),
     "swizzle_bytes": (layout.ROW, max(warp_accesses.SPANS)),
-    "register_group": (verify_kernel.GROUP,),
+    "register_group": (verify_kernel.WARPGROUP,),
 }
 
 
