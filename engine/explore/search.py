@@ -20,9 +20,16 @@ from ...ir.expr import Axis
 from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands
 from ..cost.kernel_estimate import bits
 from ..kernels.kernels import Prepared
-from ..language.rule import policy
 from .problem import EGraph, Problem, sorted_operands
 from .solution import BETTER, Extraction, Group, PricedSolution, Solution
+
+DESCENTS_OF_GREEDY = 4  # descents of the greedy search in turn: the last ones gain nothing
+PATIENCE_OF_BEAM = 24  # expansions of a search without progress
+WORTH_KEEPING = 1.3  # of the best: what is worse leads nowhere better
+NEAR_BEST = 1.03  # of the best: from here descents go everywhere
+GOOD_ENOUGH_TO_MERGE = 1.15  # of the best: from here siblings merge
+ALIKE_IN_BEAM = 4  # solutions of one signature in a beam: more crowd out what is different
+LONGEST_BEAM = 64  # solutions of a beam
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,6 @@ class EgraphSearch:
     def __init__(self, extraction: Extraction, effort: Effort | None = None):
         self.extraction, self.effort = extraction, effort or Effort()
         self.graph = extraction.graph
-        self.policy = policy(extraction.target)
         self.deadline = math.inf
         self.limit = math.inf
         self.timed_out = False
@@ -71,7 +77,7 @@ class EgraphSearch:
         best: PricedSolution | None = None
         for upwards in (False, True):
             found = self.descend(self.as_written(), upwards)
-            for _ in range(self.policy.descents_of_greedy):
+            for _ in range(DESCENTS_OF_GREEDY):
                 before = found.seconds
                 found = self.descend(self.merge(found), not upwards)
                 if found.seconds >= before * BETTER:
@@ -139,7 +145,7 @@ class EgraphSearch:
         done: set[object] = set()
         seen: set[object] = set()
         stale = 0
-        while stale < self.policy.patience_of_beam and not self.late():
+        while stale < PATIENCE_OF_BEAM and not self.late():
             following = next((e for e in beam[: self.effort.width] if e.solution.key not in done), None)
             if following is None:
                 break
@@ -177,7 +183,7 @@ class EgraphSearch:
                 for first in (moved, self._side_by_side(moved, new - extra)):
                     if first is not None:
                         found = self._settled(first, here, best)
-                        if found.seconds < best * self.policy.worth_keeping:
+                        if found.seconds < best * WORTH_KEEPING:
                             yield found
 
     def _side_by_side(self, moved: PricedSolution, new: frozenset[int]) -> PricedSolution | None:
@@ -200,9 +206,9 @@ class EgraphSearch:
         near = {c for c in choice if old.get(c) != choice[c]}
         near |= {child for c in near for child in self.extraction.node(c, choice)[2]}
         found = self.descend(found, near=near)
-        if found.seconds < best * self.policy.near_best:
+        if found.seconds < best * NEAR_BEST:
             found = min((self.descend(found, upwards) for upwards in (False, True)), key=lambda e: e.seconds)
-        return self.merge(found) if found.seconds < best * self.policy.good_enough_to_merge else found
+        return self.merge(found) if found.seconds < best * GOOD_ENOUGH_TO_MERGE else found
 
     def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
         """Changes of spelling: all who could read a class that is not read yet, all sums of one value that have
@@ -246,11 +252,11 @@ class EgraphSearch:
             signature = found.signature
             exactly = signature, round(found.seconds * 1e9, 1)
             many = alike.get(signature, 0)
-            if many < self.policy.alike_in_beam and exactly not in costs and found.seconds < math.inf:
+            if many < ALIKE_IN_BEAM and exactly not in costs and found.seconds < math.inf:
                 alike[signature] = many + 1
                 costs.add(exactly)
                 kept.append(found)
-        return kept[: self.policy.longest_beam] or beam[:1]
+        return kept[:LONGEST_BEAM] or beam[:1]
 
     def late(self) -> bool:
         return self.extraction.evaluated > self.limit or time.perf_counter() > self.deadline
