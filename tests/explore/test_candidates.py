@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from drawing import draws
+from exact import Exact
 from exploring import (
     H100,
     PROGRAMS,
@@ -76,6 +77,18 @@ def test_random_programs(seed: int) -> None:
 def test_two_thousand_programs(first: int) -> None:
     for seed in range(first, first + 250):
         check_seed(seed)
+
+
+@pytest.mark.parametrize("name", ["norm and linear", "adapter", "three matrices", "attention", "pooling"])
+def test_branch_and_bound_proves_the_beam_right(name: str) -> None:
+    for _, solved in explored(PROGRAMS[name]).problems:
+        extraction = solved.search.extraction
+        for known in (extraction.corrections, extraction.ratios, extraction.graph.missed):
+            known.clear()  # of what was lowered: the search and the proof price every kernel by its estimate
+        beam = solved.search.explore(solved.search.greedy())[0]
+        proof = Exact(extraction, beam, 40_000)
+        assert proof.states < proof.limit and proof.best.seconds <= beam.seconds
+        assert beam.seconds <= proof.best.seconds * 1.001 or beam.solution.groups
 
 
 def test_weights_fold_and_pack() -> None:
