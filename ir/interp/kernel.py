@@ -24,6 +24,7 @@ from ..kernel import (
     SHARED,
     STATEMENTS,
     THREAD,
+    WARP,
     Address,
     Advance,
     Arrive,
@@ -69,7 +70,6 @@ from . import kernel_memory
 from .kernel_memory import (
     BARRIER_BYTES,
     SWIZZLE_REPEAT,
-    WARP,
     Barriers,
     Copy,
     Fragments,
