@@ -30,13 +30,21 @@ from .rewrite.statements.driver import Settings, tell_unheard
 from .rewrite.torch_rules.pattern import check_places
 from .rewrite.trace import Trace
 from .ruleset import Toolchain, check_setting, exactly, toolchain
-from .run.calls import BoundCall, Calls
-from .run.inputs import Frozen, Parameters, Weights, arguments, check_length, sizes_of_call
+from .run.dispatch import BoundCall, Calls, Rows, settled
+from .run.inputs import (
+    Frozen,
+    Parameters,
+    Placing,
+    Preparation,
+    Weights,
+    arguments,
+    check_kinds,
+    check_length,
+    devices_of,
+    gpu_of,
+    sizes_of_call,
+)
 from .run.judge import run_reference
-from .run.load_time_weights import Preparation
-from .run.option_kinds import check_kinds
-from .run.placing import Placing, devices_of, gpu_of
-from .run.rows import Rows, settled
 from .schedule.scheduling import predictions
 from .schedule.stored import StoredSchedules, stored_schedules
 

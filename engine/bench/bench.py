@@ -18,7 +18,7 @@ from ...version import __version__
 from ..api import Compiled as Callee
 from ..compiler import Compilation
 from ..ruleset import Toolchain
-from ..run.load_time_weights import Preparation
+from ..run.inputs import Preparation
 from .cases import CompiledCase, CompileTimes, assemble_all, assembler, compile_all, describe
 from .records import BenchRecord, CaseRecord, Totals, geomean
 from .running import Clock, CudaClock, build_all, can_measure, device_name, measure_case, measured, run_case

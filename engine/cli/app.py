@@ -486,7 +486,7 @@ def tune_command(
     exact: Exact = False,
 ) -> None:
     """Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right."""
-    from ..tune.running import DEFAULT_SEARCH, Budget
+    from ..tune.runner import DEFAULT_SEARCH, Budget
     from ..tune.tuning import SearchOptions
     from .tune import TuneView, tune_expression
 

@@ -24,7 +24,7 @@ from ..bench.suites import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
 from ..compiler import Compilation
-from ..run.binding import at_binding
+from ..run.dispatch import at_binding
 from .options import Flags
 from .output import TABLE, bars, print_json, write, write_file, writing
 from .programs import (

@@ -10,10 +10,17 @@ import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ruleset import toolchain
-from ..store.entry import Entry
-from ..store.import_export import export_attempts, export_lines, import_lines
-from ..store.schema import VERSION
-from ..store.store import Failure, SqliteStore, default_path, reason
+from ..store.records import Entry, TuningKey
+from ..store.store import (
+    VERSION,
+    Failure,
+    SqliteStore,
+    default_path,
+    export_attempts,
+    export_lines,
+    import_lines,
+    reason,
+)
 from .output import EXPORT, print_json, print_note, write, write_file
 
 SHOWN = 12  # characters of a key in a list
@@ -39,7 +46,7 @@ def stats(path: Path | None, as_json: bool) -> None:
     """`dplc db stats`"""
     with _opened(path) as store:
         entries, counts = store.select(), store.counts()
-    devices = Counter((entry.device, entry.basis) for entry in entries)
+    devices = Counter((entry.key.device, entry.tuned.basis) for entry in entries)
     rows = [{"device": device, "basis": basis, "entries": n} for (device, basis), n in sorted(devices.items())]
     record = {
         "file": str(store.path),
@@ -65,24 +72,25 @@ def list_entries(path: Path | None, device: str | None, as_json: bool) -> None:
         print_json([_brief(entry) for entry in entries])
         return
     for entry in entries:
-        gain = entry.default_seconds / entry.seconds
-        times = f"{entry.seconds * 1e6:9.4g} us {entry.basis:9} {gain:5.2f}x of default"
-        sizes = ("x".join(map(str, dict.fromkeys(entry.extents))) or entry.family) + _lengths(entry)
-        write(f"{entry.kernel[:SHOWN]}  {entry.device}  {times}  {sizes}  {entry.search}, {entry.tries} tries\n")
+        key, tuned = entry.key, entry.tuned
+        gain = tuned.default_seconds / tuned.seconds
+        times = f"{tuned.seconds * 1e6:9.4g} us {tuned.basis:9} {gain:5.2f}x of default"
+        sizes = ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key)
+        write(f"{key.kernel[:SHOWN]}  {key.device}  {times}  {sizes}  {tuned.search}, {tuned.tries} tries\n")
 
 
-def _lengths(entry: Entry) -> str:
-    """` for 17..40`, of a kernel with lengths that are known at a call."""
-    told = (f"{low}..{high}" + (f" by {step}" if step > 1 else "") for low, high, step in entry.ranges)
-    return f" for {', '.join(told)}" if entry.ranges else ""
+def _lengths(key: TuningKey) -> str:
+    """Return ` for 17..40` for a kernel with symbolic dimensions."""
+    told = (f"{low}..{high}" + (f" by {step}" if step > 1 else "") for low, high, step in key.ranges)
+    return f" for {', '.join(told)}" if key.ranges else ""
 
 
 def _brief(entry: Entry) -> dict[str, Any]:
+    key, tuned = entry.key, entry.tuned
     return {
-        "kernel": entry.kernel, "extents": list(entry.extents), "ranges": [list(part) for part in entry.ranges],
-        "device": entry.device, "arch": entry.arch,
-        "basis": entry.basis, "microseconds": entry.seconds * 1e6, "default_microseconds": entry.default_seconds * 1e6,
-        "search": entry.search, "tries": entry.tries, "checked": entry.checked, "tools": entry.tools,
+        "kernel": key.kernel, "extents": key.extents, "ranges": key.ranges, "device": key.device, "arch": key.arch,
+        "basis": tuned.basis, "microseconds": tuned.seconds * 1e6, "default_microseconds": tuned.default_seconds * 1e6,
+        "search": tuned.search, "tries": tuned.tries, "checked": tuned.checked, "tools": key.tools,
     }  # fmt: skip
 
 
@@ -90,9 +98,9 @@ def show(path: Path | None, kernel: str, as_json: bool) -> None:
     """`dplc db show`"""
     with _opened(path) as store:
         every = store.select()
-    found = sorted((entry for entry in every if entry.kernel.startswith(kernel)), key=lambda entry: entry.sort_key)
+    found = sorted((entry for entry in every if entry.key.kernel.startswith(kernel)), key=lambda entry: entry.place)
     if not found:
-        keys = {entry.kernel[:SHOWN] for entry in every}
+        keys = {entry.key.kernel[:SHOWN] for entry in every}
         raise UsageError(f"no kernel of the store begins with `{kernel}`", hint=did_you_mean(kernel[:SHOWN], keys))
     if as_json:
         print_json([msgspec.to_builtins(entry) for entry in found])
@@ -101,14 +109,15 @@ def show(path: Path | None, kernel: str, as_json: bool) -> None:
 
 
 def _text(entry: Entry) -> str:
+    key, tuned = entry.key, entry.tuned
     lines = [
-        f"kernel {entry.kernel}, family {entry.family}, extents {' '.join(map(str, entry.extents))}{_lengths(entry)}",
-        f"  {entry.device} ({entry.arch}), {entry.tools}",
-        f"  {entry.seconds * 1e6:.4g} us {entry.basis}; default order {entry.default_seconds * 1e6:.4g} us",
-        f"  found by {entry.search}, seed {entry.seed}, {entry.tries} tries; checked: {entry.checked or 'no'}",
+        f"kernel {key.kernel}, family {key.family}, extents {' '.join(map(str, key.extents))}{_lengths(key)}",
+        f"  {key.device} ({key.arch}), {key.tools}",
+        f"  {tuned.seconds * 1e6:.4g} us {tuned.basis}; default order {tuned.default_seconds * 1e6:.4g} us",
+        f"  found by {tuned.search}, seed {tuned.seed}, {tuned.tries} tries; checked: {tuned.checked or 'no'}",
     ]
-    lines += [f"  {name}: {value}" for name, value in sorted(entry.details.items())]
-    for decision in entry.schedule:
+    lines += [f"  {name}: {value}" for name, value in sorted(tuned.details.items())]
+    for decision in tuned.schedule:
         values = ", ".join(f"{name}={_short(value)}" for name, value in decision.parameters.items())
         lines.append(f"    {decision.step}: {decision.rule} at {decision.site}{f' ({values})' if values else ''}")
     return "\n".join(lines) + "\n"
@@ -150,7 +159,7 @@ def prune(path: Path | None, rules: list[Path], attempts: bool, dry_run: bool) -
 
 def _of_device(entries: list[Entry], device: str | None) -> list[Entry]:
     """Sorted; of one device, by its name or a part of it."""
-    kept = [entry for entry in entries if device is None or device.lower() in entry.device.lower()]
+    kept = [entry for entry in entries if device is None or device.lower() in entry.key.device.lower()]
     if entries and not kept:
         print_note(f"note: nothing in the store is for {device}")
-    return sorted(kept, key=lambda entry: entry.sort_key)
+    return sorted(kept, key=lambda entry: entry.place)

@@ -17,9 +17,8 @@ from ..bench.records import PackResults, read_results
 from ..cost.predict import Agreement
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
-from ..tune.calibrate import FITTED, Sizes, calibrate, device_file
-from ..tune.fitting import CONSTANTS, fit, fit_points
-from ..tune.measure import WORKER, Build, WorkerProcess, cubin
+from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
+from ..tune.measure import Build, WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .output import DEVICE, bars, print_json, progress, write, write_file
 
@@ -106,7 +105,7 @@ def calibrate_device(
     """`dplc calibrate`. Raises DeviceError without a GPU."""
 
     base = target_for("cuda", target)
-    worker = process or WorkerProcess(WORKER)
+    worker = process or WorkerProcess(serve_gpu)
     try:
         with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
             fitted, gpu = calibrate(base, worker, Path(folder), build, sizes)

@@ -38,9 +38,8 @@ from ..compiler import STAGES, Compilation, CompileOptions, Explore, compile_cap
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
-from ..run.binding import at_binding
+from ..run.dispatch import Row, at_binding, narrowed
 from ..run.judge import Judgement, judge, run_reference
-from ..run.rows import Row, narrowed
 from ..schedule.stored import StoredSchedules, stored_schedules
 from .options import Flags
 from .output import ARRAYS, command_line, print_json, print_note, print_remark, print_text, progress, write, writing

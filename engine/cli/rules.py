@@ -576,7 +576,7 @@ def write_pages(folder: Path, paths: list[Path], suite: Path | None) -> None:
 def serve_editor() -> None:
     """Answer an editor until it ends. Raises UsageError without pygls."""
     try:
-        from ..workbench.server import server
+        from ..workbench.language_server import server
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
             raise

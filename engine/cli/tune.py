@@ -27,19 +27,30 @@ from ..models import weights
 from ..models.compiling import capture_results, drawn
 from ..models.sources import build
 from ..ruleset import Toolchain
-from ..run.rows import narrowed
+from ..run.dispatch import narrowed
 from ..schedule.space import Start
-from ..store.protocol import Decision, Schedule
+from ..store.records import Decision, Schedule
 from ..store.store import default_path, open_store
-from ..tune.choosing import ChosenWay, choose
-from ..tune.job import Job, JobOutcome
-from ..tune.jobs import TuningProgram, Where, carry_out, distinct, of_grid, of_suite, program_of, summary
-from ..tune.running import SEARCHES, SearchProgress
+from ..tune.jobs import (
+    ChosenWay,
+    Job,
+    JobOutcome,
+    TuningProgram,
+    Where,
+    carry_out,
+    choose,
+    distinct,
+    evaluator_for,
+    of_grid,
+    of_suite,
+    program_of,
+    summary,
+    tune_job,
+)
+from ..tune.runner import SEARCHES, SearchProgress
 from ..tune.search import Tried
 from ..tune.search_log import SearchLog, micro
-from ..tune.tuning import SearchOptions, TuningOutcome
-from ..tune.tuning_job import evaluator_for, tune_job
-from ..tune.tuning_program import CANDIDATE, Programmed, tune_program
+from ..tune.tuning import CANDIDATE, Programmed, SearchOptions, TuningOutcome, tune_program
 from .models import shape_of, source_of
 from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_remark, progress, write

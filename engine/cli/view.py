@@ -69,11 +69,10 @@ def _egraph(flags: Flags) -> dict[str, Any]:
 
 def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
     """A search of the schedules of an expression: predicted, nothing is kept."""
-    from ..tune.running import Budget
+    from ..tune.jobs import evaluator_for
+    from ..tune.runner import Budget
     from ..tune.search_log import SearchLog
-    from ..tune.tuning import SearchOptions
-    from ..tune.tuning_job import evaluator_for
-    from ..tune.tuning_program import tune_program
+    from ..tune.tuning import SearchOptions, tune_program
     from ..view.records import tuning_record
     from .tune import fusing_of, searching
 

@@ -26,8 +26,7 @@ from ..schedule.scheduling import ScheduleStore, kernel_ir, schedule_tiles
 from ..schedule.space import FusionVariant
 from ..schedule.stored import StoredSchedules, figures
 from ..store.digests import FUSING
-from ..store.protocol import PROGRAM, Decision, Schedule, TuningKey
-from ..store.tools import tools_of
+from ..store.records import PROGRAM, Decision, Schedule, TuningKey, tools_of
 from .explore import Exploration, ExplorationOptions, KernelPricer, Solved, or_else
 from .problem import Problem, sorted_operands
 from .rules_as_egglog import RuleTexts, export
@@ -326,7 +325,7 @@ def remembered(
         wanted = key_of_program(values, tools, target)
         for entry in schedules.store.valid(schedules.store.exact(wanted), wanted):
             try:
-                found = replayed_schedule(entry.schedule, values, tools, target)
+                found = replayed_schedule(entry.tuned.schedule, values, tools, target)
             except (NotProved, DplcError) as error:
                 tell(f"the remembered candidate of fusion is not taken: {error}")
                 continue

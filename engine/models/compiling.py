@@ -29,7 +29,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.rows import Row, Rows
+from ..run.dispatch import Row, Rows
 from .runtime import BoundModel, TorchOutput
 from .sources import ModelSource, build, names_of, pieces_of
 from .weights import Tell, WeightRequest, silent

@@ -19,7 +19,7 @@ from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, CompileOptions
 from ..run.aliasing import refusal, with_aliases
-from ..run.rows import octaves
+from ..run.dispatch import octaves
 from .compiling import (
     CapturedModel,
     CompiledModel,

@@ -1,9 +1,43 @@
-"""Which row serves a call: a table of conditions on sizes in order, of which the first that holds decides."""
+"""One program, several ranges: compiles for parts of the range of a size, and the table that says which serves a call.
+
+A row is a refinement of sizes (low, high, multiple, hint); the same captured program is compiled for it when a call
+first needs it. The first row that admits a call wins; the program of the whole range is behind the last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+
+from ...codegen.kernel import Program
+from ...codegen.target import Target
+from ...ir.diagnostic import UsageError, did_you_mean
+from ...ir.dtypes import DTYPES
+from ...ir.expr import Size, multiple_of
+from ...ir.node import nodes
+from ...ir.program import Param, TensorType
+from ...ir.sizes import at_hint, value_of
+from ...ir.substitute import with_sizes
+from ..capture.capture import Capture
+from ..capture.dynamic_shapes import Dim
+from ..compiler import Compilation
+from ..cost.instruction_counts import instruction_counts
+from ..kernels.kernels import Plan
+from ..language.rule import policy
+from ..rewrite.torch_rules.pattern import Bound
+from ..ruleset import Toolchain
+from ..schedule.stored import StoredSchedules, tuned_ranges
+from .inputs import check_arguments, sizes_of_call
+
+# ---- The dispatch table.
 
 
 class Condition(Protocol):
@@ -40,3 +74,304 @@ class Dispatch:
 
 def _hold(conditions: Iterable[tuple[str, int, int, int]], sizes: Mapping[str, int]) -> bool:
     return all(low <= sizes[name] <= high and not sizes[name] % by for name, low, high, by in conditions)
+
+
+LOG = logging.getLogger("dplc")
+
+Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
+
+
+Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
+
+
+def settled(
+    rows: Any, whole: Compilation, make: Make, tools: Toolchain, schedules: StoredSchedules | None
+) -> tuple[Row, ...]:
+    """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
+
+    whole: the program compiled for the full range. Raises UsageError for what is no row of its sizes.
+    """
+    sizes = whole.sizes
+    if rows is True:
+        tuned = of_store(whole, tools, schedules) if schedules is not None else ()
+        return (*tuned, *beside(chosen(whole, make), tuned))
+    if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
+        raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
+    found = tuple(_listed(row) for row in rows)
+    for dim in (dim for row in found for dim in row):
+        size = sizes.get(dim.name)
+        if size is None:
+            notes = (f"its sizes are {', '.join(sizes) or 'none'}",)
+            raise UsageError(f"rows= names `{dim.name}`, no size", notes=notes, hint=did_you_mean(dim.name, sizes))
+        if dim.low < size.low or dim.high > size.high:
+            raise UsageError(f"a row of `{dim.name}` is {dim.range}, outside of {size.low}..{size.high}")
+    return found
+
+
+def _listed(row: Any) -> Row:
+    return tuple(row) if isinstance(row, (tuple, list)) else (row,)
+
+
+def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
+    """Rows that nobody named: of one size its octaves, of several none, for these multiply.
+
+    Where rows of memory are as long as the size and the model says that vectors pay, lengths in whole vectors have rows
+    of their own, and the lengths between them fewer.
+    """
+    if len(whole.sizes) != 1:
+        return ()
+    (size,), numbers = whole.sizes.values(), policy(whole.target)
+    vectors = _of_vectors(whole, size)
+    if vectors is None or not _pays(whole, make, vectors):
+        return octaves(size, whole.target)[: numbers.ranges_unasked]
+    long = _between(vectors, numbers.range_ends_of_vectors)
+    rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
+    return tuple((row,) for row in rows[: numbers.ranges_unasked])
+
+
+def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -> tuple[Row, ...]:
+    """Parts of the range for which a store has schedules that are faster than the default order: those that gain most,
+    the narrowest first, for the first row that holds serves a call."""
+    gains = dict[Row, float]()
+    for kernel in whole.plan.kernels:
+        for found in tuned_ranges(schedules, kernel, tools.rules, whole.target):
+            row = tuple(_dim(name, part) for name, part in found.sizes.items())
+            gains[row] = max(found.gain, gains.get(row, 0))
+    most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).ranges_of_store]
+    return tuple(sorted(most, key=lambda row: (math.prod(map(_lengths, row)), [dim.low for dim in row])))
+
+
+def _dim(name: str, part: Size | int) -> Dim:
+    if isinstance(part, int):
+        return Dim(name, part, part)
+    return Dim(name, part.low, part.high, part.multiple, part.hint)
+
+
+def _lengths(dim: Dim) -> int:
+    """How many there are in a part."""
+    return dim.high // dim.multiple - (dim.low - 1) // dim.multiple
+
+
+def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
+    """The rows of one size that nobody named, less their ends that rows before them serve."""
+    taken = sorted((row[0] for row in first if len(row) == 1), key=lambda dim: dim.low)
+    for (dim,) in usual:
+        low, high = dim.low, dim.high
+        whole = [one for one in taken if one.name == dim.name and not dim.multiple % one.multiple]
+        for one in whole:
+            low = one.high + 1 if one.low <= low <= one.high else low
+        for one in reversed(whole):
+            high = one.low - 1 if one.low <= high <= one.high else high
+        if low <= high // dim.multiple * dim.multiple:
+            yield (dim if (low, high) == (dim.low, dim.high) else _usual(dim, low, high),)
+
+
+def _usual(size: Dim | Size, low: int, high: int) -> Dim:
+    """A part of a range for its greatest length."""
+    return Dim(size.name, low, high, size.multiple, hint=high // size.multiple * size.multiple)
+
+
+def octaves(size: Dim | Size, target: Target) -> tuple[Row, ...]:
+    """The parts of a range that suit products and norms of as many rows."""
+    return tuple((row,) for row in _between(size, policy(target).range_ends))
+
+
+def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
+    """The parts of a range that end at `ends`, each for the greatest length in it."""
+    low = size.low
+    for high in (*(end for end in ends if size.low <= end < size.high), size.high):
+        if high // size.multiple * size.multiple >= low:
+            yield _usual(size, low, high)
+        low = high + 1
+
+
+def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
+    """The lengths in whole vectors, where most of what kernels read and write lies in rows as long as a size."""
+    numbers = policy(whole.target)
+    step = math.lcm(size.multiple, numbers.vector_of_lengths)
+    low, high = max(size.low, numbers.vectors_from), size.high // step * step
+    params = [param for kernel in whole.plan.kernels for param in (*kernel.ins, *kernel.outs)]
+    ragged = [p for p in params if size in nodes((p.shape[-1],), Size) and multiple_of(p.shape[-1]) % step]
+    if low > high or not ragged or 2 * sum(map(_bytes, ragged)) < sum(map(_bytes, params)):
+        return None
+    return Dim(size.name, low, size.high, step, hint=min(max(size.hint // step * step, -(-low // step) * step), high))
+
+
+def _pays(whole: Compilation, make: Make, part: Dim) -> bool:
+    """Whether a compile for a part of the range issues fewer instructions by enough, at its hint and by the model."""
+    assert part.hint is not None
+    other = make(narrowed(whole.captured, (part,), whole.sizes))
+    share: float = policy(whole.target).worth_of_vectors
+    return _issued(other, part.name, part.hint) <= share * _issued(whole, part.name, part.hint)
+
+
+def _issued(made: Compilation, name: str, length: int) -> float:
+    counted = [instruction_counts(kernel) for kernel in with_sizes(made.kernels, {name: length})]
+    return sum(count.issued * count.blocks for count in counted)
+
+
+def _bytes(param: Param) -> float:
+    return float(DTYPES[param.dtype].item_bytes * math.prod(map(at_hint, param.shape)))
+
+
+class Rows:
+    """The compiles of a program by row, made when they are first asked for.
+
+    whole: that of the full range; make: compiles a capture whose sizes are narrower.
+    """
+
+    def __init__(self, whole: Compilation, rows: Sequence[Row], make: Make):
+        self.whole, self.rows, self._make = whole, tuple(rows), make
+        self.place = Dispatch(self.rows)
+        self._made: dict[Row, Compilation] = {}
+
+    def at(self, sizes: Mapping[str, int]) -> Compilation:
+        """What serves a call with such sizes."""
+        place = self.place(sizes)
+        return self.whole if place is None else self.compiled(self.rows[place])
+
+    def compiled(self, row: Row) -> Compilation:
+        if row not in self._made:
+            start = time.perf_counter()
+            self._made[row] = self._make(narrowed(self.whole.captured, row, self.whole.sizes))
+            told = ", ".join(f"{dim.name}: {dim.range}" for dim in row)
+            LOG.info(f"compiled for {told} in {(time.perf_counter() - start) * 1e3:.0f} ms")
+        return self._made[row]
+
+    @property
+    def made(self) -> dict[Row, Compilation]:
+        """The compiles that calls needed so far."""
+        return dict(self._made)
+
+    @property
+    def compiled_rows(self) -> list[Row]:
+        """Those that calls needed so far."""
+        return list(self._made)
+
+    def compile_all(self) -> None:
+        """Compile ahead what calls would compile."""
+        for row in self.rows:
+            self.compiled(row)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The dispatch as data: conditions in order, which the first that holds decides, and the plan behind each."""
+        listed = [{"when": [_condition(dim) for dim in row], "plan": n} for n, row in enumerate(self.rows)]
+        return [*listed, {"when": [], "plan": len(listed)}]
+
+
+def _condition(dim: Dim) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(dim).items() if name != "hint"}
+
+
+def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:
+    """The program where sizes are known better; a size of one number is that number."""
+    known: dict[str, Any] = dict(sizes)
+    for dim in row:
+        known[dim.name] = dim.low if dim.low == dim.high else dim.size(None)
+    return dataclasses.replace(captured, graph=with_sizes(captured.graph, known))
+
+
+# ---- Calls, bound once for each combination of dtypes and shapes.
+
+
+MOST_KEPT = 64  # kinds of arguments whose launches are kept, as many as a compile keeps of bindings
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """What serves arguments of one kind. choose: the compile for such sizes; made when something is launched."""
+
+    sizes: Mapping[str, int]
+    choose: Callable[[Mapping[str, int]], Compilation]
+
+    @cached_property
+    def made(self) -> Compilation:
+        return self.choose(self.sizes)
+
+    @cached_property
+    def program(self) -> Program:
+        """Its launches: a static program's own, or those of a binding."""
+        return self.made.at(self.sizes) if self.made.sizes else self.made.program
+
+    @cached_property
+    def arrays(self) -> tuple[tuple[str, tuple[int, ...], list[int]], ...]:
+        """What the launches are given: names, shapes, and these without dimensions of size 1."""
+        buffers = (*self.program.inputs, *self.program.constants)
+        return tuple((b.name, tuple(b.shape), [n for n in b.shape if n != 1]) for b in buffers)
+
+    @cached_property
+    def results(self) -> tuple[tuple[Param, tuple[int, ...]], ...]:
+        """The outputs in order, with torch's shapes."""
+        pairs = zip(self.made.plan.outputs, self.made.plan.results, strict=True)
+        return tuple((param, tuple(value_of(n, self.sizes) for n in kind.shape)) for param, kind in pairs)
+
+
+class Calls:
+    """The calls of a compiled function by kind: checked and bound when a kind comes first, looked up then.
+
+    So a call of a program with sizes costs what one without costs.
+    """
+
+    def __init__(self, whole: Compilation, choose: Callable[[Mapping[str, int]], Compilation]):
+        self._whole, self._choose = whole, choose
+        self._kept: dict[Hashable, BoundCall] = {}
+
+    def of(self, inputs: Mapping[str, Any]) -> BoundCall:
+        """What serves these arguments, {input: tensor}. Raises DplcError for those that do not fit."""
+        kind = self._kind(inputs)
+        found = self._kept.get(kind)
+        if found is None:
+            sizes = sizes_of_call(self._whole.inputs_with_sizes, inputs)
+            check_arguments(self._whole.captured, inputs, sizes)
+            found = self.at(sizes)
+            if kind is not None:
+                if len(self._kept) >= MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[kind] = found
+        return found
+
+    def at(self, sizes: Mapping[str, int]) -> BoundCall:
+        return BoundCall(sizes, self._choose)
+
+    def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
+        """Classes, layouts, dtypes and shapes; None where more is to be looked at, at every call."""
+        if self._whole.captured.strides:
+            return None
+        kind = []
+        for given in inputs.values():
+            if not isinstance(given, torch.Tensor) or given.requires_grad or given.is_meta:
+                return None
+            kind.append(((type(given), given.layout, given.dtype), given.shape))
+        return tuple(kind)
+
+
+# ---- A compile at one binding of its sizes.
+
+
+def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | None = None) -> Compilation:
+    """What serves a call with such sizes. captured: the program with the inputs of the call, else those it has."""
+    program, given = made.at(sizes), captured or made.captured
+    return replace(
+        made,
+        captured=replace(given, graph=with_sizes(given.graph, sizes)),
+        tensor=with_sizes(made.tensor, sizes),
+        plan=_plan(made.plan, sizes),
+        tile=with_sizes(made.tile, sizes),
+        kernels=with_sizes(made.kernels, sizes),
+        cuda_kernels=program.distinct_kernels(),
+        program=program,
+        bounds=tuple(replace(bound, **_at(bound, sizes)) for bound in made.bounds),
+    )
+
+
+def _at(bound: Bound, sizes: Mapping[str, int]) -> dict[str, Any]:
+    return {name: with_sizes(getattr(bound, name), sizes) for name in ("term", "low", "end")}
+
+
+def _plan(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    fields: dict[str, Any] = {
+        name: with_sizes(getattr(plan, name), sizes) for name in ("kernels", "inputs", "outputs", "temporaries")
+    }
+    results = tuple(TensorType(kind.dtype, with_sizes(kind.shape, sizes)) for kind in plan.results)
+    return replace(plan, **fields, results=results)

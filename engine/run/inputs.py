@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.expr import Size
+from ...ir.interp import tensor as meaning
+from ...ir.schemas import DTYPES
 from ...ir.sizes import value_of
 from ...ir.substitute import with_sizes
+from ...ir.tensor import Input, Output, TensorGraph, postorder
 from ...ir.torch import TorchGraph
 from ..capture.capture import Capture, modules_of, plain_parts
+from ..capture.constants import bits
 from ..capture.convert import dtype_name
 from ..capture.dynamic_shapes import range_of
 from ..capture.signature import check_kind, parts_of
+from ..kernels.kernels import Prepared
+from ..language.rule import RuleSet
 
 
 class Parameters:
@@ -204,3 +213,163 @@ def _read(weight: Any) -> tuple[Any, ...]:
     if not isinstance(weight, torch.Tensor):
         return (weight,)
     return tuple(parts_of(part) if part.is_complex() else part for part in plain_parts(weight))
+
+
+# ---- Devices of the tensors of a call.
+
+
+def gpu_of(where: Mapping[str, torch.device]) -> int | None:
+    """The GPU that tensors lie on, by name; None if all of them are on the CPU. Raises DplcError for several."""
+    found: dict[int, str] = {}
+    for name, device in where.items():
+        if device.type == "cuda":
+            found.setdefault(device.index or 0, name)
+    if len(found) > 1:
+        said = " and ".join(f"`{name}` is on cuda:{index}" for index, name in list(found.items())[:2])
+        raise DplcError(f"{said}: a program runs on one GPU", hint="move them to the same device")
+    return next(iter(found), None)
+
+
+def devices_of(function: Callable[..., Any], values: Iterable[Any]) -> dict[str, torch.device]:
+    """Where example inputs and the weights of a function's modules are, by a name for messages."""
+    leaves = torch.utils._pytree.tree_leaves(list(values))
+    found = {f"input {place}": leaf.device for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    for root in modules_of(function).values():
+        found |= {name: tensor.device for name, tensor in (*root.named_parameters(), *root.named_buffers())}
+    return found
+
+
+class Placing:
+    """Moves what a program reads from the CPU to a GPU: inputs at every call, everything else once.
+
+    What was moved is moved again when it is another tensor, or torch counted a change of it (a write through `.data` is
+    not counted). kinds: of the program's arrays, as a capture has them.
+    """
+
+    def __init__(self, kinds: Mapping[str, str]):
+        self.kinds = kinds
+        self._moved: dict[tuple[str, torch.device], tuple[Any, int, Any]] = {}
+
+    def place(self, tensors: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The tensors, those on the CPU moved to `device`, and notes that say what was moved in this call."""
+        placed = {name: self._placed(name, tensor, device) for name, tensor in tensors.items()}
+        moved = [name for name in tensors if placed[name] is not tensors[name] and self._is_input(name)]
+        return placed, (f"moved from the CPU to {device}: {listed(moved)}",) if moved else ()
+
+    def _is_input(self, name: str) -> bool:
+        return self.kinds.get(name, "input") == "input"
+
+    def _placed(self, name: str, tensor: Any, device: torch.device) -> Any:
+        if tensor.device.type != "cpu" or tensor.device.type == device.type:
+            return tensor
+        if self._is_input(name):
+            return tensor.to(device)
+        original, version, moved = self._moved.get((name, device), (None, 0, None))
+        if original is not tensor or version != tensor._version:
+            moved = tensor.detach().to(device)
+            self._moved[name, device] = tensor, tensor._version, moved
+        return moved
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    """Names for a message."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"`{name}`" for name in names[:most]) + more
+
+
+# ---- Kinds of the options of `dplc.compile`.
+
+
+def _is(*kinds: type) -> Any:
+    return lambda value: isinstance(value, kinds)
+
+
+def _are_rules(value: Any) -> bool:
+    if isinstance(value, (str, Path, RuleSet)):
+        return True
+    several = isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
+    return several and all(isinstance(each, (str, Path)) for each in value)
+
+
+def _are_settings(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(rule, str) and isinstance(values, Mapping) for rule, values in value.items()
+    )
+
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "device": (_is(str), "a name: cuda, cuda:N, emulator, reference"),
+    "rules": (_are_rules, "a rule file or folder, several, or a `dplc.Rules`"),
+    "target": (_is(str, Target), "the name of an architecture or a device"),
+    "settings": (_are_settings, "a dict: {rule: {parameter: value}}"),
+    "trace": (_is(bool), "True or False"),
+    "db": (_is(bool, str, Path), "the file of a store, or False"),
+    "explore": (_is(bool), "True or False"),
+    "exact": (_is(bool), "True or False"),
+}
+
+
+def check_kinds(**options: Any) -> None:
+    """Raises UsageError for an option that is none of what it may be. None is an option that is not given."""
+    for name, value in options.items():
+        fits, words = KINDS[name]
+        if (value is not None or name in ("trace", "explore", "exact")) and not fits(value):
+            raise UsageError(f"{name}={value!r:.60} is a {type(value).__name__}", hint=f"it takes {words}")
+
+
+# ---- Weights that loading computes, in float64, rounded once to their dtype.
+#
+# `p.data` and numpy views change weights without a trace in the tensor, so each run compares their contents.
+
+
+WHOLE = 1 << 16  # bytes of a tensor on a device that are looked at one by one
+SPREAD = 4096  # elements that are looked at of a larger one
+
+
+class Preparation:
+    """Prepared weights, computed when first asked for and again where a weight has changed.
+
+    Compiles of parts of a size's range that prepare the same weight share it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Prepared, tuple[Any, Any]] = {}  # which tensors it was made of, and the tensor
+
+    def now(self, prepared: Iterable[Prepared], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """{name: tensor} of the prepared weights of a program, given the others."""
+        return {each.input.name: self._made(each, tensors) for each in prepared}
+
+    def forget(self) -> None:
+        """Compute all of them again when they are next asked for."""
+        self._kept.clear()
+
+    def _made(self, each: Prepared, tensors: Mapping[str, Any]) -> Any:
+        ins = tuple(term for term in postorder((each.value,)) if isinstance(term, Input))
+        given = [tensors[x.name] for x in ins]
+        version = tuple((id(t), t.data_ptr(), t._version, contents(t, t.is_cuda)) for t in given)
+        known = self._kept.get(each)
+        if known is not None and known[0] == version:
+            return known[1]
+        graph = TensorGraph("load", ins, (Output(each.input.name, each.input.axes, each.value),))
+        data = {x.name: _array(t) for x, t in zip(ins, given, strict=True)}
+        (value,) = meaning.run(graph, data, partial=True)  # a piece of a join is read within its own range alone
+        made = torch.from_numpy(value.copy()).to(getattr(torch, DTYPES[each.input.dtype])).to(given[0].device)
+        self._kept[each] = version, made
+        return made
+
+
+def contents(tensor: Any, on_device: bool) -> bytes:
+    """A digest of a tensor: of all of it, or of elements spread over it where it is large and would have to be fetched.
+
+    A single element of a weight on a device, written through `.data`, may be missed; a loader or an average may not.
+    """
+    flat = tensor.detach().reshape(-1)
+    if on_device and flat.numel() * flat.element_size() > WHOLE:
+        flat = flat[:: flat.numel() // SPREAD]
+    return hashlib.blake2b(bits(flat), digest_size=16).digest()
+
+
+def _array(tensor: Any) -> Any:
+    plain = tensor.detach().cpu()
+    plain = plain.double() if plain.dtype.is_floating_point else plain
+    return plain.reshape([n for n in plain.shape if n != 1]).numpy()

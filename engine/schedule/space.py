@@ -27,7 +27,7 @@ from ..language.pipeline import PassStep
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import FiringChoice, RuleSite, run_pipeline, spot_at, spots
 from ..ruleset import Toolchain
-from ..store.protocol import Decision, Schedule
+from ..store.records import Decision, Schedule
 from .scheduling import cuda_of, estimated_registers, kernel_ir
 from .stored import decision, numbers_of, untiled, written
 

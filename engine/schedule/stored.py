@@ -28,9 +28,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import FiringChoice, RuleSite, Shaped, run_pipeline, spot_at, spots
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
-from ..store.entry import Entry
-from ..store.family import distance, written_extents
-from ..store.protocol import Decision, Schedule, TuningKey, key_of
+from ..store.records import Decision, Entry, Schedule, TuningKey, distance, key_of, written_extents
 from ..store.store import SqliteStore, default_path
 from .scheduling import Origin, by_default, kernel_ir, no_launch, predicted_registers, refusal, seconds_of
 
@@ -245,7 +243,7 @@ class StoredSchedules:
             try:
                 own = Shaped()
                 mark = len(trace.events) if trace is not None else 0
-                program = replay(tools, kernel, entry.schedule, target, trace, own)
+                program = replay(tools, kernel, entry.tuned.schedule, target, trace, own)
                 refused = no_launch(program, target) or ""
             except DplcError as error:
                 refused = error.what
@@ -272,7 +270,7 @@ class StoredSchedules:
         mark = len(trace.events) if trace is not None else 0
         own = Shaped()
         try:
-            adapted = replay_nearest(tools, kernel, entry.schedule, target, trace, own)
+            adapted = replay_nearest(tools, kernel, entry.tuned.schedule, target, trace, own)
             slower = self._is_slower(key, entry, adapted.program, kernel, tools, target)
         except DplcError:
             slower = True
@@ -282,9 +280,9 @@ class StoredSchedules:
             said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
             return None, Origin(kernel.name, "default", said)
         shaped.update(own)
-        brief = f"{entry.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
+        brief = f"{entry.tuned.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
         text = f"from the store, {brief}: {figures(entry)}"
-        return adapted.program, Origin(kernel.name, "nearest", text, entry.basis, entry.seconds, brief)
+        return adapted.program, Origin(kernel.name, "nearest", text, entry.tuned.basis, entry.tuned.seconds, brief)
 
     def _relative(self, key: TuningKey, target: Target) -> Entry | None:
         """The best schedule at the nearest sizes that is worth a try here."""
@@ -301,7 +299,7 @@ class StoredSchedules:
         self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, tools: Toolchain, target: Target
     ) -> bool:
         """Whether the model prefers the default order. Raises DplcError for a schedule that cannot be launched."""
-        known = key, f"{entry.kernel} {entry.basis} {entry.seconds}"
+        known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
         if known not in self._slower:
             default = by_default((kernel,), tools, target)
             self._slower[known] = _seconds(program, tools, target) > _seconds(default, tools, target)
@@ -317,22 +315,30 @@ def _seconds(program: Program, tools: Toolchain, target: Target) -> float:
 
 
 def _exactly(kernel: Kernel, entry: Entry, key: TuningKey) -> Origin:
-    brief = f"{entry.basis} for {entry.device}"
+    brief = f"{entry.tuned.basis} for {entry.key.device}"
     if not entry.current(key):
-        brief += f" with other tools ({entry.tools})"
-    if entry.rules != key.rules:
+        brief += f" with other tools ({entry.key.tools})"
+    if entry.key.rules != key.rules:
         brief += ", before rules were changed that it does not use"
-    return Origin(kernel.name, "store", f"from the store, {brief}: {figures(entry)}", entry.basis, entry.seconds, brief)
+    return Origin(
+        kernel.name,
+        "store",
+        f"from the store, {brief}: {figures(entry)}",
+        entry.tuned.basis,
+        entry.tuned.seconds,
+        brief,
+    )
 
 
 def figures(entry: Entry) -> str:
     """`12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
-    return f"{entry.seconds * 1e6:.4g} us, default order {entry.default_seconds * 1e6:.4g} us, {entry.basis}"
+    tuned = entry.tuned
+    return f"{tuned.seconds * 1e6:.4g} us, default order {tuned.default_seconds * 1e6:.4g} us, {tuned.basis}"
 
 
 def sizes(entry: Entry) -> str:
     """The extents of an entry, without repetitions, as they come: `512x2048`."""
-    shown: Sequence[int] = tuple(dict.fromkeys(entry.extents))
+    shown: Sequence[int] = tuple(dict.fromkeys(entry.key.extents))
     return "x".join(map(str, shown))
 
 
@@ -359,30 +365,30 @@ def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, tar
         family = schedules.store.select("family = ? AND device = ? AND arch = ?", (key.family, key.device, key.arch))
         best = dict[str, Entry]()
         for entry in schedules.store.valid(family, key):
-            best.setdefault(entry.kernel, entry)
+            best.setdefault(entry.key.kernel, entry)
         for entry in best.values():
             sizes = _part(kernel, entry)
-            if sizes is None or entry.seconds >= entry.default_seconds:
+            if sizes is None or entry.tuned.seconds >= entry.tuned.default_seconds:
                 continue
-            if key_of_range(with_sizes(kernel, sizes)) == entry.kernel:
-                yield TunedRange(sizes, entry.default_seconds / entry.seconds)
+            if key_of_range(with_sizes(kernel, sizes)) == entry.key.kernel:
+                yield TunedRange(sizes, entry.tuned.default_seconds / entry.tuned.seconds)
 
 
 def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
     """The sizes as an entry has them; None where they are not a part of a kernel's."""
     sizes = sizes_of(kernel)
-    usual = _lengths(kernel, sizes, entry.extents)
-    if usual is None or len(entry.ranges) not in (0, len(sizes)):
+    usual = _lengths(kernel, sizes, entry.key.extents)
+    if usual is None or len(entry.key.ranges) not in (0, len(sizes)):
         return None
-    if not entry.ranges:
+    if not entry.key.ranges:
         return {**usual} if all(_admits(size, usual[size.name]) for size in sizes) else None
     found = dict[str, Size | int]()
-    for size, (low, high, multiple) in zip(sizes, entry.ranges, strict=True):
+    for size, (low, high, multiple) in zip(sizes, entry.key.ranges, strict=True):
         hint = usual[size.name]
         if not size.low <= low <= hint <= high <= size.high or multiple % size.multiple or hint % multiple:
             return None
         found[size.name] = Size(size.name, low, high, multiple, hint)
-    whole = all(entry.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
+    whole = all(entry.key.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
     return None if whole else found
 
 

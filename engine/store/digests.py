@@ -1,71 +1,37 @@
-"""Which rules a recorded schedule depends on, and whether they still say what they said.
+"""Digests of the rules that a recorded schedule depends on.
 
-Which edits of rule files can change what an entry of the store means?
+An edit of a rule file invalidates the entries whose schedule it can change:
 
-- A rule that fires in the schedule, in its pattern, guards or template; also a `local` rule that its template calls:
-  yes.
-- A canonical rule: it may run after any firing, so every schedule depends on all of them.
-- A rule that makes the first Tile of a kernel, or changes its loops before: they fire by default and are not listed.
-- A rule on Kernel IR, or the order of those passes: they run after every schedule.
-- A rule that was offered and did not fire, or the order of the passes of Tile IR: no. The schedule says itself what
-  fires, in which order, and nothing else does; it may no longer be the best one, so a search looks again
-  (`TuningKey.rules`).
-- Rules on the levels above: they change the kernel itself, and with it the key. A remembered candidate of fusion
-  (`candidates.py`) names the algebra that proves it, and depends on the rules for stores as a whole.
-- Documentation, examples, the texts of reasons, the place in the file: no.
-- A user's rule that the search was never offered, a rule or pass that a user's file takes out: the entry is not about
-  this rule set. Otherwise a new rule would never fire where a store is.
-
-- A number of the policy: if a rule that the schedule depends on reads it in its text, or through a fact of a rule file
-  (digests have numbers written out). Numbers that Python reads (facts, fusion, searches) say what pays: no.
-- A fact in Python, the code generator, the model: no. A replay asks every `where` again and lowers the kernel anew, so
-  what it makes is legal and right; it may no longer be the best one. Entries of today's tools are taken first, and a
-  compile says where it takes another.
+- An edit of a rule that fires in the schedule, or of a `local` rule that its template calls, does: in its pattern,
+  guards, template or parameters, with the policy numbers that it reads.
+- Every schedule depends on all canonical rules, because they may run after any rule; on the passes that make the first
+  Tile of a kernel, because their rules fire by default and are not recorded; and on rules and passes of Kernel IR.
+- An edit of a rule that was offered and did not fire does not, nor does the order of the passes of Tile IR. The
+  schedule itself lists its rules in order. It may no longer be the best one, so a search starts again.
+- Rules of the levels above change the kernel and so its key. A stored fusion candidate names the algebra that proves it
+  and depends on all rules for stores.
+- Documentation, examples, reasons, and the place in the file do not matter, nor do facts in Python, the code generator
+  and the model: a replay checks every guard again.
+- A user's rule that the search was never offered invalidates an entry, and so does a rule or pass that a user's file
+  removes. Otherwise a new rule would never fire next to a store.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..language import core as s
 from ..language.rule import Rule, RuleSet, built_in_files
 from ..language.typed_slots import walk
 from ..rewrite.terms.rewriter import mentions_mat
-from .protocol import Schedule
+from .records import Schedule, digest
 
 LEVELS = frozenset(("module", "loop", "tile", "kernel"))
 CANONICAL, TILING, LOWERING = "(canonical rules)", "(loop rules)", "(kernel rules)"
 FUSING = "(fusion rules)"
-# {digest before: digest now} of rules that say the same in other words. On loops, they are hashed in the order of their
-# names; the others say `split`, `join` or `fold`, and every kernel of the manifest stayed as it was.
-MOVED = {
-    "b1d640121052c2ef": "700717cc277020fc",  # split_matmul_k
-    "7bbd1e0208d943b1": "29d2802d5c18a276",  # split_fold
-    "a174ab19f5106b7e": "f78554d8d1ed29a6",  # (loop rules)
-    "9557d714fb3f8c5b": "83199adaef1b9c35",  # collapse_free
-    "73f6ec71bb71daf1": "e4cc768f2a00eab8",  # merge_axes
-    "2983cc1701259772": "b58e89b5595108c1",  # merge_axes_backwards
-    "5d6b56b2ff67816b": "3ed3482f25093365",  # blockify_flat
-    "f57a2476652f37c4": "4d3fd5fd46bb7fb5",  # chunk_reduce
-    "6e0a9a8cc6a4c98d": "f4ee58b82eac52af",  # fit_block
-    "e61fc88ab2f83cb2": "e5a8a6a255f692fa",  # slice_matmul_k
-    "34f74503cb5b1d45": "8194e7c678aee1de",  # warp_tile
-    "c167867f414b2599": "2fbeb6862a110c74",  # vector_reduce
-    "97a77bf4e3aa4be4": "14c27e255d6a5e0b",  # one_exchange
-    "deeaee7bfb6ed745": "5e88c04230be0070",  # rows_per_block
-    "00d86531caef161e": "177b49b50a16ee0e",  # online_tile
-    "eadfd1e86a503300": "20bbafae8e754698",  # online_row
-    "90a90cbb8037d266": "2bfe5c9155facb1e",  # online_pool
-    "155d94ac7bacb351": "2bfe5c9155facb1e",  # online_pool
-    "cef79764f103d43f": "20bbafae8e754698",  # online_row
-    "504458d77ddc41a8": "177b49b50a16ee0e",  # online_tile
-    "2627acc6564c27fc": "177b49b50a16ee0e",  # online_tile
-    "f0b19d98e6c2b486": "85342eb56fa132c4",  # pipeline_k_outer
-}
 _UNREAD = frozenset(("span", "reason", "docs"))
 
 
@@ -90,14 +56,11 @@ class RuleDigests:
     def used(self, schedule: Schedule) -> dict[str, str]:
         """{rule: digest} of all that a schedule depends on. Rules that are not there (any more) are left out."""
         names = (CANONICAL, TILING, LOWERING, *sorted({decision.rule for decision in schedule}))
-        return {name: digest for name in names if (digest := self.digest(name)) is not None}
+        return {name: known for name in names if (known := self.digest(name)) is not None}
 
     def hold(self, used: Mapping[str, str]) -> bool:
         """Whether the rules that an entry depends on still say the same."""
-        return (
-            all(self.digest(name) == MOVED.get(digest, digest) for name, digest in used.items())
-            and not self.taken_out & used.keys()
-        )
+        return all(self.digest(name) == known for name, known in used.items()) and not self.taken_out & used.keys()
 
     def digest(self, name: str) -> str | None:
         """The digest of a rule, of CANONICAL, TILING or LOWERING; None for a rule that is not there."""
@@ -107,19 +70,19 @@ class RuleDigests:
 
     def _digest(self, name: str) -> str | None:
         if name == CANONICAL:
-            return _hash(map(self._text, self.rules.canonical))
+            return digest(*map(self._text, self.rules.canonical))
         if name == LOWERING:
             order = [p for file in self.rules.files for p in file.pipelines if p.name == "kernel"]
             on_kernels = self.rules.at("kernel")
             gone = sorted(self.taken_out & {rule.name for rule in on_kernels})
-            return _hash([*map(self._text, on_kernels), spelled(order), *gone])
+            return digest(*map(self._text, on_kernels), spelled(order), *gone)
         if name == TILING:
-            return _hash(map(self._text, self._tiling()))
+            return digest(*map(self._text, self._tiling()))
         if name == FUSING:
             on_stores = [rule for rule in self.rules.at("tensor") if mentions_mat(rule)]
-            return _hash([*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores})])
+            return digest(*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores}))
         rule = self.rules.rules.get(name)
-        return None if rule is None else _hash([self._text(rule)])
+        return None if rule is None else digest(self._text(rule))
 
     def _tiling(self) -> Iterator[Rule]:
         """The rules of every pass that has one on loop nests without a Tile."""
@@ -154,7 +117,3 @@ def spelled(value: Any) -> str:
 
 def _mentions(name: str, statements: tuple[s.Syntax, ...]) -> bool:
     return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
-
-
-def _hash(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

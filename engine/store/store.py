@@ -1,18 +1,15 @@
-"""The store of what tuning found: one SQLite file of a user, shared by every process that tunes or compiles.
+"""The tuning store: one SQLite file per user, shared by all processes that tune or compile.
 
     $DPLC_CACHE_DIR/tuning.sqlite, else in the user's cache directory for dplc; `--db FILE` names another
 
-It runs in WAL mode and every result is a transaction of its own, so that a process may be killed at any moment, readers
-never wait, and two tuners take turns. Where it cannot be written (a full disk, a file that is damaged or of a later
-version) the search goes on: one line says so, results stay in memory, are tried again with each later one, and are
-written to a file beside the store at the end, which `dplc db import` reads. A store is never deleted or overwritten
-because it cannot be read.
+Every result is one transaction, so that a killed process loses nothing that it stored. If the file cannot be read or
+written (a full disk, a damaged file, another version), one line says so and searches and compiles go on without it.
+dplc never deletes or overwrites a file that it cannot read.
 
-An entry is found by the kernel's structural hash (structure, shape and dtypes) and the device. It holds as long as the
-rules that the schedule depends on say the same, with the numbers that they read (`digests.py`): a schedule is data, and
-a replay checks every step of it again. The tools (the version of dplc, the constants of the model, the assembler) do
-not decide whether an entry holds: they only order entries, those of today's tools first. Predicted and measured entries
-are never compared.
+An entry is found by the structural key of its kernel and the device. It is valid as long as the rules that its schedule
+depends on are unchanged, with the policy numbers that they read (`digests.py`), because a replay checks each step
+again. The tools (version of dplc, model of the device, assembler) only order valid entries: those of the present tools
+first. Predicted and measured entries are never compared.
 """
 
 from __future__ import annotations
@@ -22,8 +19,6 @@ import math
 import os
 import sqlite3
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,31 +26,45 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...codegen.cache import cache_directory
-from ...ir.diagnostic import InternalError
+from ...ir.diagnostic import DplcError, InternalError, UsageError
 from ..language.rule import RuleSet
 from .digests import digests_of
-from .entry import ATTEMPT_COLUMNS, COLUMNS, Entry, Measurement, attempt_row, entry_of, from_row, to_row
-from .import_export import export_lines
-from .protocol import PROGRAM, Attempt, Tuned, TuningKey
-from .schema import NewerStoreError, migrate, transaction, version_of
+from .records import PROGRAM, Attempt, Entry, Measurement, StoredAttempt, Tuned, TuningKey, scored_key
 
 FILE = "tuning.sqlite"
 UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that has not ended
 PATIENCE = 30.0  # seconds that a tuner waits for another one
+APPLICATION = 0x64706C63  # "dplc", in the header of the file
+VERSION = 1
+# entry, attempt: the record as JSON. The other columns are for look-ups; `place` is that of the entry.
+TABLES = (
+    """CREATE TABLE entries (
+        id INTEGER PRIMARY KEY, kernel TEXT NOT NULL, device TEXT NOT NULL, arch TEXT NOT NULL, family TEXT NOT NULL,
+        extents TEXT NOT NULL, place TEXT NOT NULL UNIQUE, entry TEXT NOT NULL
+    )""",
+    "CREATE INDEX entries_by_kernel ON entries (kernel, device, arch)",
+    "CREATE INDEX entries_by_family ON entries (family, device, arch)",
+    "CREATE TABLE attempts (id INTEGER PRIMARY KEY, measured INTEGER NOT NULL, attempt TEXT NOT NULL)",
+    f"PRAGMA user_version = {VERSION}",
+    f"PRAGMA application_id = {APPLICATION}",
+)
 T = TypeVar("T")
-# UnicodeDecodeError: what SQLite says of a damaged file quotes it, and that may be no text.
-Failure = (sqlite3.Error, NewerStoreError, OSError, msgspec.MsgspecError, UnicodeDecodeError)
+Unreadable = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError)
+# UnicodeDecodeError: SQLite quotes a damaged file in its message, which need not be text.
+Failure = (sqlite3.Error, OSError, UnicodeDecodeError)
 
 
 def default_path() -> Path:
-    """Where the store is by default. Not necessarily there yet."""
+    """Return the default place of the store. The file may be missing."""
     return cache_directory() / FILE
 
 
 def open_store(path: Path | None = None, rules: RuleSet | None = None) -> SqliteStore:
-    """The store for writing, made if it is not there. path None: the default place. Never raises: see above.
+    """Open the store for writing; make it if it is missing. Never raises.
 
-    rules: the rules in force, by which entries are kept; without, only entries of the very same rules are found.
+    Args:
+        path: the file; None for the default place.
+        rules: the rules in force, which decide what is valid. Without, only entries of equal rules are.
     """
     return SqliteStore(path or default_path(), rules)
 
@@ -65,7 +74,7 @@ def say_on_stderr(line: str) -> None:
 
 
 class SqliteStore:
-    """The store as searches use it (`protocol.TuningStore`). say: where to tell what is wrong, a line each, once."""
+    """The store of searches (`records.TuningStore`). say: gets each problem once, as one line."""
 
     def __init__(
         self, path: Path, rules: RuleSet | None = None, say: Callable[[str], None] = say_on_stderr,
@@ -73,49 +82,55 @@ class SqliteStore:
     ):  # fmt: skip
         self.path, self.say, self.patience = path, say, patience
         self.digests = digests_of(rules) if rules is not None else None
-        self.unsaved: list[Entry] = []
-        self.unsaved_attempts: list[tuple[Any, ...]] = []
         self._said: set[str] = set()
         self._connection: sqlite3.Connection | None = None
         self._attempt(lambda db: None)
 
-    # ---- what searches ask for
     def get(self, key: TuningKey) -> Tuned | None:
-        """The best schedule that holds under the rules in force: a measured one before any predicted one."""
+        """Return the best valid schedule: a measured one before any predicted one."""
         found = self.valid(self.exact(key), key)
         return found[0].tuned if found else None
 
     def put(self, key: TuningKey, tuned: Tuned) -> bool:
-        """Keep it if it is better than what holds on its own basis. Whether it was kept (if only in memory so far)."""
+        """Store a schedule if it is better than the valid ones of its basis. Return whether it was stored."""
         if not 0 < tuned.seconds < math.inf:
             raise InternalError(f"{tuned.seconds} seconds is no time of a kernel")
-        used = self.digests.used(tuned.schedule) if self.digests is not None else {}
-        own = tuple(sorted(self.digests.offered(key.family == PROGRAM))) if self.digests is not None else ()
-        entry = entry_of(key, tuned, used, own)
-        mine = [
-            one for one in self.unsaved if (one.kernel, one.device, one.basis) == (key.kernel, key.device, tuned.basis)
-        ]
-        if any(_as_good(one, entry) for one in mine):
-            return False
-        kept = self._attempt(lambda db: self._replace(db, entry))
-        if kept is None:
-            self.unsaved = [one for one in self.unsaved if one not in mine] + [entry]
-            return True
-        return kept
+        used, own = dict[str, str](), frozenset[str]()
+        if self.digests is not None:
+            used, own = self.digests.used(tuned.schedule), self.digests.offered(key.family == PROGRAM)
+        key = scored_key(key, tuned.basis, tuned.details)
+        entry = Entry(key=key, tuned=tuned, used_rules=used, own_rules=tuple(sorted(own)))
+
+        def replace(db: sqlite3.Connection) -> bool:
+            with transaction(db):
+                same = [
+                    one for one in self._of_kernel(db, key)
+                    if (one.tuned.basis, one.key.tools) == (tuned.basis, key.tools) and self.holds(one, key)
+                ]  # fmt: skip
+                if any(_as_good(one.tuned, tuned) for one in same):
+                    return False
+                _delete(db, same)
+                _insert(db, entry)
+                return True
+
+        return bool(self._attempt(replace))
 
     def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
-        """Remember attempts, good and bad, in one transaction."""
-        now = int(time.time())
-        rows = [attempt_row(key, attempt, now) for attempt in attempts]
-        if self._attempt(lambda db: _insert_attempts(db, rows)) is None:
-            self.unsaved_attempts += rows
+        """Store attempts, good and bad, in one transaction."""
+        rows = []
+        for one in attempts:
+            measured = one.score.basis == "measured" and one.score.status == "ok"
+            stored = StoredAttempt(scored_key(key, one.score.basis, one.score.details), one)
+            rows.append((measured, _json(stored)))
+
+        def insert(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.executemany("INSERT INTO attempts (measured, attempt) VALUES (?, ?)", rows)
+
+        self._attempt(insert)
 
     def close(self) -> None:
-        """Save what could not be saved so far, here or in a file beside the store. The store may be used again."""
-        if self.unsaved or self.unsaved_attempts:
-            self._attempt(lambda db: None)
-        if self.unsaved:
-            self._rescue()
+        """Close the file. The store may be used again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -128,124 +143,115 @@ class SqliteStore:
 
     # ---- entries
     def exact(self, key: TuningKey) -> list[Entry]:
-        """Every entry of this kernel on this device, whatever the rules and tools."""
-        where = "kernel = ? AND device = ? AND arch = ?"
-        kept = [one for one in self.unsaved if (one.kernel, one.device) == (key.kernel, key.device)]
-        return [*kept, *self.select(where, (key.kernel, key.device, key.arch))]
+        """Return every entry of this kernel on this device, with any rules and tools."""
+        return self._attempt(lambda db: self._of_kernel(db, key)) or []
 
     def shapes(self, key: TuningKey) -> list[tuple[int, ...]]:
-        """The extents at which this kernel's family was tuned for this device."""
+        """Return the extents at which the family of this kernel was tuned on this device."""
         command = "SELECT DISTINCT extents FROM entries WHERE family = ? AND device = ? AND arch = ?"
-        values = (key.family, key.device, key.arch)
-        rows = self._attempt(lambda db: [row[0] for row in db.execute(command, values)])
-        return [found for row in rows or () if (found := _decoded(row, tuple[int, ...])) is not None]
+        where = key.family, key.device, key.arch
+        rows = self._attempt(lambda db: db.execute(command, where).fetchall()) or ()
+        found = (_decoded(row[0], tuple[int, ...]) for row in rows)
+        return [extents for extents in found if extents is not None]
 
     def has_family(self, family: str, device: str, arch: str) -> bool:
-        """Whether there is any entry of a family for a device."""
+        """Return whether there is an entry of a family for a device."""
         command = "SELECT 1 FROM entries WHERE family = ? AND device = ? AND arch = ? LIMIT 1"
-        known = any(one.family == family for one in self.unsaved)
-        return known or bool(self._attempt(lambda db: db.execute(command, (family, device, arch)).fetchone()))
+        return bool(self._attempt(lambda db: db.execute(command, (family, device, arch)).fetchone()))
 
     def at(self, key: TuningKey, extents: Sequence[int]) -> list[Entry]:
-        """Every entry of this kernel's family at other extents."""
-        written = msgspec.json.encode(extents).decode()
+        """Return every entry of the family of this kernel at other extents."""
         where = "family = ? AND device = ? AND arch = ? AND extents = ?"
-        return self.select(where, (key.family, key.device, key.arch, written))
+        return self.select(where, (key.family, key.device, key.arch, _json(extents)))
 
     def valid(self, entries: Iterable[Entry], key: TuningKey) -> list[Entry]:
-        """The entries that hold under the rules in force, best first: measured, today's tools, fastest."""
+        """Return the entries that hold under the rules in force, best first: measured, present tools, fastest."""
         held = [entry for entry in entries if self.holds(entry, key)]
-        return sorted(held, key=lambda one: (one.basis == "predicted", not one.current(key), one.seconds))
+        return sorted(held, key=lambda one: (one.tuned.basis == "predicted", not one.current(key), one.tuned.seconds))
 
     def holds(self, entry: Entry, key: TuningKey) -> bool:
-        """Whether the rules still say what they said when the entry was made, and no rule of a user's is new to it."""
-        if self.digests is None or entry.rules == key.rules or not entry.used_rules:
-            return entry.rules == key.rules
-        offered = self.digests.offered(entry.family == PROGRAM)
+        """Return whether the used rules are unchanged and the search was offered every rule of the user."""
+        if self.digests is None or entry.key.rules == key.rules or not entry.used_rules:
+            return entry.key.rules == key.rules
+        offered = self.digests.offered(entry.key.family == PROGRAM)
         return offered <= set(entry.own_rules) and self.digests.hold(entry.used_rules)
 
     def select(self, where: str = "1", values: Sequence[Any] = ()) -> list[Entry]:
-        """Entries by a condition on their columns; none where the store cannot be read."""
-        found = self._attempt(lambda db: list(_rows(db, where, values, self._skipped)))
-        return [] if found is None else found
-
-    def _skipped(self, row: int, error: Exception) -> None:
-        """One damaged row does not make the others useless."""
-        self.say_once(f"note: entry {row} of the tuning store {self.path} is damaged and left out: {error}")
+        """Return the entries that fulfil a condition on the columns, none if the store cannot be read."""
+        return self._attempt(lambda db: list(self._rows(db, where, values))) or []
 
     def counts(self) -> dict[str, int]:
-        """Rows: entries, attempts, and kernels that have an entry."""
-        asked = {
-            "entries": "SELECT COUNT(*) FROM entries", "attempts": "SELECT COUNT(*) FROM attempts",
-            "kernels": "SELECT COUNT(DISTINCT kernel) FROM entries",
-        }  # fmt: skip
-        found = self._attempt(lambda db: {name: int(db.execute(sql).fetchone()[0]) for name, sql in asked.items()})
-        return dict.fromkeys(asked, 0) if found is None else found
+        """Return the numbers of entries, attempts, and kernels that have an entry."""
+        command = "SELECT (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM attempts)"
+        command += ", (SELECT COUNT(DISTINCT kernel) FROM entries)"
+        found = self._attempt(lambda db: db.execute(command).fetchone()) or (0, 0, 0)
+        return dict(zip(("entries", "attempts", "kernels"), found, strict=True))
 
     def measurements(self) -> list[Measurement]:
-        """Every attempt that was measured and kept the features of its kernels."""
-        command = "SELECT kernel, program, device, seconds, tools, details FROM attempts WHERE basis = 'measured'"
-        rows = self._attempt(lambda db: list(db.execute(f"{command} AND status = 'ok' ORDER BY id")))
+        """Return every measured attempt that has the features of its kernels."""
+        command = "SELECT attempt FROM attempts WHERE measured ORDER BY id"
+        rows = self._attempt(lambda db: db.execute(command).fetchall())
         out = []
         for row in rows or ():
-            details = _decoded(row["details"], dict[str, Any]) or {}
-            if details.get("launches"):
-                values = {name: row[name] for name in ("kernel", "program", "device", "seconds")}
+            found = _decoded(row[0], StoredAttempt)
+            if found is not None and (launches := found.attempt.score.details.get("launches")):
+                values = {
+                    "kernel": found.key.kernel, "program": found.attempt.program, "device": found.key.device,
+                    "seconds": found.attempt.score.seconds, "launches": launches, "about": found.key.tools,
+                }  # fmt: skip
                 with contextlib.suppress(msgspec.ValidationError):
-                    values |= {"launches": details["launches"], "about": row["tools"]}
                     out.append(msgspec.convert(values, Measurement))
         return out
 
     def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
-        """Remove entries that do not hold under the rules in force; and all attempts if wished. How many went."""
+        """Remove entries that are not valid under the rules in force, and attempts if asked. Return how many."""
         assert self.digests is not None
         rules = self.digests.rules.digest
         entries = [one for one in self.select() if not self.holds(one, msgspec.structs.replace(one.key, rules=rules))]
         gone = {"entries": len(entries), "attempts": self.counts()["attempts"] if attempts else 0}
+
+        def remove(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                _delete(db, entries)
+                if attempts:
+                    db.execute("DELETE FROM attempts")
+            db.execute("VACUUM")
+
         if not dry_run:
-            self._attempt(lambda db: _remove(db, entries, attempts))
+            self._attempt(remove)
         return gone
 
     def add(self, entries: Iterable[Entry]) -> int:
-        """Merge entries of another store, all or none: how many were new or better than what is there.
-
-        Raises sqlite3.Error and NewerStoreError.
-        """
-        connection = self._open()
-        with transaction(connection):
-            return sum(_merge(connection, entry) for entry in entries)
-
-    def _replace(self, db: sqlite3.Connection, entry: Entry) -> bool:
-        """Put an entry in the place of the slower ones of its basis that hold."""
+        """Merge entries of another store, all or none. Return how many are new or faster. Raises `Failure`."""
+        db, added = self._open(), 0
         with transaction(db):
-            where = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND tools = ?"
-            values = (entry.kernel, entry.device, entry.arch, entry.basis, entry.tools)
-            there = [one for one in _rows(db, where, values) if self.holds(one, entry.key)]
-            if any(_as_good(one, entry) for one in there):
-                return False
-            for one in there:
-                db.execute(f"DELETE FROM entries WHERE {where} AND used = ?", (*values, one.used))
-            _insert(db, entry)
-            return True
+            for entry in entries:
+                known = self._rows(db, "place = ?", (_json(entry.place),))
+                if not any(one.tuned.seconds <= entry.tuned.seconds for one in known):
+                    _insert(db, entry)
+                    added += 1
+        return added
 
-    # ---- the file, and what may be wrong with it
+    def _of_kernel(self, db: sqlite3.Connection, key: TuningKey) -> list[Entry]:
+        return [*self._rows(db, "kernel = ? AND device = ? AND arch = ?", (key.kernel, key.device, key.arch))]
+
+    def _rows(self, db: sqlite3.Connection, where: str, values: Sequence[Any]) -> Iterator[Entry]:
+        """Yield entries. A damaged row does not make the others useless: a line reports it."""
+        for number, text in db.execute(f"SELECT id, entry FROM entries WHERE {where} ORDER BY id", values):
+            try:
+                yield msgspec.json.decode(text, type=Entry)
+            except Unreadable as error:
+                self.say_once(f"note: entry {number} of the tuning store {self.path} is damaged and left out: {error}")
+
+    # ---- the file
     def _attempt(self, act: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Do something with the file, after what was left undone. None, and a line, where it cannot be done."""
+        """Return what `act` does with the file, or None after a line if the file cannot be used."""
         try:
-            connection = self._open()
-            self._save(connection)
-            return act(connection)
+            return act(self._open())
         except Failure as error:
-            self._complain(error)
+            told = f"cannot be used: {reason(error)}; going on without it"
+            self.say_once(f"warning: the tuning store {self.path} {told}")
             return None
-
-    def _save(self, connection: sqlite3.Connection) -> None:
-        while self.unsaved:
-            self._replace(connection, self.unsaved[0])
-            self.unsaved.pop(0)
-        if self.unsaved_attempts:
-            _insert_attempts(connection, self.unsaved_attempts)
-            self.unsaved_attempts = []
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -253,36 +259,15 @@ class SqliteStore:
             self._connection = connect(self.path, self.patience)
         return self._connection
 
-    def _complain(self, error: BaseException) -> None:
-        self.say_once(f"warning: the tuning store {self.path} cannot be used: {reason(error)}; going on without it")
-
     def say_once(self, line: str) -> None:
-        """Tell a line, unless it was told before."""
+        """Report a line unless it was reported before."""
         if line not in self._said:
             self._said.add(line)
             self.say(line)
 
-    def _rescue(self) -> None:
-        """Write what could not be saved to a file: beside the store, else where temporary files go."""
-        text = export_lines(self.unsaved)
-        for folder in (self.path.parent, Path(tempfile.gettempdir())):
-            with contextlib.suppress(OSError):
-                # a new file that only we have: a name that can be guessed may be a link to another file
-                descriptor, name = tempfile.mkstemp(".jsonl", f"{self.path.stem}.unsaved-", folder)
-                try:
-                    with os.fdopen(descriptor, "w") as file:
-                        file.write(text)
-                except OSError:
-                    Path(name).unlink()
-                    raise
-                self.say(f"note: {len(self.unsaved)} schedules are in {name}: `dplc db import` reads it")
-                self.unsaved = []
-                return
-        self.say(f"warning: {len(self.unsaved)} schedules could not be saved anywhere")
-
 
 def reason(error: BaseException) -> str:
-    """What is wrong with a store, for people."""
+    """Return the problem with a store, for people."""
     text = str(error) or type(error).__name__
     known = {
         "file is not a database": "the file is damaged, or no database: move it away",
@@ -297,90 +282,120 @@ def reason(error: BaseException) -> str:
 
 
 def connect(path: Path, patience: float) -> sqlite3.Connection:
-    """A connection to the store, made or migrated if need be. Raises sqlite3.Error and NewerStoreError."""
-    writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    address = path.absolute().as_uri() + ("" if writable else "?mode=ro&immutable=1")
-    connection = sqlite3.connect(address, timeout=patience, isolation_level=None, check_same_thread=False, uri=True)
-    connection.row_factory = sqlite3.Row
-    if not writable:
-        return connection
+    """Connect to the store; make its tables if the file is new. Raises sqlite3.Error."""
+    readonly = path.exists() and not os.access(path, os.W_OK)
+    address = path.absolute().as_uri() + ("?mode=ro&immutable=1" if readonly else "")
+    db = sqlite3.connect(address, timeout=patience, isolation_level=None, check_same_thread=False, uri=True)
     try:
-        version_of(connection)  # before anything is written: the file may be none of ours
-        until = time.monotonic() + patience
-        while True:  # who turns a new file into a WAL one needs it alone, and SQLite does not wait for that
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > until:
-                    raise
-                time.sleep(0.02)
-        connection.execute("PRAGMA synchronous = NORMAL")
-        migrate(connection)
+        if _version(db) != (VERSION, APPLICATION):
+            with transaction(db):
+                if _is_new(db):
+                    for command in TABLES:
+                        db.execute(command)
+            with contextlib.suppress(sqlite3.OperationalError):  # another process has the file: it stays as it is
+                db.execute("PRAGMA journal_mode = WAL")  # readers never wait, and commits are quick
+        if not readonly:
+            db.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
-        connection.close()
+        db.close()
         raise
-    return connection
+    return db
 
 
-def _rows(
-    connection: sqlite3.Connection, where: str, values: Sequence[Any],
-    skipped: Callable[[int, Exception], None] | None = None,
-) -> Iterator[Entry]:  # fmt: skip
-    """Entries by a condition; `where` is a text of ours. skipped: told of the rows that hold none."""
-    for row in connection.execute(f"SELECT id, {', '.join(COLUMNS)} FROM entries WHERE {where} ORDER BY id", values):
-        try:
-            yield from_row(row)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            if skipped is not None:
-                skipped(row["id"], error)
+def _version(db: sqlite3.Connection) -> tuple[int, int]:
+    version, application = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
+    return version, application
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    """Return whether a file is empty: another process may have been faster. Raises sqlite3.DatabaseError for any file
+    that is not a store of this version."""
+    version, application = _version(db)
+    if (version, application) == (VERSION, APPLICATION):
+        return False
+    if application == APPLICATION:
+        raise sqlite3.DatabaseError(f"it has version {version}, this dplc knows {VERSION}: move it away")
+    if version or db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise sqlite3.DatabaseError("it is a database of something else")
+    return True
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Do everything inside, or nothing. Raises sqlite3.Error."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # SQLite itself has rolled back if the disk is full
+            db.execute("ROLLBACK")
+        raise
+
+
+def _as_good(there: Tuned, new: Tuned) -> bool:
+    """Return whether an entry stays: it is faster, or as fast and its search has ended."""
+    return there.seconds < new.seconds or (there.seconds == new.seconds and UNFINISHED not in there.details)
+
+
+def _delete(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+    db.executemany("DELETE FROM entries WHERE place = ?", [(_json(one.place),) for one in entries])
+
+
+def _insert(db: sqlite3.Connection, entry: Entry) -> None:
+    key = entry.key
+    row = key.kernel, key.device, key.arch, key.family, _json(key.extents), _json(entry.place), _json(entry)
+    columns = "kernel, device, arch, family, extents, place, entry"
+    db.execute(f"INSERT OR REPLACE INTO entries ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()
 
 
 def _decoded(text: Any, kind: Any) -> Any:
-    """The JSON in a column; None where it holds something else."""
+    """Return the JSON in a column, or None if it is something else."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError):
+    except Unreadable:
         return None
 
 
-def _as_good(there: Entry, entry: Entry) -> bool:
-    """Whether an entry need not take the place of another one: its search has ended, and found nothing faster."""
-    return there.seconds < entry.seconds or (there.seconds == entry.seconds and UNFINISHED not in there.details)
+# ---- exports: a line of JSON with the version, then a line for each entry, sorted
 
 
-SAME = "kernel = ? AND device = ? AND arch = ? AND basis = ? AND used = ? AND tools = ?"
+class ExportHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first line."""
+
+    dplc_schedules: int
 
 
-def _same(one: Entry) -> tuple[Any, ...]:
-    """What SAME asks for: the entries that an entry takes the place of."""
-    return one.kernel, one.device, one.arch, one.basis, one.used, one.tools
+def export_lines(entries: Iterable[Entry]) -> str:
+    """Return the text of an export. Equal entries give equal bytes, without time and place."""
+    ordered = sorted(entries, key=lambda entry: entry.place)
+    return "".join(f"{_json(value)}\n" for value in (ExportHead(VERSION), *ordered))
 
 
-def _remove(connection: sqlite3.Connection, entries: Iterable[Entry], attempts: bool) -> None:
-    with transaction(connection):
-        for one in entries:
-            connection.execute(f"DELETE FROM entries WHERE {SAME}", _same(one))
-        if attempts:
-            connection.execute("DELETE FROM attempts")
-    connection.execute("VACUUM")
+def export_attempts(measurements: Iterable[Measurement]) -> str:
+    """Return measurements with the features that a model computes with: a line of JSON each, sorted."""
+    return "".join(sorted(f"{_json(one)}\n" for one in measurements))
 
 
-def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
-    marks = ", ".join("?" * len(COLUMNS))
-    command = f"INSERT OR REPLACE INTO entries ({', '.join(COLUMNS)}) VALUES ({marks})"
-    connection.execute(command, to_row(entry, int(time.time())))
-
-
-def _merge(connection: sqlite3.Connection, entry: Entry) -> bool:
-    if any(one.seconds <= entry.seconds for one in _rows(connection, SAME, _same(entry))):
-        return False
-    _insert(connection, entry)
-    return True
-
-
-def _insert_attempts(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> bool:
-    marks = ", ".join("?" * len(ATTEMPT_COLUMNS))
-    with transaction(connection):
-        connection.executemany(f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)}) VALUES ({marks})", rows)
-    return True
+def import_lines(path: Path) -> list[Entry]:
+    """Return the entries of an export. Raises UsageError for an unreadable file, DplcError for a wrong line."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    head = _decoded(lines[0] if lines else b"", ExportHead)
+    if head is None:
+        raise DplcError(f"{path} is no export of schedules", hint="`dplc db export` writes one")
+    if head.dplc_schedules != VERSION:
+        raise DplcError(f"{path} is of another dplc: version {head.dplc_schedules}, this one knows {VERSION}")
+    entries = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            entries.append(msgspec.json.decode(line, type=Entry))
+        except Unreadable as error:
+            raise DplcError(f"{path}:{number}: {error}", notes=("nothing was imported",)) from None
+    return entries

@@ -12,24 +12,27 @@ is published, and stays.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...codegen.arrays import as_numpy
 from ...codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from ...codegen.launch import DeviceError
 from ...codegen.target import DEVICE_FIELDS, Target
+from ...ir.diagnostic import DplcError
+from ..bench.records import PackedResult, PackResults
 from ..capture.text import capture_text
 from ..compiler import CompileOptions, compile_captured
-from ..cost.instruction_counts import instruction_counts
+from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
+from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
 from ..ruleset import toolchain
-from .measure import Build, WorkerProcess, cubin
-from .measure_protocol import Measure, Measured
-from .subject import TuningSubject, subject_of
+from .correctness import TuningSubject, subject_of
+from .measure import Build, Measure, Measured, WorkerProcess, cubin, save_arrays
 
 THREADS = 256
 UNROLLED = 64  # multiply-adds a turn
@@ -207,17 +210,10 @@ def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build
 
 
 def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, build: Build) -> Measured:
-    program = micro.program
+    program, subject = micro.program, micro.subject
     here = folder / f"{program.kernels[0].name}-{len(program.kernels)}"
-    here.mkdir()
-    tensors = micro.subject.tensors if micro.subject else {}
     nothing = {b.name: (np.zeros(b.shape), np.zeros(b.shape, bool)) for b in program.outputs}
-    arrays: dict[str, Any] = {f"={b.name}": as_numpy(b, tensors[b.name]) for b in program.inputs}
-    np.savez(here / "inputs.npz", **arrays)
-    expected: dict[str, Any] = {}
-    for name, (values, where) in (micro.subject.expected if micro.subject else nothing).items():
-        expected |= {f"={name}": values, f"@{name}": where}
-    np.savez(here / "expected.npz", **expected)
+    save_arrays(here, program, subject.tensors if subject else {}, subject.expected if subject else nothing)
     images = {kernel.name: build(kernel, target.arch) for kernel in set(program.kernels)}
     answer = process.ask(Measure(program, images, str(here), WARM_UP, RUNS, SECONDS), LIMIT)
     if not isinstance(answer, Measured) or answer.status != "ok":
@@ -242,3 +238,105 @@ def device_file(
 
 def _float(text: str) -> str:
     return str(float(text))
+
+
+# ---- Fitting all constants to measured kernels: `dplc model fit`.
+#
+# Coordinate descent on the mean of |log(predicted / measured)| keeps each constant within a factor of the published
+# one. Each half of the shapes is also fitted alone, to see how well that predicts the other half.
+
+
+CONSTANTS = (*FITTED, "memory_latency_seconds", "warp_product_share")
+SHARES = frozenset(name for name in CONSTANTS if name.endswith("_share"))  # at most 1
+FURTHEST = 3.0  # a constant over the published one, either way
+STEPS = (1.25, 1.08, 1.025, 1.008)
+ROUNDS = 8  # over all constants, of each step, at most
+LEAST = 8  # measurements; of fewer, seven constants say nothing
+
+
+@dataclass(frozen=True)
+class FitPoint:
+    """A program that was measured. shape: the case, with all its schedules; seconds: of all launches."""
+
+    shape: str
+    seconds: float
+    launches: tuple[InstructionCounts, ...]
+
+    def variant(self, target: Target) -> MeasuredVariant:
+        predicted = sum(predict(launch, target).seconds for launch in self.launches)
+        return MeasuredVariant(self.shape, self.seconds, predicted)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fitted target, and how well the model agrees. rows: (points, constants, agreement) for a table."""
+
+    target: Target
+    rows: tuple[tuple[str, str, Agreement], ...]
+
+
+def fit_points(results: PackResults) -> list[FitPoint]:
+    """Return the right measurements, each program once. Raises DplcError if they are too few for a fit."""
+    found = [_point(one) for one in results.cases if one.status == "ok" and one.dplc is not None and not one.same]
+    if len(found) < LEAST:
+        what = f"{len(found)} programs were measured; a fit needs {LEAST}"
+        raise DplcError(what, hint="dplc bench --unpack FILE.dplc --minutes 8 -o results.json")
+    return found
+
+
+def _point(one: PackedResult) -> FitPoint:
+    assert one.dplc is not None
+    launches = tuple(counts_of(launch) for launch in one.launches)
+    return FitPoint(f"{one.suite} {one.name}", one.dplc.median_us * 1e-6, launches)
+
+
+def fit(points: Sequence[FitPoint], base: Target) -> Fit:
+    """Fit CONSTANTS to all points, and to each half of the shapes alone to see what that says of the other half."""
+    shapes = sorted({point.shape for point in points})
+    even = set(shapes[::2])
+    halves = [p for p in points if p.shape in even], [p for p in points if p.shape not in even]
+    rows = [("all", "published", _agreement(points, base))]
+    for own, other, name in ((*halves, "one half"), (*halves[::-1], "the other")):
+        if own and other:
+            moved = fitted(own, base)
+            rows.append((f"{name}", "fitted to it", _agreement(own, moved)))
+            rows.append(("the rest", "published", _agreement(other, base)))
+            rows.append(("the rest", f"fitted to {name}", _agreement(other, moved)))
+    whole = fitted(points, base)
+    return Fit(whole, (*rows, ("all", "fitted to all", _agreement(points, whole))))
+
+
+def fitted(points: Sequence[FitPoint], base: Target) -> Target:
+    """The target with the constants that bring predictions nearest to the points."""
+    best, least = base, distance(points, base)
+    for step in STEPS:
+        for _ in range(ROUNDS):
+            before = least
+            for name in CONSTANTS:
+                for factor in (step, 1 / step):
+                    while (moved := _moved(best, base, name, factor)) is not None:
+                        found = distance(points, moved)
+                        if found >= least:
+                            break
+                        best, least = moved, found
+            if least > before - 1e-6:
+                break
+    return best
+
+
+def distance(points: Iterable[FitPoint], target: Target) -> float:
+    """The mean of |log(predicted / measured)|."""
+    return statistics.fmean(abs(math.log(v.predicted / v.measured)) for v in (p.variant(target) for p in points))
+
+
+def _moved(target: Target, base: Target, name: str, factor: float) -> Target | None:
+    """The target with a constant times a factor; None where that is too far from the published one."""
+    value, published = getattr(target, name) * factor, getattr(base, name)
+    if not 1 / FURTHEST <= value / published <= FURTHEST or (name in SHARES and value > 1):
+        return None
+    changed: Any = {name: value}
+    return dataclasses.replace(target, **changed)
+
+
+def _agreement(points: Sequence[FitPoint], target: Target) -> Agreement:
+    return agreement(point.variant(target) for point in points)[-1]

@@ -1,43 +1,95 @@
-"""Many kernels to tune: the cases of a suite, or a text at a grid of sizes. Distinct kernels once, several at a time.
+"""Tune many kernels: the cases of a suite, a model, or a text at a grid of sizes. Each distinct kernel is tuned once.
 
-Where they run is an executor's matter: in this process, in processes of this machine (`--jobs N`), or on a Ray cluster
-(`--executor ray`). A job is data and a function by name, so that any of them can carry it out; one that fails, or whose
-process dies, is a line in its outcome, and the others go on.
+Jobs run in this process, in processes of this machine (`--jobs N`), or on a Ray cluster (`--executor ray`). A job that
+fails, or whose process dies, is one line in its outcome, and the others continue.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import math
 import multiprocessing
 import queue
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from ...codegen.target import Target
+from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
-from ...ir.text.programs import print_program
+from ...ir.text.programs import print_program, read_program
+from ..bench.cases import assembler
 from ..bench.suites import BenchCase, Suite, subject_of
 from ..capture.capture import Capture
 from ..capture.text import capture_text
 from ..compiler import CompileOptions, values_of
-from ..explore.candidates import Fusing
-from ..kernels.sharing import key
-from ..ruleset import Toolchain
-from .job import Job, JobOutcome, TuneOne, guarded, name_of, run_named
-from .running import Heard
+from ..explore.candidates import Fusing, key_of_program
+from ..explore.stored_solutions import NotProved
+from ..kernels.sharing import key, key_of_range
+from ..ruleset import Toolchain, exactly, read_settings, toolchain
+from ..store.records import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
+from ..store.store import open_store
+from .evaluators import AssemblingEvaluator, PredictingEvaluator
+from .measure import measuring
+from .runner import Heard
+from .tuning import SearchOptions, checked_whole, tune_kernel
 
 LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
+
+    target, rules, settings, exact: as on the command line. db: the store that the job writes to, or None if it runs on
+    another machine and its outcome brings everything back. wishes: the `SearchOptions`, as plain JSON.
+    """
+
+    kernel: str
+    names: tuple[str, ...]
+    target: str
+    rules: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    db: str | None = None
+    wishes: dict[str, Any] = {}
+    exact: bool = False
+
+
+class JobOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a job. tuned: None if it failed (`failed` says why) or found no schedule that can be stored.
+
+    interrupted: the user interrupted its search and waits for the end.
+    """
+
+    key: TuningKey | None = None
+    tuned: Tuned | None = None
+    attempts: tuple[Attempt, ...] = ()
+    line: str = ""
+    failed: str = ""
+    interrupted: bool = False
+
+
+TuneOne = Callable[..., JobOutcome]  # takes a job, and a listener to its tries
+
+
+def guarded(tune_one: TuneOne, job: Job) -> JobOutcome:
+    """Return the outcome of a job. An exception is one line of it."""
+    try:
+        return tune_one(job)
+    except DplcError as error:
+        return JobOutcome(failed=error.what)
+    except Exception as error:  # a defect of dplc must not end the other jobs
+        return JobOutcome(failed=f"internal error: {type(error).__name__}: {error}")
 
 
 # ---- what there is to tune
@@ -45,7 +97,7 @@ Where = Literal["processes", "ray"]
 
 @dataclass(frozen=True)
 class TuningProgram:
-    """A case: its name, and the kernels that each way of fusing it launches. 0 is what the rules decide."""
+    """A case: its name, and the kernels of each of its fusion variants. The rules decide variant 0."""
 
     name: str
     fusing: Fusing
@@ -56,9 +108,9 @@ def program_of(
     name: str, captured: Capture, tools: Toolchain, target: Target, top: int = 1,
     tensors: Callable[[], Mapping[str, Any]] = dict,
 ) -> TuningProgram:  # fmt: skip
-    """A program with so many ways of fusing at most. tensors: makes those that the capture does not hold.
+    """Return a program with at most `top` fusion variants. tensors: makes the tensors that the capture does not hold.
 
-    Raises DplcError for what the rules cannot compile.
+    Raises DplcError for a program that the rules cannot compile.
     """
     fusing = Fusing(values_of(captured, CompileOptions(tools, target)), tools, target, top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
@@ -74,7 +126,7 @@ def program_of(
 def of_suite(
     suite: Suite, cases: Iterable[BenchCase], tools: Toolchain, target: Target, top: int = 1
 ) -> Iterator[TuningProgram]:
-    """The cases of a suite. Raises DplcError for one that cannot be compiled."""
+    """Yield the cases of a suite. Raises DplcError for one that dplc cannot compile."""
     for case in cases:
         subject = subject_of(suite, case)
         yield program_of(case.name, subject.capture(), tools, target, top, subject.inputs)
@@ -84,7 +136,7 @@ def of_grid(
     text: str, grid: Sequence[str], tools: Toolchain, target: Target, top: int = 1,
     capture: Callable[[str], Capture] = capture_text,
 ) -> Iterator[TuningProgram]:  # fmt: skip
-    """A `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for what is not a grid."""
+    """Yield a `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for a bad grid."""
     for point in points(grid):
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
@@ -92,7 +144,7 @@ def of_grid(
 
 
 def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
-    """The points of `["M=1,8", "N=64"]`, the last name fastest. Raises UsageError."""
+    """Yield the points of `["M=1,8", "N=64"]`, the last name fastest. Raises UsageError."""
     axes: dict[str, list[int]] = {}
     for written in grid:
         found = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+(?:\s*,\s*\d+)*)\s*", written)
@@ -107,7 +159,7 @@ def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
-    """A job for every kernel, once for each structure, in the order they are met. base: what all jobs share."""
+    """Return a job for each distinct kernel, in order. base: the fields that all jobs share."""
     first: dict[str, Kernel] = {}
     names: dict[str, list[str]] = {}
     for program in programs:
@@ -128,57 +180,85 @@ def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
 def carry_out(
     jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes", heard: Heard | None = None
 ) -> Iterator[tuple[Job, JobOutcome]]:
-    """Outcomes as they come. tune_one: a function of a module, found again by its name. count: jobs at a time.
+    """Yield outcomes as they come. Raises UsageError without Ray.
 
-    heard: is told of every try of a job in this process.
+    Args:
+        tune_one: a function of a module, which other processes can import.
+        count: jobs at a time.
+        heard: listens to every try of a job in this process.
     """
-    if where == "ray":
-        from .jobs_ray import on_ray
-
-        return on_ray(jobs, name_of(tune_one), count)
-    if count <= 1:
+    if count <= 1 and where == "processes":
         one = tune_one if heard is None else functools.partial(tune_one, heard=heard)
-        return ((job, guarded(one, job)) for job in jobs)
-    return _in_processes(jobs, name_of(tune_one), min(count, len(jobs)))
+        yield from ((job, guarded(one, job)) for job in jobs)
+        return
+    with _ray() if where == "ray" else _processes(count) as remote:
+        threads = ThreadPoolExecutor(count)
+        try:
+            waiting = {threads.submit(remote, tune_one, job): job for job in jobs}
+            yield from ((waiting[done], done.result()) for done in as_completed(waiting))
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _in_processes(jobs: Sequence[Job], name: str, count: int) -> Iterator[tuple[Job, JobOutcome]]:
-    """Every slot is one process with a job at a time, so that a process that dies takes one job with it."""
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Job, JobOutcome]] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-    stop = threading.Event()
+Remote = Callable[[TuneOne, Job], JobOutcome]
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[Remote]:
+    """Run jobs in processes of this machine: each has one job at a time, so that a process that dies takes one job."""
+    spawn = multiprocessing.get_context("spawn")
+    idle: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
     for _ in range(count):
-        threading.Thread(target=_slot, args=(name, waiting, done, stop), daemon=True).start()
-    try:
-        for _ in jobs:
-            yield done.get()
-    finally:
-        stop.set()
+        idle.put(ProcessPoolExecutor(1, spawn))
 
-
-def _slot(name: str, waiting: Any, done: Any, stop: threading.Event) -> None:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(1, context)
-    while not stop.is_set():
+    def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
+        process = idle.get()
         try:
-            job = waiting.get_nowait()
-        except queue.Empty:
-            break
-        try:
-            answer = pool.submit(run_named, name, msgspec.msgpack.encode(job)).result()
-            outcome = msgspec.msgpack.decode(answer, type=JobOutcome)
+            return process.submit(guarded, tune_one, job).result()
         except BrokenProcessPool:
-            outcome = JobOutcome(failed="its process died")
-            pool.shutdown(wait=False)
-            pool = ProcessPoolExecutor(1, context)
-        done.put((job, outcome))
-    pool.shutdown(wait=False, cancel_futures=True)
+            process = ProcessPoolExecutor(1, spawn)
+            return JobOutcome(failed="its process died")
+        finally:
+            idle.put(process)
+
+    try:
+        yield remote
+    finally:
+        while not idle.empty():
+            idle.get().shutdown(wait=False)
+
+
+@contextmanager
+def _ray() -> Iterator[Remote]:
+    """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
+
+    Every machine needs the rule files at the same paths. Outcomes come back and are stored here.
+    """
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError:
+        hint = "pip install 'dplc[ray]'"
+        raise UsageError("--executor ray needs Ray, which is not installed here", hint=hint) from None
+    mine = not ray.is_initialized()
+    if mine:
+        ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
+    task = ray.remote(max_retries=0)(guarded)
+
+    def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
+        try:
+            return ray.get(task.remote(tune_one, msgspec.structs.replace(job, db=None)))  # type: ignore[no-any-return]
+        except ray.exceptions.RayError as error:
+            return JobOutcome(failed=f"Ray: {type(error).__name__}")
+
+    try:
+        yield remote
+    finally:
+        if mine:
+            ray.shutdown()
 
 
 def summary(outcomes: Mapping[str, JobOutcome]) -> str:
-    """One line over all jobs: how many, how much faster than the default order, on what basis."""
+    """Return one line about all jobs: how many, and how much faster than the default order, by basis."""
     tuned = [one.tuned for one in outcomes.values() if one.tuned is not None]
     failed = sum(bool(one.failed) for one in outcomes.values())
     parts = [f"{len(outcomes)} kernels" + (f", {failed} failed" if failed else "")]
@@ -187,3 +267,143 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
         if gains:
             parts.append(f"{len(gains)} {basis}: {math.exp(sum(gains) / len(gains)):.2f}x of the default order")
     return "; ".join(parts)
+
+
+# ---- one job
+
+
+@dataclass
+class Kept:
+    """A store that collects (`records.TuningStore`), if the real one is on another machine."""
+
+    tuned: Tuned | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def get(self, key: TuningKey) -> Tuned | None:
+        return self.tuned
+
+    def put(self, key: TuningKey, tuned: Tuned) -> bool:
+        self.tuned = tuned
+        return True
+
+    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
+        self.attempts += attempts
+
+    def close(self) -> None:
+        pass
+
+
+def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
+    """Tune the kernel of a job. heard: listens to every try. Raises DplcError."""
+    tools = toolchain([Path(path) for path in job.rules])
+    rules = exactly(tools.rules) if job.exact else tools.rules
+    tools, machine = toolchain(rules, read_settings(job.settings, rules)), find_target(job.target)
+    tools, machine = tools.at(machine), tools.on(machine)
+    _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
+    if not isinstance(kernel, Kernel):
+        raise UsageError("a job is a kernel of Loop IR")
+    kept = Kept()
+    store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
+    try:
+        options = msgspec.convert(job.wishes, SearchOptions)
+        with evaluator_for(machine, options) as evaluator:
+            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, heard)
+        key = key_of(kernel, machine, tools.rules)
+        tuned = store.get(key)
+    finally:
+        store.close()
+    basis, default = outcome.run.default.basis, outcome.run.default.seconds
+    times = "nothing can be launched"
+    if outcome.seconds is not None and default is not None:
+        times = f"{default * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x, {basis}"
+    wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
+    line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
+    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=outcome.run.interrupted)
+
+
+@contextmanager
+def evaluator_for(machine: Target, options: SearchOptions) -> Iterator[Evaluator]:
+    """Yield a GPU of this kind if there is one and `options` allow it, else the cost model."""
+    found = None if options.predict or options.assemble else measuring(machine)
+    if found is None:
+        if options.assemble and not assembler():
+            raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
+        yield AssemblingEvaluator() if options.assemble else PredictingEvaluator()
+        return
+    with found as evaluator:
+        yield evaluator
+
+
+# ---- choosing the fusion variant of a program
+
+
+@dataclass(frozen=True)
+class ChosenWay:
+    """The chosen fusion variant. rules: seconds of the variant of the rules, tuned; wrong: faster variants and their
+    problems, with the chosen one if no variant is right."""
+
+    name: str
+    way: int
+    label: str
+    rules: float
+    seconds: float
+    basis: str
+    checked: str
+    wrong: Mapping[int, str]
+    kept: bool = False
+
+    @property
+    def right(self) -> bool:
+        return self.way not in self.wrong
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        told = f"{self.rules * 1e6:.4g} us as the rules fuse it, {self.seconds * 1e6:.4g} us as {self.label} does"
+        return f"{told}, {self.basis}; checked: {self.checked or 'no'}"
+
+
+def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStore | None = None) -> ChosenWay | None:
+    """Return the fastest right fusion variant, or the variant of the rules if none is right.
+
+    Times of kernels add up. The winner runs as a whole against float64 and is stored under the key of the program.
+    Returns None if there is no choice, or a kernel of the rules is missing. tuned: by the keys of kernels.
+    """
+    known = {way: [tuned.get(key_of_range(kernel)) for kernel in kernels] for way, kernels in program.ways.items()}
+    ways: dict[int, list[Tuned]] = {way: [o for o in found if o] for way, found in known.items() if all(found)}
+    if 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
+        return None
+    seconds = {way: sum(one.seconds for one in found) for way, found in ways.items()}
+    wrong: dict[int, str] = {}
+    for way in sorted(ways, key=lambda way: (seconds[way], way)):
+        kernels = program.ways[way]
+        schedules = {key(kernel): one.schedule for kernel, one in zip(kernels, ways[way], strict=True)}
+        checked, why = checked_whole(program.fusing, way, schedules)
+        if why:
+            wrong[way] = why
+            continue
+        if len(program.ways) < 2:
+            return None
+        label = f"candidate {way}" if way else "the rules"
+        kept = store is not None and _remembered(program, way, ways, checked, label, store)
+        return ChosenWay(
+            program.name, way, label, seconds[0], seconds[way], ways[way][0].basis, checked, wrong, kept
+        )  # fmt: skip
+    return ChosenWay(program.name, 0, "the rules", seconds[0], seconds[0], ways[0][0].basis, "", wrong)
+
+
+def _remembered(
+    program: TuningProgram, way: int, ways: Mapping[int, list[Tuned]], checked: str, label: str, store: TuningStore
+) -> bool:
+    """Store the variant of a program. Return whether it is better than the stored one."""
+    fusing, found = program.fusing, ways[way]
+    try:
+        schedule = fusing.written(way, {decision.rule for one in found for decision in one.schedule})
+    except NotProved:  # its saturation ran out of time
+        return False
+    seconds, default = sum(one.seconds for one in found), sum(one.default_seconds for one in ways[0])
+    first, details = found[0], {"candidate": label, "kernels": len(found)}
+    return store.put(
+        key_of_program(fusing.values, fusing.tools, fusing.target),
+        Tuned(schedule, seconds, first.basis, default, first.search, first.seed, first.tries, checked, details),
+    )

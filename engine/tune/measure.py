@@ -1,58 +1,105 @@
-"""Measuring candidates on a GPU, in a process of its own (`measure_worker.py`).
+"""Measure candidates on a GPU, in a separate process.
 
-A candidate that hangs is killed with that process after a time limit; one that crashes it costs a restart. Both are one
-line in its score, and the search goes on. A measured score says of itself, in `details`: gpu, runs, the quartiles, the
+A candidate that hangs is killed with that process after a time limit. A candidate that crashes costs a restart. Either
+is one line in its score, and the search continues. `details` of a measured score hold: gpu, runs, the quartiles, the
 state of the L2 cache, clocks and temperature, the error against float64 and how much was compared, the assembler,
-registers and spills; and `launches`, instruction counts, which the cost model predicts the time from.
+registers and spills, and `launches`, instruction counts from which the cost model predicts the time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import fcntl
 import importlib.util
+import multiprocessing
 import os
-import queue
 import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import torch
 
-from ...codegen.arrays import as_numpy
+from ...codegen.arrays import as_numpy, as_tensor, is_written, torch_dtype
 from ...codegen.build import build_device, device_text
-from ...codegen.kernel import CudaKernel, Program
-from ...codegen.launch import DeviceError
+from ...codegen.cache import cache_directory
+from ...codegen.compiler import find_program
+from ...codegen.driver import DriverError, Graph
+from ...codegen.kernel import Buffer, CudaKernel, Program
+from ...codegen.launch import CudaExecutor, DeviceError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.program import Kernel, delivered, supplied
+from ...ir.program import Kernel
 from ..bench.cases import assembler
-from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
+from ..run.gpu_clock import DriverClock, times
+from ..run.judge import judge
 from ..schedule.space import ScheduleCandidate
-from ..store.protocol import Basis, Score
-from .measure_protocol import Measure, Measured, Ready, receive, send
-from .subject import TuningSubject, subject_of
+from ..store.records import Basis, Score
+from .correctness import TuningSubject, launches, subject_of
 
 WARM_UP, RUNS, SECONDS = 3, 30, 0.5
-LIMIT = 10.0  # seconds that a candidate may take in all
-START_LIMIT = 120.0  # seconds until the process is there: it imports torch
-STARTS = 3  # in a row that may fail
-WORKER = (sys.executable, "-m", "dplc.engine.tune.measure_worker")
+LIMIT = 10.0  # seconds for one candidate
+START_LIMIT = 120.0  # seconds until the process is ready: it imports torch
+STARTS = 3  # failures in a row before giving up
+POISON = 0xFF  # every byte of an output before a run: NaN for floats
+WARM_RUNS = 5
+CLOCK_SECONDS = 5.0  # clocks are read again after this time
 Build = Callable[[CudaKernel, str], bytes]
+Expected = Mapping[str, tuple[Any, Any]]  # {output: (values, mask of the elements that were computed)}
+Run = Callable[[Any], None]  # enqueues a program on a stream
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """Load, check and time a program. images: for the driver, by kernel; folder: of the arrays (`save_arrays`).
+
+    The program runs warm_up times, then up to `runs` times or for `seconds`, with the L2 cache filled with other data
+    before each run; then a few times with the cache as the preceding run left it.
+    """
+
+    program: Program
+    images: dict[str, bytes]
+    folder: str
+    warm_up: int = WARM_UP
+    runs: int = RUNS
+    seconds: float = SECONDS
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.
+
+    seconds: of every run; warm: of runs with a warm L2 cache. launched: as one CUDA graph, or one by one. error: the
+    largest, relative to the largest value of the reference. registers, spills: of each kernel, if the driver knows.
+    over: this process cannot continue.
+    """
+
+    status: Literal["ok", "wrong", "failed"]
+    detail: str = ""
+    seconds: list[float] = []
+    warm: list[float] = []
+    launched: str = ""
+    error: float | None = None
+    registers: list[int | None] = []
+    spills: list[int | None] = []
+    gpu: str = ""
+    l2: str = ""
+    clocks: dict[str, float] = {}
+    over: bool = False
 
 
 def measuring(target: Target) -> Measuring | None:
-    """What measures candidates for the GPU that is here; None without one, or if it is not the target's kind."""
+    """Return an evaluator for the GPU of this machine, or None if there is none or it differs from the target."""
     if not torch.cuda.is_available() or importlib.util.find_spec("pycuda") is None:
         return None
     major, minor = torch.cuda.get_device_capability()
@@ -60,33 +107,43 @@ def measuring(target: Target) -> Measuring | None:
 
 
 def cubin(kernel: CudaKernel, arch: str) -> bytes:
-    """What the driver loads for a kernel. Raises BuildError. Compilers run beside one another in threads."""
+    """Return the image of a kernel. Raises BuildError. Compilers run in parallel in threads."""
     return build_device(device_text([kernel]), arch)
 
 
-class Measuring:
-    """The evaluator that asks a GPU (`protocol.Evaluator`); `close` ends its process.
+def save_arrays(folder: Path, program: Program, tensors: Mapping[str, Any], expected: Expected) -> None:
+    """Write the inputs and reference values of a program into a new folder, for the process that measures."""
+    folder.mkdir()
+    given = {f"={b.name}": as_numpy(b, tensors[b.name]) for b in program.inputs}
+    np.savez(folder / "inputs.npz", **given)  # type: ignore[arg-type]
+    values = {f"={name}": found for name, (found, _) in expected.items()}
+    np.savez(folder / "expected.npz", **values, **{f"@{name}": where for name, (_, where) in expected.items()})
 
-    May be called from several threads: they compile at the same time and measure one after the other. worker, build,
-    environment: how to start the process and what its driver loads; others than the default are for mock drivers.
+
+class Measuring:
+    """The evaluator that measures on a GPU (`records.Evaluator`). `close` ends its process.
+
+    Several threads may call it: they compile in parallel and measure one after the other. serve, build: the work of the
+    process and the images; others than the default are for mock drivers.
     """
 
     basis: Basis = "measured"
 
     def __init__(
         self, target: Target, *, limit: float = LIMIT, runs: int = RUNS, seconds: float = SECONDS,
-        worker: Sequence[str] = WORKER, build: Build = cubin, environment: Mapping[str, str] | None = None,
+        serve: Callable[[Connection], None] | None = None, build: Build = cubin,
     ):  # fmt: skip
         self.target, self.limit, self.runs, self.seconds, self.build = target, limit, runs, seconds, build
-        self.process = WorkerProcess(worker, environment)
+        self.process = WorkerProcess(serve or serve_gpu)
         self._turn = threading.Lock()
         self._subjects: dict[tuple[Kernel, ...], tuple[TuningSubject, Path]] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="dplc-measure-"))
 
     def __call__(self, candidate: ScheduleCandidate) -> Score:
-        """Compile, check against float64, time; with sizes, all of it at their hints.
+        """Compile a candidate, check it against float64 and time it, with symbolic dimensions at their examples.
 
-        Raises DeviceError where no process can be started any more."""
+        Raises DeviceError if no process can be started.
+        """
         try:
             loops, kernels, texts = candidate.as_a_rule
         except DplcError as error:
@@ -96,26 +153,15 @@ class Measuring:
         except DplcError as error:
             return Score(None, self.basis, "failed", error.what)
         with self._turn:
-            subject, folder = self._subject(loops)
             program = launches(loops, kernels, texts)
-            wanted = Measure(program, images, str(folder), WARM_UP, self.runs, self.seconds)
-            answer = self.process.ask(wanted, self.limit)
+            if loops not in self._subjects:
+                folder = self._folder / str(len(self._subjects))
+                self._subjects[loops] = subject_of(loops), folder
+                save_arrays(folder, program, self._subjects[loops][0].tensors, self._subjects[loops][0].expected)
+            subject, folder = self._subjects[loops]
+            request = Measure(program, images, str(folder), WARM_UP, self.runs, self.seconds)
+            answer = self.process.ask(request, self.limit)
         return self._score(answer, kernels, subject) if isinstance(answer, Measured) else answer
-
-    def _subject(self, program: tuple[Kernel, ...]) -> tuple[TuningSubject, Path]:
-        """The inputs and reference values of a program, computed once, in files that the process reads."""
-        if program not in self._subjects:
-            subject = subject_of(program)
-            folder = self._folder / str(len(self._subjects))
-            folder.mkdir()
-            given = {f"={p.name}": as_numpy(buffer(p), subject.tensors[p.name]) for p in supplied(program)}
-            np.savez(folder / "inputs.npz", **given)  # type: ignore[arg-type]
-            expected: dict[str, Any] = {}
-            for name, (values, where) in subject.expected.items():
-                expected |= {f"={name}": values, f"@{name}": where}
-            np.savez(folder / "expected.npz", **expected)
-            self._subjects[program] = subject, folder
-        return self._subjects[program]
 
     def _score(self, answer: Measured, kernels: tuple[Kernel, ...], subject: TuningSubject) -> Score:
         details: dict[str, Any] = {
@@ -131,8 +177,8 @@ class Measuring:
             "warm_us": statistics.median(answer.warm) * 1e6, "launched": answer.launched,
             "clocks": answer.clocks, "launches": counted,
         }  # fmt: skip
-        said = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
-        return Score(middle, self.basis, "ok", said, details)
+        told = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
+        return Score(middle, self.basis, "ok", told, details)
 
     def close(self) -> None:
         """End the process and remove its files."""
@@ -146,112 +192,255 @@ class Measuring:
         self.close()
 
 
-def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tuple[CudaKernel, ...]) -> Program:
-    """A candidate without sizes as a launch plan; texts stay here, images go."""
-    inputs, outputs = supplied(loops), delivered(loops)
-    known = {param.name for param in (*inputs, *outputs)}
-    between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
-    bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, texts, strict=True))
-    bare = tuple(dataclasses.replace(text, text="", comment="") for text in texts)
-    given, made, beside = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
-    return Program(bare, given, made, (), beside, bindings)
-
-
 class WorkerProcess:
-    """The process that measures: started when first asked, again after it was killed or died."""
+    """The process that measures: started at the first request, and again after it was killed or died."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None):
-        self.command, self.environment = tuple(command), environment
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.Queue[Any] = queue.Queue()
-        self._errors: Any = None
+    def __init__(self, serve: Callable[[Connection], None]):
+        self.serve = serve
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection
+        self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
 
-    def ask(self, wanted: Measure, limit: float) -> Measured | Score:
-        """The answer, or the score of a candidate that gave none. Raises DeviceError where nothing can be started."""
+    def ask(self, request: Measure, limit: float) -> Measured | Score:
+        """Return the answer, or the score of a candidate without one. Raises DeviceError if no process can start."""
+        self.start()
         try:
-            self.start()
-            assert self._process is not None and self._process.stdin is not None
-            send(self._process.stdin, wanted)
-            answer = self._answers.get(timeout=limit)
-        except queue.Empty:
-            self.kill()
-            return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-        except OSError:
-            answer = None
-        if not isinstance(answer, Measured):
+            self._pipe.send_bytes(msgspec.msgpack.encode(request))
+            if not self._pipe.poll(limit):
+                self.kill()
+                return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
+            answer = msgspec.msgpack.decode(self._pipe.recv_bytes(), type=Measured)
+        except (OSError, EOFError, msgspec.MsgspecError):
             return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
         if answer.over:
             self._end()
         return answer
 
     def start(self) -> None:
-        """A process that is ready. Raises DeviceError where it says that it cannot be, or ends before it is."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        said = ""
+        """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""
+        problem = ""
         for _ in range(STARTS):
-            ready = self._started()
-            if isinstance(ready, Ready) and not ready.wrong:
+            if self._process is not None and self._process.is_alive():
                 return
-            said = ready.wrong if isinstance(ready, Ready) else f"the process for it {self._end()}"
             self.kill()
-            if isinstance(ready, Ready):
-                break
-        raise DeviceError(f"nothing can be measured here: {said}")
-
-    def _started(self) -> Any:
-        """Start a process: the first thing that it says, None if it says nothing."""
-        self.kill()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        self._process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            env=None if self.environment is None else {**os.environ, **self.environment}, start_new_session=True,
-        )  # fmt: skip
-        self._answers = queue.Queue()
-        threading.Thread(target=_listen, args=(self._process, self._answers), daemon=True).start()
-        try:
-            return self._answers.get(timeout=START_LIMIT)
-        except queue.Empty:
-            return None
+            self._printed.truncate(0)
+            self._pipe, other = multiprocessing.Pipe()
+            arguments = self.serve, other, self._printed.name
+            self._process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments, daemon=True)
+            self._process.start()
+            other.close()
+            try:
+                ready = self._pipe.poll(START_LIMIT)
+                problem = self._pipe.recv_bytes().decode() if ready else f"the process for it {self._end()}"
+            except (OSError, EOFError):
+                problem = f"the process for it {self._end()}"
+            else:
+                if problem:
+                    self.kill()
+                    break
+        if problem:
+            raise DeviceError(f"nothing can be measured here: {problem}")
 
     def _end(self) -> str:
-        """Make sure that the process has ended; how, with the last line that it printed."""
-        if self._process is None:
-            return "was never there"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        code = self._process.poll()
+        """Make sure that the process has ended. Return how, with the last line that it printed."""
+        assert self._process is not None
+        self._process.join(10.0)
+        code = self._process.exitcode
         self.kill()
-        line = self._last_line()
+        lines = Path(self._printed.name).read_text(errors="replace").split("\n")
+        line = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         return f"{how}: {line}" if line else how
 
-    def _last_line(self) -> str:
-        if self._errors is None:
-            return ""
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
     def kill(self) -> None:
-        """End the process immediately, and what it started."""
+        """End the process immediately, with the processes that it started."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
-                with contextlib.suppress(OSError):
-                    stream.close()  # type: ignore[union-attr]
+                os.killpg(self._process.pid or 0, signal.SIGKILL)
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
             self._process = None
 
 
-def _listen(process: subprocess.Popen[bytes], answers: queue.Queue[Any]) -> None:
-    """Hand on what a process says; None at its end, or where it says what it should not."""
-    kind: type[Any] = Ready
+# ---- in the process
+
+
+class Images(CudaExecutor):
+    """Loads the images of a request."""
+
+    def __init__(self, memory: str):
+        super().__init__(memory)
+        self.images: dict[str, bytes] = {}
+
+    def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
+        yield self.images[kernel.name]
+
+
+class Worker:
+    """The GPU, the arrays of the present folder on it, and a buffer that empties its L2 cache."""
+
+    def __init__(self, memory: str = "cuda"):
+        self.memory = memory
+        self.executor = Images(memory)
+        self.driver = self.executor._driver
+        self.gpu = self.executor.gpu.name
+        with self.executor.stream():
+            self.clock = DriverClock(self.driver, self.executor.gpu.attribute("L2_CACHE_SIZE"))
+        self.folder = ""
+        self.inputs: dict[str, Any] = {}
+        self.expected: dict[str, tuple[Any, Any]] = {}
+        self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})
+
+    def measure(self, request: Measure) -> Measured:
+        """Return the answer to a request. Raises only for defects of dplc."""
+        self.executor.forget()
+        self.executor.images = request.images
+        try:
+            self._place(request)
+            return self._measured(request)
+        except (DplcError, self.driver.Error) as error:
+            said = error.__cause__ if isinstance(error, DplcError) else error
+            if isinstance(said, self.driver.Error):  # an access that faulted takes the whole context with it
+                return Measured(status="failed", detail=f"the driver says: {said}", gpu=self.gpu, over=True)
+            assert isinstance(error, DplcError)
+            return Measured(status="failed", detail=error.what, gpu=self.gpu)
+
+    def _place(self, request: Measure) -> None:
+        """Copy the arrays to the device, where they stay for the next candidates."""
+        if self.folder == request.folder:
+            return
+        given = np.load(Path(request.folder) / "inputs.npz", allow_pickle=False)
+        expected = np.load(Path(request.folder) / "expected.npz", allow_pickle=False)
+        self.inputs = {b.name: as_tensor(b, given[f"={b.name}"]).to(self.memory) for b in request.program.inputs}
+        self.expected = {b.name: (expected[f"={b.name}"], expected[f"@{b.name}"]) for b in request.program.outputs}
+        self.folder = request.folder
+
+    def _measured(self, request: Measure) -> Measured:
+        program = request.program
+        tensors = dict(self.inputs)
+        for made in (*program.outputs, *program.temporaries):
+            tensors[made.name] = poisoned(made, self.memory)
+        places = {name: int(tensor.data_ptr()) for name, tensor in tensors.items()}
+        with self.executor.stream() as stream:
+            loaded = [self.executor.loaded(kernel) for kernel in program.kernels]
+            registers = [_told(kernel.function, "num_regs") for kernel in loaded]
+            spills = [_told(kernel.function, "local_size_bytes") for kernel in loaded]
+            with gpu_alone():
+                self.executor.launch(program, places, stream)
+                self.driver.Context.synchronize()
+            error, wrong = self._compare(program.outputs, tensors)
+            known: dict[str, Any] = {"error": error, "registers": registers, "spills": spills, "gpu": self.gpu}
+            if wrong:
+                return Measured(status="wrong", detail=wrong, **known)
+            replay = self._recorded(program, places)
+            launched = "CUDA graph" if replay else "one by one"
+            run = replay or (lambda at: self.executor.launch(program, places, at))
+            self.clock.stream = stream
+            with gpu_alone():
+                seconds = times(partial(run, stream), self.clock, request.warm_up, request.runs, request.seconds)
+                warm = [self.clock.seconds(partial(run, stream)) for _ in range(WARM_RUNS)]
+        cold = f"cold: {self.clock.bytes} bytes of other data written before every run"
+        clocks = self._clocks()
+        return Measured(status="ok", seconds=seconds, warm=warm, launched=launched, l2=cold, clocks=clocks, **known)
+
+    def _recorded(self, program: Program, places: dict[str, int]) -> Run | None:
+        """Return a replay of all launches as one CUDA graph, or None if the driver cannot make one."""
+        try:
+            with self.executor.gpu.side_stream() as side:
+                graph = Graph(side.handle, lambda: self.executor.launch(program, places, side))
+        except (DriverError, DeviceError):
+            return None
+        return lambda stream: graph.replay(0 if stream is None else stream.handle)
+
+    def _compare(self, outputs: tuple[Buffer, ...], tensors: dict[str, Any]) -> tuple[float, str]:
+        """Return the largest relative error, and the problem: another value, or an element that was not written."""
+        worst, wrong = 0.0, ""
+        for output in outputs:
+            got = tensors[output.name].cpu()
+            values, where = self.expected[output.name]
+            where = torch.from_numpy(where)
+            found = judge([got[where]], [torch.from_numpy(values)[where]])
+            missing = int((~is_written(got)).sum()) if got.dtype.is_floating_point else 0
+            worst = max(worst, found.relative)
+            if missing:
+                wrong = wrong or f"{missing} elements of `{output.name}` were never written"
+            elif not found.ok:
+                wrong = wrong or f"`{output.name}` is off by {found.relative:.1e} of the largest value"
+        return worst, wrong
+
+    def _clocks(self) -> dict[str, float]:
+        """Return megahertz and degrees by the driver's tool, read every few seconds; empty without the tool."""
+        when, known = self.clocks
+        if time.monotonic() - when >= CLOCK_SECONDS:
+            known = read_clocks() if self.memory == "cuda" else {}
+            self.clocks = time.monotonic(), known
+        return known
+
+
+@contextlib.contextmanager
+def gpu_alone() -> Iterator[None]:
+    """Wait until no other dplc process uses the GPU: parallel tuners must not disturb each other's times."""
+    path = cache_directory() / "gpu.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def poisoned(buffer: Buffer, memory: str) -> Any:
+    """Return an output before a run."""
+    made = torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=memory)
+    made.view(torch.uint8 if made.dim() else made.dtype).fill_(POISON)
+    return made
+
+
+def read_clocks() -> dict[str, float]:
+    """Return what nvidia-smi reports of the first GPU."""
+    program = find_program("nvidia-smi")
+    if program is None:
+        return {}
+    asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
+    command = [program, f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
     try:
-        while (message := receive(process.stdout, kind)) is not None:  # type: ignore[arg-type]
-            answers.put(message)
-            kind = Measured
-    except (OSError, ValueError, msgspec.MsgspecError):
-        pass
-    answers.put(None)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        values = done.stdout.splitlines()[0].split(",")
+        return {name: float(value) for name, value in zip(asked, values, strict=True)}
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return {}
+
+
+def _told(function: Any, name: str) -> int | None:
+    """Return an attribute of a loaded function, or None if the driver does not know it."""
+    value = int(getattr(function, name))
+    return value if value or name != "num_regs" else None
+
+
+def serve(pipe: Connection, memory: str) -> None:
+    """Send a problem, or "" if there is a GPU; then answer requests until the other end closes."""
+    try:
+        worker = Worker(memory)
+    except (DplcError, RuntimeError) as error:
+        pipe.send_bytes((error.what if isinstance(error, DplcError) else str(error)).encode())
+        return
+    pipe.send_bytes(b"")
+    while True:
+        answer = worker.measure(msgspec.msgpack.decode(pipe.recv_bytes(), type=Measure))
+        pipe.send_bytes(msgspec.msgpack.encode(answer))
+        if answer.over:
+            os._exit(1)  # no destructor may touch the broken context
+
+
+def serve_gpu(pipe: Connection) -> None:
+    """Measure on the GPU of this machine."""
+    serve(pipe, "cuda")
+
+
+def _run(work: Callable[[Connection], None], pipe: Connection, printed: str) -> None:
+    """Run in the process: a group of its own, so that Ctrl-C does not reach it; its prints go to a file."""
+    os.setsid()
+    file = os.open(printed, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    with contextlib.suppress(EOFError, OSError):  # the parent has ended
+        work(pipe)

@@ -23,7 +23,7 @@ from ..schedule.space import (
     Token,
     Whole,
 )
-from ..store.protocol import Score
+from ..store.records import Score
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
 ELSEWHERE = 1 / 4  # how often a search leaves the fusion variant of its best schedule

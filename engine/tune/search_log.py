@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..schedule.space import Fire, ScheduleCandidate, Start
-from .describe import plain_text, show
-from .running import SearchProgress
+from ..schedule.space import Fire, ScheduleCandidate, Start, Token
+from .runner import SearchProgress
 from .search import Tried
 
 MOST_NODES = 20_000
@@ -117,6 +116,18 @@ class SearchLog:
                 fired = "fires" if isinstance(token, Fire) else "skips"
                 values = self.effects.setdefault((kernel, slot.step, slot.step, "decision"), {})
                 values.setdefault(fired, CandidateTimes()).add(seconds)
+
+
+def show(token: Token) -> str:
+    """Return a decision as text."""
+    if not isinstance(token, Fire):
+        return token
+    values = ", ".join(f"{name}={plain_text(value)}" for name, value in token.values)
+    return f"{token.rule}({values})" if values else token.rule
+
+
+def plain_text(value: Any) -> str:
+    return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
 def _hashable(value: Any) -> Any:

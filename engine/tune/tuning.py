@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
+from ...ir.substitute import with_hints
+from ..api import Compiled
+from ..bench.running import WHOLE, work_of
+from ..compiler import Compilation, CompileOptions, compile_captured
+from ..explore.candidates import Fusing, key_of_program
+from ..explore.stored_solutions import NotProved
+from ..kernels.sharing import key
+from ..rewrite.statements.compiled import Program
+from ..rewrite.statements.driver import Shaped
+from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
-from ..schedule.space import Decisions, ScheduleCandidate, Space, Start
-from ..store.protocol import Attempt, Evaluator, Score, Tuned, TuningKey, TuningStore, key_of
-from .assembling import AHEAD
+from ..run.judge import judge, run_eager, run_reference
+from ..schedule.scheduling import Origin
+from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space, Start
+from ..schedule.stored import replay
+from ..store.records import Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
 from .correctness import verdict
-from .evidence import evidence
-from .keeping import Keeper
-from .running import DEFAULT_SEARCH, Budget, Runner, SearchProgress
+from .evaluators import AHEAD, evidence
+from .runner import DEFAULT_SEARCH, Budget, Keeper, Runner, SearchProgress, together
 from .search import Tried
 
 
@@ -189,3 +200,213 @@ def _evidence(candidate: ScheduleCandidate, options: SearchOptions) -> dict[str,
         return evidence(candidate, options.check)
     except DplcError:
         return {}
+
+
+# ---- Tuning a program: its fusion variant and the schedules of its kernels, in one search.
+#
+# The winner runs as a whole against float64 before it is stored: schedules under the keys of their kernels, the fusion
+# variant under the key of the program.
+
+
+CANDIDATE = "candidate"  # the first decision's name, beside those of the passes
+Heard = Callable[[SearchProgress, Tried], None]
+
+
+@dataclass
+class Programmed:
+    """What came of tuning a program. way: of fusing, the fastest that is right; kernels: those of it.
+
+    ways: what is known of each that was tried, by its number; wrong: ways with wrong results, and what was wrong.
+    """
+
+    run: SearchProgress
+    fusing: Fusing
+    space: ProgramSpace
+    way: int
+    kernels: list[TuningOutcome]
+    default: Score
+    score: Score
+    checked: str = ""
+    kept: bool = False
+    before: Tuned | None = None
+    wrong: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The candidate, with the rules that it needs."""
+        rules = self.fusing.rules(self.way)
+        return self.space.ways[self.way] + (f" ({', '.join(rules)})" if rules else "")
+
+    @property
+    def gain(self) -> float:
+        """What the rules decide by default over what was found, in time."""
+        known = self.score.seconds is not None and self.default.seconds is not None
+        return self.default.seconds / self.score.seconds if known else 1.0  # type: ignore[operator]
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """The ways, and what came of those that were tried. best_us: under the fastest schedules of its kernels."""
+        return [
+            {
+                "candidate": label, "tried": way in self.space.built, "chosen": way == self.way,
+                "best_us": microseconds(fastest(self.space, way, self.run)) if way in self.space.built else None,
+                "problem": self.wrong.get(way) or self.space.problems.get(way),
+            }
+            for way, label in enumerate(self.space.ways)
+        ]  # fmt: skip
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            **record_of(self.run), "basis": self.default.basis, "candidate": self.space.ways[self.way],
+            "candidate_rules": list(self.fusing.rules(self.way)), "candidates": self.candidates(),
+            "default_us": microseconds(self.default.seconds), "tuned_us": microseconds(self.score.seconds),
+            "gain": self.gain, "checked": self.checked, "kept": self.kept,
+            "kernels": [outcome.record() for outcome in self.kernels],
+        }  # fmt: skip
+
+
+def tune_program(
+    fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
+    heard: Heard = lambda run, tried: None,
+) -> Programmed:  # fmt: skip
+    """Search candidates of fusion and schedules; the budget's tries are for each kernel that the rules make."""
+    space = space_of(fusing, options)
+    each, asked = len(space.spaces(0)), options.budget
+    tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
+    budget = Budget(tries, programs, asked.seconds, asked.patience)
+    runner, run = searched(space, evaluator, replace(options, budget=budget), store, heard)
+    known: dict[str, TuningOutcome] = {}
+
+    def outcomes(way: int) -> list[TuningOutcome]:
+        """The kernels of a way, settled: each once, however many programs launch it."""
+        for inner, count in space.spaces(way):
+            if inner.name not in known:
+                known[inner.name] = choose_schedule(inner, runner, run, options, store)
+            known[inner.name].count = count
+        return [known[inner.name] for inner, _ in space.spaces(way)]
+
+    kernels = outcomes(0)
+    default = together([(outcome.default_score, outcome.count) for outcome in kernels])
+    found = Programmed(run, fusing, space, 0, kernels, default, _score(kernels, default))
+    for way in sorted(run.search.best_of, key=lambda way: (fastest(space, way, run) or float("inf"), way)):
+        if way and not _better(found, way, run):
+            break
+        _consider(found, way, outcomes(way), options)
+    if store is not None and len(space.ways) > 1:
+        _remember_program(found, store, options)
+    return found
+
+
+def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
+    """The decisions of a program; without those of fusion where the caller names the passes that are free."""
+    free = options.free
+    ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
+    return ProgramSpace(fusing.tools, ways, fusing.target, None if free is None else free - {CANDIDATE})
+
+
+def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
+    """The best schedules that were found for the kernels of a way, together; None where one cannot be launched."""
+    total = 0.0
+    for inner, count in space.spaces(way):
+        leaders = run.fastest.get(inner.start)
+        if not leaders:
+            return None
+        total += count * leaders[0][0]
+    return total or None
+
+
+def _better(found: Programmed, way: int, run: SearchProgress) -> bool:
+    """Whether a way may still beat what was settled."""
+    seconds = fastest(found.space, way, run)
+    return seconds is not None and (found.score.seconds is None or seconds < found.score.seconds)
+
+
+def _score(kernels: list[TuningOutcome], default: Score) -> Score:
+    return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
+
+
+def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], options: SearchOptions) -> None:
+    """Take a way if it is faster with what is right of it, and gives the right result as a whole."""
+    score = _score(kernels, found.default)
+    slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
+    if way != found.way and slower:
+        return
+    checked, why = checked_whole(found.fusing, way, winning(kernels)) if options.check else ("", "")
+    if why:
+        found.wrong[way] = why
+        return
+    found.way, found.kernels, found.score, found.checked = way, kernels, score, checked
+
+
+class Winners:
+    """The schedules that a search settled on (`scheduling.ScheduleStore`)."""
+
+    def __init__(self, schedules: Mapping[str, Schedule]):
+        self.schedules = schedules
+
+    def schedule(
+        self, kernel: Kernel, tools: Any, target: Any, trace: Trace | None, shaped: Shaped
+    ) -> tuple[Program | None, Origin]:
+        """A kernel under the schedule that won."""
+        return replay(tools, kernel, self.schedules[key(kernel)], target, trace, shaped), Origin(
+            kernel.name, "store", ""
+        )
+
+
+def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
+    """{key of a kernel: the schedule that won}"""
+    return {key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels}
+
+
+def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
+    """A way compiled with the schedules that won."""
+    chosen = fusing.candidate(way) if way else None
+    options = CompileOptions(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
+    return compile_captured(fusing.values.captured, options)
+
+
+def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:
+    """How the program was compared with float64, and what was wrong with it ("" if nothing)."""
+    try:
+        made = composed(fusing, way, schedules)
+        if sum(map(work_of, with_hints(made.kernels))) > WHOLE:
+            return "each kernel; as a whole it would take too long", ""
+        given = fusing.tensors()
+        results = Compiled(made, "emulator").run(given)
+    except DplcError as problem:
+        return "", problem.what
+    captured = made.captured
+    tensors = {**captured.tensors, **given}
+    own = run_eager(captured, tensors) if given else captured.reference
+    found = judge(results, run_reference(captured, tensors), own)
+    if not found.ok:
+        return "", f"an output differs by {found.relative:.2g} of its largest value from float64"
+    return "emulator, the program whole", ""
+
+
+def _remember_program(found: Programmed, store: TuningStore, options: SearchOptions) -> None:
+    """The chosen way, under the key of the program."""
+    fusing, seconds, default = found.fusing, found.score.seconds, found.default.seconds
+    wanted = key_of_program(fusing.values, fusing.tools, fusing.target)
+    found.before = store.get(wanted)
+    if seconds is None or default is None or not found.checked:
+        return
+    rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
+    try:
+        schedule = fusing.written(found.way, rules)
+    except NotProved:
+        return
+    run = found.run
+    details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
+    tuned = Tuned(
+        schedule,
+        seconds,
+        found.default.basis,
+        default,
+        run.search.name,
+        options.seed,
+        run.tries,
+        found.checked,
+        details,
+    )
+    found.kept = store.put(wanted, tuned)

@@ -38,7 +38,7 @@ from .records import (
 from .server import LivePage, News, Progress, SearchRequest, Switches
 
 if TYPE_CHECKING:
-    from ..tune.running import SearchProgress
+    from ..tune.runner import SearchProgress
     from ..tune.search import Tried
 
 MOST = 64  # values of a parameter that the page offers
@@ -367,11 +367,10 @@ class BackgroundJobs:
     # ---- searches
     def _tune(self) -> dict[str, Any]:
         from ..explore.candidates import Fusing
-        from ..tune.predicting import PredictingEvaluator
-        from ..tune.running import Budget
+        from ..tune.evaluators import PredictingEvaluator
+        from ..tune.runner import Budget
         from ..tune.search_log import SearchLog
-        from ..tune.tuning import SearchOptions
-        from ..tune.tuning_program import tune_program
+        from ..tune.tuning import SearchOptions, tune_program
 
         log, began, each = SearchLog(), time.monotonic(), {"each": self.search.tries}
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..schedule.space import ScheduleCandidate
-    from ..tune.running import SearchProgress
+    from ..tune.runner import SearchProgress
     from ..tune.search_log import CandidateTimes, SearchLog, SharedPrefix
-    from ..tune.tuning_program import Programmed
+    from ..tune.tuning import Programmed
 
 # ---- effects of firings
 

@@ -231,8 +231,7 @@ def measured(case: Case, dtype: str, clock: Clock, device: str = "cuda", lengths
 
 
 ABOUT_SIZES = (
-    "ir/sizes.py", "ir/text/sizes.py", "engine/run/rows.py", "engine/run/dispatch.py", "engine/run/binding.py",
-    "engine/capture/dynamic_shapes.py", "engine/capture/dynamic_shapes.py",
+    "ir/sizes.py", "ir/text/sizes.py", "engine/run/dispatch.py", "engine/capture/dynamic_shapes.py",
 )  # fmt: skip
 
 

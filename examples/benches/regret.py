@@ -26,9 +26,9 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
-from dplc.engine.store.protocol import Basis, Score
-from dplc.engine.tune.predicting import PredictingEvaluator
-from dplc.engine.tune.running import Budget, Runner
+from dplc.engine.store.records import Basis, Score
+from dplc.engine.tune.evaluators import PredictingEvaluator
+from dplc.engine.tune.runner import Budget, Runner
 
 ROWS = "cooperative_reduce register_row"
 SPACES = {

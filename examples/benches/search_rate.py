@@ -24,9 +24,8 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space, Start
-from dplc.engine.tune.assembling import AHEAD, AssemblingEvaluator
-from dplc.engine.tune.predicting import PredictingEvaluator
-from dplc.engine.tune.running import DEFAULT_SEARCH, Budget, Runner, SearchProgress
+from dplc.engine.tune.evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator
+from dplc.engine.tune.runner import DEFAULT_SEARCH, Budget, Runner, SearchProgress
 from dplc.engine.tune.search import Tried
 
 TEXT = "torch.randn(128, 256) @ torch.randn(256, 512)"

@@ -19,11 +19,10 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import CompileOptions, values_of
 from dplc.engine.explore.candidates import Fusing
 from dplc.engine.ruleset import toolchain
-from dplc.engine.tune.predicting import PredictingEvaluator
-from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
+from dplc.engine.tune.evaluators import PredictingEvaluator
+from dplc.engine.tune.runner import DEFAULT_SEARCH, Budget
 from dplc.engine.tune.search_log import micro
-from dplc.engine.tune.tuning import SearchOptions
-from dplc.engine.tune.tuning_program import tune_program
+from dplc.engine.tune.tuning import SearchOptions, tune_program
 
 MACHINE = target("sm_90a")
 PROGRAMS = {

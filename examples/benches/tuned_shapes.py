@@ -23,8 +23,8 @@ from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.kernels.sharing import key
 from dplc.engine.ruleset import toolchain
-from dplc.engine.tune.predicting import PredictingEvaluator
-from dplc.engine.tune.running import DEFAULT_SEARCH, Budget
+from dplc.engine.tune.evaluators import PredictingEvaluator
+from dplc.engine.tune.runner import DEFAULT_SEARCH, Budget
 from dplc.engine.tune.tuning import SearchOptions, TuningOutcome, plain, tune_kernel
 
 SUITES = Path(__file__).parents[1] / "suites"

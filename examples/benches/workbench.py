@@ -27,7 +27,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.view.live_program import LiveProgram
-from dplc.engine.workbench import answers, places
+from dplc.engine.workbench import queries
 from dplc.engine.workbench.document import Document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def largest() -> Path:
 
 def editor_rows(path: Path, times: int) -> Iterator[Row]:
     """The language server on a file."""
-    answers.warm()
+    queries.warm()
     gc.collect()
     gc.freeze()  # as the server does
     text, document = path.read_text(), Document(path)
@@ -77,10 +77,10 @@ def editor_rows(path: Path, times: int) -> Iterator[Row]:
     asked = [(n, len(line) // 2) for n, line in enumerate(text.splitlines()) if line.strip()]
     step = max(1, len(asked) // times)
     spots = asked[::step]
-    yield "hover", timed(lambda n: answers.meaning(document, *spots[n % len(spots)]), times), 50
-    yield "completion", timed(lambda n: answers.completions(document, *spots[n % len(spots)]), times), 50
+    yield "hover", timed(lambda n: queries.meaning(document, *spots[n % len(spots)]), times), 50
+    yield "completion", timed(lambda n: queries.completions(document, *spots[n % len(spots)]), times), 50
     name = next((n, len("rule ")) for n, line in enumerate(text.splitlines()) if line.startswith("rule "))
-    yield "references of a rule", timed(lambda n: places.references(document, *name), times), 1000
+    yield "references of a rule", timed(lambda n: queries.references(document, *name), times), 1000
 
 
 def page_rows(times: int) -> Iterator[Row]:

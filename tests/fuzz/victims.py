@@ -42,9 +42,8 @@ from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space, Start
 from dplc.engine.schedule.stored import StoredSchedules
-from dplc.engine.store.import_export import export_lines, import_lines
-from dplc.engine.store.protocol import Tuned, key_of
-from dplc.engine.store.store import SqliteStore, open_store
+from dplc.engine.store.records import Tuned, key_of
+from dplc.engine.store.store import SqliteStore, export_lines, import_lines, open_store
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.diagnostic import Source as Text
 from dplc.ir.text.parse import parse
@@ -328,14 +327,18 @@ class Stores:
     def _row(self, dice: random.Random) -> None:
         with sqlite3.connect(self.path) as db:
             number = dice.choice([row[0] for row in db.execute("SELECT id FROM entries")])
-            name = dice.choice((*self.columns[1:], *["schedule"] * 12))
+            name = dice.choice((*self.columns[1:], *["entry"] * 12))
             (value,) = db.execute(f"SELECT {name} FROM entries WHERE id = ?", (number,)).fetchone()
             if isinstance(value, str) and value[:1] in "[{":
                 decoded = json.loads(value)
-                if name == "schedule" and dice.random() < 0.2:
-                    changed: Any = m.json_bytes(dice, decoded[: dice.randrange(len(decoded) + 1)])
+                if name == "entry" and dice.random() < 0.8:  # the schedule: fewer decisions, or altered ones
+                    tuned = decoded["tuned"]
+                    fewer = tuned["schedule"][: dice.randrange(len(tuned["schedule"]) + 1)]
+                    altered = m.changed_json(dice, tuned["schedule"], self.evil)
+                    decoded = {**decoded, "tuned": {**tuned, "schedule": dice.choice((fewer, altered, altered))}}
                 else:
-                    changed = m.json_bytes(dice, m.changed_json(dice, decoded, self.evil))
+                    decoded = m.changed_json(dice, decoded, self.evil)
+                changed = m.json_bytes(dice, decoded)
                 value = changed.decode(errors="replace") if dice.random() < 0.9 else changed
             else:
                 value = dice.choice((None, 0, -1, 1.5, 2**62, "x", "", b"\xff", float("inf"), *self.evil))

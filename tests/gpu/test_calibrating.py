@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
 from mock_driver import environment
+from worker_on_mock import serve_mock
 
 from dplc.codegen.build import build_host, host_text
 from dplc.codegen.compiler import find_nvrtc, find_program
@@ -22,7 +22,6 @@ from dplc.engine.cli.machine import calibrate_device
 from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
 from dplc.engine.tune.measure import WorkerProcess, cubin
 
-WORKER = (sys.executable, str(Path(__file__).with_name("worker_on_mock.py")))
 SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_turns=4, fma_turns=2, launches=3, side=64)
 FIXED = 3e-6  # seconds of every launch but the empty ones: it must cancel
 TRUE = {
@@ -57,9 +56,11 @@ def small_device(folder: Path) -> str:
 
 
 @pytest.fixture
-def process(driver: Path, tmp_path: Path) -> WorkerProcess:
+def process(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
     made_times(tmp_path / "times", replace(BASE, multiprocessors=2))
-    return WorkerProcess(WORKER, {**environment(driver), "DPLC_MOCK_TIMES": str(tmp_path / "times")})
+    for name, value in {**environment(driver), "DPLC_MOCK_TIMES": str(tmp_path / "times")}.items():
+        monkeypatch.setenv(name, value)
+    return WorkerProcess(serve_mock)
 
 
 def test_the_constants_are_found_again(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from mock_driver import environment
+from worker_on_mock import serve_mock, serve_nothing, serve_prints
 
 from dplc.codegen.build import build_host, host_text
 from dplc.codegen.kernel import CudaKernel
@@ -26,7 +26,6 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
 from dplc.engine.tune.measure import Measuring, cubin, measuring
 
-WORKER = (sys.executable, str(Path(__file__).with_name("worker_on_mock.py")))
 H200 = target("h200")
 
 
@@ -62,8 +61,17 @@ def candidate(function: Any, *shapes: tuple[int, ...], dynamic: Any = None) -> S
 
 
 @pytest.fixture(scope="module")
-def evaluator(driver: Path) -> Iterator[Measuring]:
-    with Measuring(H200, worker=WORKER, build=Build(), environment=environment(driver), limit=20, runs=8) as made:
+def mock(driver: Path) -> Iterator[None]:
+    """Processes that start find the mock before any other driver."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in environment(driver).items():
+            patched.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def evaluator(mock: None) -> Iterator[Measuring]:
+    with Measuring(H200, serve=serve_mock, build=Build(), limit=20, runs=8) as made:
         yield made
 
 
@@ -154,11 +162,8 @@ def test_compilers_run_side_by_side(evaluator: Measuring, build: Build) -> None:
 
 
 def test_a_process_that_cannot_start_is_said_once(product: ScheduleCandidate) -> None:
-    for command, said in (
-        ((sys.executable, "-c", "import sys; sys.exit('no such luck')"), "ended with 1: no such luck"),
-        ((sys.executable, "-c", "print('x' * 100)"), "ended with 0"),
-    ):
-        with Measuring(H200, worker=command, build=Build()) as broken, pytest.raises(DeviceError, match=said):
+    for serve, said in ((serve_nothing, "ended with 1: no such luck"), (serve_prints, "ended with 0: x")):
+        with Measuring(H200, serve=serve, build=Build()) as broken, pytest.raises(DeviceError, match=said):
             broken(product)
 
 
@@ -169,12 +174,12 @@ def test_without_a_gpu(product: ScheduleCandidate) -> None:
         alone(product)
 
 
-def test_nothing_is_left_behind(driver: Path, product: ScheduleCandidate) -> None:
-    with Measuring(H200, worker=WORKER, build=Build(), environment=environment(driver)) as made:
+def test_nothing_is_left_behind(mock: None, product: ScheduleCandidate) -> None:
+    with Measuring(H200, serve=serve_mock, build=Build()) as made:
         assert made(product).status == "ok"
         process, folder = made.process._process, made._folder
-        assert process is not None and folder.is_dir()
-    assert process.poll() is not None and not folder.exists()
+        assert process is not None and process.pid is not None and folder.is_dir()
+    assert process.exitcode is not None and not folder.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
 

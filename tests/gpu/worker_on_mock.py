@@ -1,13 +1,23 @@
-"""The process that measures, on the mock driver: its memory is the host's, and only a part of the driver is there."""
+"""Processes that measure, for tests: on the mock driver, whose memory is the host's; and two that cannot start."""
 
 from __future__ import annotations
 
 import os
 import sys
+from multiprocessing.connection import Connection
 
-sys.setdlopenflags(os.RTLD_LAZY)
 
-if __name__ == "__main__":
-    from dplc.engine.tune.measure_worker import main
+def serve_mock(pipe: Connection) -> None:
+    """Measure on the mock driver."""
+    from dplc.engine.tune.measure import serve
 
-    main("cpu")
+    sys.setdlopenflags(os.RTLD_LAZY)  # only a part of the driver is there
+    serve(pipe, "cpu")
+
+
+def serve_nothing(pipe: Connection) -> None:
+    sys.exit("no such luck")
+
+
+def serve_prints(pipe: Connection) -> None:
+    print("x" * 100)

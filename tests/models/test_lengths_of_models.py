@@ -19,7 +19,7 @@ from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.sources import build
 from dplc.engine.models.weights import make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.binding import at_binding
+from dplc.engine.run.dispatch import at_binding
 from dplc.engine.run.judge import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 

@@ -106,7 +106,7 @@ def threads(kernel: Any) -> int:
 
 
 def prepared(found: Any, captured: Capture) -> dict[str, Any]:
-    from dplc.engine.run.load_time_weights import Preparation
+    from dplc.engine.run.inputs import Preparation
 
     return Preparation().now(found.prepared, captured.tensors)
 

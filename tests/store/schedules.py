@@ -16,7 +16,7 @@ from dplc.engine.ruleset import Toolchain
 from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import Space, Start
 from dplc.engine.schedule.stored import decision, numbers_of, untiled
-from dplc.engine.store.protocol import Decision, Schedule
+from dplc.engine.store.records import Decision, Schedule
 from dplc.ir.program import Kernel
 
 H200 = target("h200")

@@ -8,7 +8,7 @@ from schedules import H200, loops
 from dplc.engine.bench.cases import Assembled, HotLoop, assembler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
-from dplc.engine.tune import evidence
+from dplc.engine.tune import evaluators
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def split() -> ScheduleCandidate:
 
 
 def test_counters(split: ScheduleCandidate) -> None:
-    details = evidence.of_emulator(split)
+    details = evaluators.of_emulator(split)
     assert details["counters_by"].startswith("emulator")
     assert len(details["sector_efficiency"]) == 2 and all(0 < share <= 1 for share in details["sector_efficiency"])
     assert details["wavefront_ratio"][0] >= 1
@@ -29,18 +29,18 @@ def test_counters(split: ScheduleCandidate) -> None:
 
 @pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
 def test_the_assembler_is_asked(split: ScheduleCandidate) -> None:
-    details = evidence.evidence(split, emulate=False)
+    details = evaluators.evidence(split, emulate=False)
     assert details["registers_by"] == assembler()
     assert len(details["registers"]) == len(details["spills"]) == 2
     assert "counters_by" not in details
 
 
 def test_what_was_not_looked_at_is_left_out() -> None:
-    assert "ffma_share" not in evidence.of_assembler([Assembled(255, 40, None)])  # nobody disassembled it
+    assert "ffma_share" not in evaluators.of_assembler([Assembled(255, 40, None)])  # nobody disassembled it
 
 
 def test_what_was_disassembled_is_told_of_every_kernel() -> None:
     loops = [HotLoop(90, True, 0.5, ("128",)), HotLoop(7, False, 0.0, ())]
-    details = evidence.of_assembler([Assembled(40 + n, n, loop) for n, loop in enumerate(loops)])
+    details = evaluators.of_assembler([Assembled(40 + n, n, loop) for n, loop in enumerate(loops)])
     assert (details["registers"], details["spills"]) == ([40, 41], [0, 1])
     assert (details["ffma_share"], details["instructions"]) == ([0.5, 0.0], [90, 7])

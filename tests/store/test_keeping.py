@@ -9,17 +9,17 @@ import pytest
 from schedules import H200, loops
 
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.protocol import key_of
+from dplc.engine.store.records import key_of
 from dplc.engine.store.store import UNFINISHED, open_store
-from dplc.engine.tune import keeping
-from dplc.engine.tune.running import Budget, SearchProgress
+from dplc.engine.tune import runner
+from dplc.engine.tune.jobs import evaluator_for
+from dplc.engine.tune.runner import Budget, SearchProgress
 from dplc.engine.tune.search import Tried
 from dplc.engine.tune.tuning import SearchOptions, tune_kernel
-from dplc.engine.tune.tuning_job import evaluator_for
 
 
 def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "SHARE", 1e9)  # every improvement at once: by the clock a test would be chance
+    monkeypatch.setattr(runner, "SHARE", 1e9)  # every improvement at once: by the clock a test would be chance
     tools = toolchain()
     (kernel,) = loops(tools, lambda x, w: x @ w, (16, 32), (32, 16))
     key = key_of(kernel, H200, tools.rules)
@@ -31,13 +31,13 @@ def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.Mon
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             (entry,) = store.exact(key)
-            assert entry.checked and UNFINISHED in entry.details
-            seen.append((entry.seconds, run.best[0] if run.best else 0.0))
+            assert entry.tuned.checked and UNFINISHED in entry.tuned.details
+            seen.append((entry.tuned.seconds, run.best[0] if run.best else 0.0))
 
         outcome = tune_kernel(kernel, tools, H200, evaluator, SearchOptions(budget=Budget(tries=4)), store, heard)
         assert len(seen) == 4 and all(kept >= best for kept, best in seen) and seen[-1][0] == seen[-1][1]
         (entry,) = store.exact(key)
-        assert UNFINISHED not in entry.details and entry.seconds == outcome.seconds
+        assert UNFINISHED not in entry.tuned.details and entry.tuned.seconds == outcome.seconds
         assert outcome.kept and outcome.before is None
         again: Any = tune_kernel(kernel, tools, H200, evaluator, SearchOptions(budget=Budget(tries=2)), store)
         assert again.before is not None and not again.kept

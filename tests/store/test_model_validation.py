@@ -14,7 +14,7 @@ from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
 from dplc.engine.cost.instruction_counts import counts_of
 from dplc.engine.cost.predict import MeasuredVariant, agreement, kendall, predict
-from dplc.engine.tune import fitting
+from dplc.engine.tune import calibrate
 from dplc.ir.diagnostic import UsageError
 
 EXAMPLE = Path(__file__).with_name("synthetic_measurements.jsonl")
@@ -133,7 +133,7 @@ def test_fit_brings_predictions_near_a_slower_device(
     assert rows["all", "fitted to all"]["tau"] > 0.99
     assert target(str(out)).launch_seconds == pytest.approx(3.1e-6, rel=0.1)
     assert out.read_text().startswith("# Fitted by `dplc model fit` on NVIDIA H200: dram_share")
-    monkeypatch.setattr(fitting, "STEPS", (1.25,))
+    monkeypatch.setattr(calibrate, "STEPS", (1.25,))
     code, said, _ = dplc(capsys, "model", "fit", results, "--out", out)
     assert code == 0 and "fitted to all" in said and "launch_seconds" in said
 

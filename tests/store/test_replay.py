@@ -22,8 +22,7 @@ from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.space import Space, Start
 from dplc.engine.schedule.stored import StoredSchedules, replay, stored_schedules
-from dplc.engine.store.family import distance, extents, family
-from dplc.engine.store.protocol import key_of
+from dplc.engine.store.records import distance, extents, family, key_of
 from dplc.engine.store.store import open_store
 
 SHAPES = ((64, 96), (96, 80))

@@ -10,9 +10,8 @@ from entries import OTHER, SCHEDULE, key, tuned
 
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load
 from dplc.engine.store.digests import RuleDigests
-from dplc.engine.store.import_export import export_lines, import_lines
-from dplc.engine.store.protocol import Attempt, Score
-from dplc.engine.store.store import SqliteStore, default_path, open_store
+from dplc.engine.store.records import Attempt, Score
+from dplc.engine.store.store import SqliteStore, default_path, export_lines, import_lines, open_store
 from dplc.ir.diagnostic import DplcError
 
 
@@ -39,7 +38,7 @@ def test_only_what_is_better_is_kept(store: SqliteStore) -> None:
     assert not store.put(key(), tuned(3e-6, schedule=OTHER))
     assert not store.put(key(), tuned(2e-6, schedule=OTHER))
     assert store.put(key(), tuned(1e-6, schedule=OTHER))
-    assert [entry.schedule for entry in store.select()] == [OTHER]
+    assert [entry.tuned.schedule for entry in store.select()] == [OTHER]
 
 
 def test_predicted_and_measured_do_not_mix(store: SqliteStore) -> None:
@@ -48,7 +47,7 @@ def test_predicted_and_measured_do_not_mix(store: SqliteStore) -> None:
     assert not store.put(key(), tuned(6e-6, "measured", details={"assembler": "nvrtc 13.5"}))
     found = store.get(key())
     assert found is not None and (found.basis, found.seconds, found.schedule) == ("measured", 5e-6, OTHER)
-    assert sorted((entry.basis, entry.tools) for entry in store.select()) == [
+    assert sorted((entry.tuned.basis, entry.key.tools) for entry in store.select()) == [
         ("measured", "dplc 1; nvrtc 13.5"),
         ("predicted", "dplc 1; model 1"),
     ]
@@ -218,26 +217,20 @@ def test_exports_are_sorted_and_the_same(tmp_path: Path) -> None:
     two = export_lines(filled(tmp_path / "b.sqlite", [2, 0, 1]).select())
     assert one == two
     lines = one.splitlines()
-    assert json.loads(lines[0]) == {"dplc_schedules": 2}
-    assert [json.loads(line)["kernel"] for line in lines[1:]] == [f"kernel{n}" for n in (0, 0, 1, 1, 2, 2)]
+    assert json.loads(lines[0]) == {"dplc_schedules": 1}
+    assert [json.loads(line)["key"]["kernel"] for line in lines[1:]] == [f"kernel{n}" for n in (0, 0, 1, 1, 2, 2)]
     assert str(tmp_path) not in one
 
 
-def test_an_export_without_ranges_is_read_too(tmp_path: Path) -> None:
-    """Version 1 had none; ours says them, and they come back."""
+def test_an_export_keeps_ranges(tmp_path: Path) -> None:
     sized = key(7, ranges=((9, 64, 1),))
     with open_store(tmp_path / "a.sqlite") as store:
         store.put(sized, tuned())
         (entry,) = store.exact(sized)
-        assert entry.key == sized
-        text = export_lines([entry])
+    assert entry.key == sized
     file = tmp_path / "share.jsonl"
-    file.write_text(text)
+    file.write_text(export_lines([entry]))
     assert import_lines(file) == [entry]
-    head, line = text.splitlines()
-    old = {name: value for name, value in json.loads(line).items() if name != "ranges"}
-    file.write_text(f"{head.replace('2', '1')}\n{json.dumps(old)}\n")
-    assert [one.ranges for one in import_lines(file)] == [()]
 
 
 def test_an_export_can_be_imported_and_merged(tmp_path: Path) -> None:
@@ -249,7 +242,7 @@ def test_an_export_can_be_imported_and_merged(tmp_path: Path) -> None:
     assert other.add(import_lines(file)) == 5
     assert other.add(import_lines(file)) == 0
     assert other.get(key(1)) == store.get(key(1))
-    assert [e.schedule for e in other.exact(key(0)) if e.basis == "predicted"] == [OTHER]
+    assert [e.tuned.schedule for e in other.exact(key(0)) if e.tuned.basis == "predicted"] == [OTHER]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +250,7 @@ def test_an_export_can_be_imported_and_merged(tmp_path: Path) -> None:
     [
         ("", "no export"),
         ("{}\n", "no export"),
-        ('{"dplc_schedules":99}\n', "later dplc"),
+        ('{"dplc_schedules":99}\n', "another dplc"),
         ('{"dplc_schedules":1}\n{"kernel":1}\n', r":2: .*kernel"),
         ('{"dplc_schedules":1}\n\x00\n', ":2: "),
     ],

@@ -49,8 +49,8 @@ def test_a_grid_is_tuned_and_replayed(dplc: Dplc, tmp_path: Path) -> None:
     with open_store(path) as store:
         entries = store.select()
         assert len(entries) == 2 and store.counts()["attempts"] >= 2
-    assert all(entry.checked.startswith("emulator") for entry in entries)
-    assert all(entry.details["counters_by"].startswith("emulator") for entry in entries)
+    assert all(entry.tuned.checked.startswith("emulator") for entry in entries)
+    assert all(entry.tuned.details["counters_by"].startswith("emulator") for entry in entries)
     for rows in (4, 8):
         text = f"torch.softmax(torch.randn({rows}, 64), -1)"
         err = dplc("compile", "-c", text, "--target", "h200", "--db", path)[2]

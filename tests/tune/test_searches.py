@@ -13,10 +13,9 @@ import pytest
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
-from dplc.engine.store.protocol import Attempt, Basis, Score
-from dplc.engine.tune.assembling import AssemblingEvaluator
-from dplc.engine.tune.predicting import PredictingEvaluator
-from dplc.engine.tune.running import SEARCHES, Budget, Runner, SearchProgress
+from dplc.engine.store.records import Attempt, Basis, Score
+from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
+from dplc.engine.tune.runner import SEARCHES, Budget, Runner, SearchProgress
 from dplc.engine.tune.search import Proposal, Tried, random_token, reward
 from dplc.ir.diagnostic import DplcError
 from tests.tune.subjects import MACHINE, MATMUL, SHIPPED, SUM, kernels, space
@@ -181,7 +180,7 @@ def test_only_what_may_win_is_assembled(
         asked.append(text)
         return Assembly(b"", defaultdict(lambda: Resources(64, 8, 8, 16, 0)))
 
-    monkeypatch.setattr("dplc.engine.tune.assembling.assemble", spills)
+    monkeypatch.setattr("dplc.engine.tune.evaluators.assemble", spills)
     # of seed 3 no two programs have one text, which would be assembled once
     run = Runner(found, AssemblingEvaluator(), "random", 3, Budget(tries=20)).run()
     assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill

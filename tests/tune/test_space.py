@@ -14,7 +14,7 @@ from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
 from dplc.engine.schedule.stored import replay
-from dplc.engine.store.protocol import Decision
+from dplc.engine.store.records import Decision
 from dplc.engine.tune.search import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var

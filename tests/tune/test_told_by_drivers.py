@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dplc.engine.tune.measure_worker import _told
+from dplc.engine.tune.measure import _told
 
 
 @pytest.mark.parametrize(("name", "value", "told"), [

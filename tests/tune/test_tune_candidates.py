@@ -33,15 +33,13 @@ from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.engine.schedule.stored import stored_schedules
-from dplc.engine.store.import_export import export_lines, import_lines
-from dplc.engine.store.protocol import Decision, Score, Tuned
-from dplc.engine.store.store import open_store
-from dplc.engine.tune import tuning_program
-from dplc.engine.tune.predicting import PredictingEvaluator
-from dplc.engine.tune.running import Budget, SearchProgress
+from dplc.engine.store.records import Decision, Score, Tuned
+from dplc.engine.store.store import export_lines, import_lines, open_store
+from dplc.engine.tune import tuning
+from dplc.engine.tune.evaluators import PredictingEvaluator
+from dplc.engine.tune.runner import Budget, SearchProgress
 from dplc.engine.tune.search import Tried
-from dplc.engine.tune.tuning import SearchOptions
-from dplc.engine.tune.tuning_program import CANDIDATE, tune_program
+from dplc.engine.tune.tuning import CANDIDATE, SearchOptions, tune_program
 from tests.tune.subjects import MACHINE
 
 TWO = "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"  # in one kernel by a candidate
@@ -102,12 +100,10 @@ def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
     for way in found.space.built:
         if not found.space.problems.get(way):
             kernels = [
-                tuning_program.choose_schedule(inner, _Scored(found.run), found.run, SearchOptions(check=False), None)
+                tuning.choose_schedule(inner, _Scored(found.run), found.run, SearchOptions(check=False), None)
                 for inner, _ in found.space.spaces(way)
             ]
-            assert right(NORM, tuning_program.composed(fusing, way, tuning_program.winning(kernels))), found.space.ways[
-                way
-            ]
+            assert right(NORM, tuning.composed(fusing, way, tuning.winning(kernels))), found.space.ways[way]
 
 
 class _Scored:
@@ -132,7 +128,7 @@ def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.M
 
     monkeypatch.setattr(Exploration, "candidate", counted)
     fusing = Fusing(values(NORM), toolchain(), MACHINE)
-    space = tuning_program.space_of(fusing, SearchOptions(free=ONLY))
+    space = tuning.space_of(fusing, SearchOptions(free=ONLY))
     assert len(space.ways) > 2 and not built and space.free == frozenset()
     space.default(0)
     assert not built
@@ -187,12 +183,12 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
 
 
 def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked = tuning_program.checked_whole
+    checked = tuning.checked_whole
 
     def wrong(fusing: Fusing, way: int, kernels: Any) -> tuple[str, str]:
         return ("", "an output differs") if way else checked(fusing, way, kernels)
 
-    monkeypatch.setattr(tuning_program, "checked_whole", wrong)
+    monkeypatch.setattr(tuning, "checked_whole", wrong)
     found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(4))
     assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
 

@@ -16,9 +16,9 @@ from wrong_rules import EVERYWHERE, overflowing
 import dplc
 from dplc.engine.cli.app import main
 from dplc.engine.cli.tune import changes
-from dplc.engine.store.protocol import Decision, Score
-from dplc.engine.tune.running import Runner
-from dplc.engine.tune.tuning_program import Programmed
+from dplc.engine.store.records import Decision, Score
+from dplc.engine.tune.runner import Runner
+from dplc.engine.tune.tuning import Programmed
 from tests.tune.subjects import SUM
 
 COMMON = ["tune", "-c", SUM, "--target", "sm_90a"]

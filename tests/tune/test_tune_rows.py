@@ -17,10 +17,10 @@ from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
-from dplc.engine.store.protocol import Tuned, key_of
+from dplc.engine.store.records import Tuned, key_of
 from dplc.engine.store.store import open_store
 from dplc.engine.tune.correctness import verdict
-from dplc.engine.tune.predicting import PredictingEvaluator
+from dplc.engine.tune.evaluators import PredictingEvaluator
 from dplc.engine.tune.search import random_token
 from dplc.ir.program import Kernel
 from dplc.ir.substitute import with_hints

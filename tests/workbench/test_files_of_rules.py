@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dplc.engine.workbench.document import Document
-from dplc.engine.workbench.lenses import rules_file
-from dplc.engine.workbench.places import ours
+from dplc.engine.workbench.language_server import rules_file
+from dplc.engine.workbench.queries import ours
 
 
 def test_the_file_that_examples_belong_to() -> None:

@@ -77,13 +77,13 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
 
 @pytest.mark.parametrize("text", ["without ", "without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
 def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> None:
-    from dplc.engine.workbench import answers
+    from dplc.engine.workbench import queries
     from dplc.engine.workbench.document import Document
 
     half = Document(tmp_path / "mine.rw")
     half.problems(text)
     lines = text.split("\n")
-    listed = answers.completions(half, len(lines) - 1, len(lines[-1]))
+    listed = queries.completions(half, len(lines) - 1, len(lines[-1]))
     assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(one.name, one.kind) for one in listed}
 
 
@@ -249,7 +249,7 @@ def test_a_saved_file_is_judged_as_a_whole() -> None:
 def test_what_moves_stands_where_it_would_have_been_read() -> None:
     """Declarations are parsed once for their text and moved: places are those of a reader that knows nothing."""
     from dplc.engine.language.rule import BUILT_IN
-    from dplc.engine.workbench import chunks
+    from dplc.engine.workbench import document
     from dplc.engine.workbench.document import Document
 
     def told(document_: Document, text: str) -> tuple[object, ...]:
@@ -267,7 +267,7 @@ def test_what_moves_stands_where_it_would_have_been_read() -> None:
             text,
         ):
             moved = told(typing, changed)
-            chunks._parsed.cache_clear()
+            document._parsed.cache_clear()
             assert moved == told(Document(path), changed)
 
 
@@ -337,11 +337,11 @@ def test_what_is_remembered_follows_every_key(tmp_path: Path) -> None:
 def test_diagnostics_and_answers_are_quick() -> None:
     """Typing in the longest file, and asking in it: what was not typed in is not read again."""
     from dplc.engine.language.rule import BUILT_IN
-    from dplc.engine.workbench import answers
+    from dplc.engine.workbench import queries
     from dplc.engine.workbench.document import Document
 
     longest = max((p for p in BUILT_IN.rglob("*.rw") if ".examples" not in p.name), key=lambda p: len(p.read_text()))
-    answers.warm()
+    queries.warm()
     text = longest.read_text()
     opened_ = Document(longest)
     opened_.problems(text)
@@ -349,5 +349,5 @@ def test_diagnostics_and_answers_are_quick() -> None:
         with at_most_calls(400_000):
             opened_.problems(text.replace("\nwhere ", "\nwhere " + " " * n, 1))
         with at_most_calls(100_000):
-            answers.completions(opened_, 40, 6)
-            answers.meaning(opened_, 40, 6)
+            queries.completions(opened_, 40, 6)
+            queries.meaning(opened_, 40, 6)

@@ -1,0 +1,121 @@
+"""Candidates scored by the analytic model: seconds of all kernels, predicted; registers predicted too, and said so.
+
+What is known at a call is its hint there (`tail.predictions`)."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...codegen.build import BuildError, assemble, device_text
+from ...ir.diagnostic import DplcError
+from ...ir.program import supplied
+from ..bench.cases import Assembled, assembled, assembler
+from ..bench.running import bound_to, buffers_of, check_ends, ratios
+from ..schedule.scheduling import predicted_registers, predictions
+from ..schedule.space import ScheduleCandidate, Start
+from ..store.records import Basis, Score
+from .correctness import draw, launches
+
+
+@dataclass(frozen=True)
+class PredictingEvaluator:
+    """The evaluator that needs no GPU. registers: of a thread, by kernel, where an assembler said so."""
+
+    registers: tuple[int, ...] | None = None
+    basis: Basis = "predicted"
+
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
+        try:
+            kernels = candidate.kernels
+        except DplcError as error:
+            return Score(None, self.basis, "refused", error.what)
+        numbers = range(len(kernels))
+        known = self.registers or [predicted_registers(candidate.tile, n, candidate.target) for n in numbers]
+        found = predictions(kernels, candidate.target, known)
+        about = f"registers {'assembled' if self.registers else 'predicted'}"
+        bounds = ", ".join(prediction.binding for prediction in found)
+        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", f"{bounds}; {about}")
+
+
+# ---- The cost model with the assembler's registers, for candidates that may win.
+
+
+AHEAD = 4  # candidates at once, on two cores: not all of a round need the assembler
+MARGIN = 1.1  # a candidate may win if the model gives it at most so many times the best
+
+
+@dataclass
+class AssemblingEvaluator:
+    """An evaluator that may be asked from several threads: NVRTC works while Python goes on.
+
+    What spills is refused: the model does not know what that costs. best: of each program so far.
+    """
+
+    basis: Basis = "predicted"
+    best: dict[Start, float] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
+        with self._turn:
+            first = PredictingEvaluator()(candidate)
+            if first.seconds is None or first.seconds > MARGIN * self.best.get(candidate.start, math.inf):
+                return first
+            texts = candidate.cuda
+        try:
+            found = assemble(device_text(list(texts)), candidate.target.arch).kernels
+        except BuildError as error:
+            return Score(None, self.basis, "failed", error.what)
+        used = [found[text.name] for text in texts]
+        spilled = sum(one.spill_stores + one.spill_loads for one in used)
+        if spilled:
+            return Score(None, self.basis, "refused", f"{spilled} bytes of registers spilled")
+        with self._turn:
+            score = PredictingEvaluator(tuple(one.registers for one in used))(candidate)
+            if score.seconds is not None:
+                self.best[candidate.start] = min(score.seconds, self.best.get(candidate.start, math.inf))
+        return score
+
+
+# ---- Figures of the assembler, the disassembler and the emulator, stored with a schedule that no GPU measured.
+
+
+Details = dict[str, Any]
+
+
+def evidence(candidate: ScheduleCandidate, emulate: bool = True) -> Details:
+    """What is known of a candidate besides its score. emulate: count accesses, which builds and runs two blocks of each
+    kernel. Raises DplcError where a kernel is refused by a tool."""
+    details: Details = {}
+    if assembler():
+        details |= of_assembler([assembled(text, candidate.target.arch) for text in candidate.cuda])
+    if emulate:
+        details |= of_emulator(candidate)
+    return details
+
+
+def of_assembler(found: list[Assembled]) -> Details:
+    """Registers, spills, and of the hot loops the share of FFMA, where the disassembler is there."""
+    details: Details = {
+        "registers": [one.registers for one in found], "spills": [one.spill_bytes for one in found],
+        "registers_by": assembler(),
+    }  # fmt: skip
+    loops = [one.loop for one in found]
+    if all(loop is not None for loop in loops):
+        details["ffma_share"] = [loop.ffma_share for loop in loops if loop is not None]
+        details["instructions"] = [loop.instructions for loop in loops if loop is not None]
+    return details
+
+
+def of_emulator(candidate: ScheduleCandidate) -> Details:
+    """Of each kernel: least sectors over sectors of global memory, wavefronts of shared memory over the least."""
+    loops, kernels, cuda = candidate.as_a_rule
+    program = launches(loops, kernels, cuda)
+    texts = {text.name: text for text in cuda}
+    buffers = buffers_of(program, {param.name: draw(param) for param in supplied(loops)})
+    found = [ratios(check_ends(texts[x.kernel.name], bound_to(x, buffers))) for x in program.launches()]
+    outside, inside = map(list, zip(*found, strict=True))
+    said = "emulator, first and last block of each kernel"
+    return {"sector_efficiency": outside, "wavefront_ratio": inside, "counters_by": said}

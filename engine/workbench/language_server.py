@@ -1,0 +1,622 @@
+"""`dplc lsp`: the language server of rule files, over standard input and output. What is run, other processes run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidParams, PyglsError
+from pygls.lsp.server import LanguageServer
+
+from ...ir.diagnostic import DplcError, Source
+from ...version import __version__
+from ..language import core as s
+from ..language.format import formatted
+from ..language.rule import BUILT_IN
+from ..language.rule_files import FURTHER
+from ..language.rule_scope import WARNING, Finding
+from ..language.spelling import block
+from . import queries
+from .document import HEAD, Document
+from .queries import path_of
+
+# ---- Code lenses: actions above rules and examples.
+
+
+Counts = Mapping[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires
+
+
+@dataclass(frozen=True)
+class Lens:
+    """line: from 0; run: `examples`, `check` or `firings`; rule, example: what is run, as far as it says."""
+
+    line: int
+    title: str
+    run: str
+    rule: str
+    example: str | None = None
+
+
+def lenses(document: Document, suite: Path | None, counts: Counts | None, stale: bool = False) -> Iterator[Lens]:
+    """What may be run in a document. suite: where firings are counted; counts: those that are known; stale: of an
+    earlier text."""
+    for declared in document.declarations:
+        if isinstance(declared, s.Rule):
+            yield from _of_rule(declared, document)
+            if suite is not None and counts is None:
+                title = f"count its firings in {suite.name}"
+                yield Lens(_line(declared), title, "firings", declared.name)
+            elif suite is not None and counts is not None:
+                title = _fired(_members(declared, document), counts, suite) + (", before this edit" if stale else "")
+                yield Lens(_line(declared), title, "firings", declared.name)
+        if isinstance(declared, s.Rule | s.ExamplesOf):
+            name = declared.name if isinstance(declared, s.Rule) else declared.rule
+            for example in declared.examples:
+                yield Lens(example.span.line - 1, "run this example", "examples", name, example.title)
+
+
+def _of_rule(declared: s.Rule, document: Document) -> Iterator[Lens]:
+    rules = document.file.rules if document.file is not None else ()
+    found = next((rule for rule in rules if declared.name in (rule.name, rule.family)), None)
+    count = len(found.examples) if found is not None else len(declared.examples)
+    if count:
+        yield Lens(_line(declared), f"run {_count(count, 'example')}", "examples", declared.name)
+    yield Lens(_line(declared), "check this rule", "check", declared.name)
+
+
+def _line(declared: s.Rule) -> int:
+    return declared.span.line - 1
+
+
+def _members(declared: s.Rule, document: Document) -> list[str]:
+    rules = document.file.rules if document.file is not None else ()
+    return [rule.name for rule in rules if declared.name in (rule.name, rule.family)]
+
+
+def _fired(names: list[str], counts: Counts, suite: Path) -> str:
+    times = sum(counts.get(name, (0, 0))[0] for name in names)
+    if not times:
+        return f"never fires in {suite.name}"
+    cases = max(counts.get(name, (0, 0))[1] for name in names)  # members of a family may share cases
+    least = "at least " if len(names) > 1 else ""
+    return f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite.name}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def rules_file(path: Path) -> Path:
+    """The rule file that examples belong to; any other file itself."""
+    return path.with_name(path.name.removesuffix(FURTHER) + ".rw") if path.name.endswith(FURTHER) else path
+
+
+# ---- Runs in separate processes. A result is valid for one text.
+
+
+OURS = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
+COMMANDS = {"examples": "dplc.runExamples", "check": "dplc.checkRule", "firings": "dplc.countFirings"}
+Key = tuple[str, str | None, str | None]  # what ran: `examples`, a rule, an example
+
+
+@dataclass
+class Results:
+    """What ran on a text. told: a word for each lens; shown: what is wrong, by the file that it stands in."""
+
+    text: str
+    told: dict[Key, str] = field(default_factory=dict)
+    shown: dict[Key, list[tuple[str, lsp.Diagnostic]]] = field(default_factory=dict)
+
+
+class Runs:
+    """Everything that ran for the documents of an editor. suite: where firings are counted, None for nowhere."""
+
+    def __init__(self) -> None:
+        self.suite: Path | None = OURS if OURS.is_file() else None
+        self._results: dict[str, Results] = {}
+        self._counted: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {}
+        self._going: set[tuple[str, Key]] = set()
+
+    # ---- what is known
+    def results(self, uri: str, text: str) -> Results:
+        """What ran on a text; nothing for one that has changed."""
+        known = self._results.get(uri)
+        if known is None or known.text != text:
+            known = self._results[uri] = Results(text)
+        return known
+
+    def diagnostics(self, uri: str, text: str) -> list[lsp.Diagnostic]:
+        """What examples and checks found wrong in a document, told by itself or by the file beside it."""
+        self.results(uri, text)
+        every = (told for results in self._results.values() for found in results.shown.values() for told in found)
+        return list({told.message: told for where, told in every if where == uri}.values())
+
+    def lenses(self, uri: str, document: Document) -> Iterator[lsp.CodeLens]:
+        """What stands above the rules and examples of a document."""
+        text, counts = self._counted.get(uri, ("", None))
+        told = self.results(uri, document.text).told
+        for lens in lenses(document, self.suite, counts, text != document.text):
+            said = told.get((lens.run, lens.rule, lens.example))
+            yield _code_lens(lens, uri, f"{said}: {lens.title} again" if said else lens.title)
+
+    # ---- running
+    async def run(self, uri: str, key: Key, request: dict[str, Any], tell: Callable[[str, int, int], None]) -> str:
+        """Run something, keep what came of it, and say it in a line; "" where the same is running already."""
+        if (uri, key) in self._going:
+            return ""
+        self._going.add((uri, key))
+        try:
+            answer = await _asked({"run": key[0], "rule": key[1], "title": key[2], **request}, tell)
+        finally:
+            self._going.discard((uri, key))
+        if "error" in answer:
+            return str(answer["error"])
+        results = self.results(uri, request["typed"])
+        return _KEPT[key[0]](self, uri, key, results, answer["result"])
+
+    def _examples(self, uri: str, key: Key, results: Results, found: dict[str, Any]) -> str:
+        failed = [_diagnostic(one) for one in found["failures"]]
+        results.shown[key] = failed
+        held = found["count"] - len(failed)
+        results.told[key] = ("holds" if held else "fails") if key[2] else f"{held} of {found['count']} hold"
+        what = f'example "{key[2]}" of `{key[1]}`' if key[2] else f"{found['count']} examples"
+        what += f" of `{key[1]}`" if key[1] and not key[2] else ""
+        return f"{what}: {results.told[key]}"
+
+    def _check(self, uri: str, key: Key, results: Results, found: dict[str, Any]) -> str:
+        verdicts = found["verdicts"]
+        results.shown[key] = [_diagnostic(one["wrong"]) for one in verdicts if "wrong" in one]
+        said = [f"{one['result']}, fired on {one['reached']} programs" for one in verdicts]
+        results.told[key] = said[0] if len(said) == 1 else f"{sum(one['result'] == 'ok' for one in verdicts)} ok"
+        lines = (f"rule `{one['rule']}`: {text}" for one, text in zip(verdicts, said, strict=True))
+        return "\n".join(lines)
+
+    def _firings(self, uri: str, key: Key, results: Results, found: dict[str, Any]) -> str:
+        counts = {name: (times, cases) for name, (times, cases) in found["counts"].items()}
+        self._counted[uri] = results.text, counts
+        return f"{len(counts)} rules fire in {found['suite']}"
+
+
+_KEPT: dict[str, Callable[[Runs, str, Key, Results, dict[str, Any]], str]] = {
+    "examples": Runs._examples,
+    "check": Runs._check,
+    "firings": Runs._firings,
+}
+
+
+def request_for(document: Document, texts: Callable[[Path], str | None], suite: Path | None) -> dict[str, Any]:
+    """What a process has to know: the rule file and the examples beside it, as they stand in the editor."""
+    rules = rules_file(document.path)
+    beside = document.text if rules != document.path else _beside(rules, texts)
+    text = document.text
+    if rules != document.path:
+        text = texts(rules) or rules.read_text(encoding="utf-8")
+    suite_path = str(suite) if suite is not None else None
+    return {"path": str(rules), "text": text, "beside": beside, "suite": suite_path, "typed": document.text}
+
+
+def _beside(rules: Path, texts: Callable[[Path], str | None]) -> str | None:
+    return texts(rules.with_name(f"{rules.stem}.examples.rw"))
+
+
+def _code_lens(lens: Lens, uri: str, title: str) -> lsp.CodeLens:
+    place = lsp.Position(lens.line, 0)
+    command = lsp.Command(title, COMMANDS[lens.run], arguments=[uri, lens.rule, lens.example])
+    return lsp.CodeLens(lsp.Range(place, place), command)
+
+
+def _diagnostic(told: dict[str, Any]) -> tuple[str, lsp.Diagnostic]:
+    """The URI of the file where something stands, and what is shown there."""
+    hint = [f"help: {told['hint']}"] if told["hint"] else []
+    line, column, end_line, end_column = told["place"] or (1, 0, 1, 1)
+    where = lsp.Range(lsp.Position(line - 1, column), lsp.Position(end_line - 1, end_column))
+    message = "\n".join([told["what"], *told["notes"], *hint])
+    return path_of(told["file"]).as_uri(), lsp.Diagnostic(
+        where, message, lsp.DiagnosticSeverity.Error, source="dplc run"
+    )
+
+
+async def _asked(request: dict[str, Any], tell: Callable[[str, int, int], None]) -> dict[str, Any]:
+    """What a process of its own answers. tell: of what it is at."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", f"{__package__}.runs",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        limit=1 << 26, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    complaints = asyncio.ensure_future(process.stderr.read())
+    try:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.close()
+        answer: dict[str, Any] = {}
+        async for line in process.stdout:
+            answer = json.loads(line)
+            if "progress" in answer:
+                tell(*answer["progress"])
+        await process.wait()
+    finally:
+        if process.returncode is None:  # the editor went away
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    if "result" in answer or "error" in answer:
+        return answer
+    last = (await complaints).decode(errors="replace").strip().splitlines()[-1:]
+    return {"error": f"it ended without an answer{': ' + last[0] if last else ''}"}
+
+
+def token() -> str:
+    """A name for what is going on."""
+    return f"dplc-{uuid.uuid4()}"
+
+
+# ---- The open documents of an editor and their diagnostics.
+
+
+SEVERITIES = {WARNING: lsp.DiagnosticSeverity.Warning}
+
+
+class Server(LanguageServer):
+    """Holds the open documents."""
+
+    def __init__(self) -> None:
+        super().__init__("dplc", __version__)
+        self.open: dict[str, Document] = {}
+        self.runs = Runs()
+        self._static: dict[str, tuple[str, list[lsp.Diagnostic]]] = {}  # of each document: its text, what is wrong
+
+    def document(self, uri: str) -> Document:
+        """The document of a URI, read again if its text has changed."""
+        text = self.workspace.get_text_document(uri).source
+        found = self.open.get(uri)
+        if found is None:
+            found = self.open[uri] = Document(path_of_uri(uri))
+        if found.text != text:
+            found.problems(text)
+        return found
+
+    def publish(self, uri: str) -> None:
+        """Tell the editor what is wrong with a document: by itself, and by what ran."""
+        text = self.workspace.get_text_document(uri).source
+        if uri not in self._static or self._static[uri][0] != text:
+            document = self.open.setdefault(uri, Document(path_of_uri(uri)))
+            self._static[uri] = text, [diagnostic(*told) for told in self._problems(document, text)]
+        shown = [*self._static[uri][1], *self.runs.diagnostics(uri, text)]
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, shown))
+
+    def _problems(self, document: Document, text: str) -> Iterator[tuple[DplcError, str]]:
+        """What is wrong with a document, and the name of its source. Examples are judged with the rules beside them."""
+        document.beside(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
+        told = document.problems(text)
+        rules = rules_file(document.path)
+        if rules != document.path and not told and rules.is_file():
+            whole = Document(rules)
+            whole.beside(text)
+            told = whole.problems(self.text_of(rules) or rules.read_text(encoding="utf-8", errors="replace"))
+            told = [one for one in told if one.span is not None and one.span.source.name == document.name]
+        return ((one, document.name) for one in told)
+
+    def wrong(self, uri: str) -> bool:
+        """Whether a document has errors by itself."""
+        return any(told.severity == lsp.DiagnosticSeverity.Error for told in self._static.get(uri, ("", []))[1])
+
+    def text_of(self, path: Path) -> str | None:
+        """The text of a file that the editor has open."""
+        found = next((document for document in self.open.values() if document.path == path), None)
+        return None if found is None else found.text
+
+    def saved(self, uri: str) -> None:
+        """Judge a document as a whole: while one types, a rule is judged again only where it changed itself."""
+        self.open[uri].forget()
+        self._static.pop(uri, None)
+        self.publish(uri)
+
+    def closed(self, uri: str) -> None:
+        """Forget a document."""
+        self.open.pop(uri, None)
+        self._static.pop(uri, None)
+
+
+def path_of_uri(uri: str) -> Path:
+    """The file of a URI."""
+    return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
+
+
+def diagnostic(error: DplcError, name: str) -> lsp.Diagnostic:
+    """An error as editors show it: notes and help below what is wrong. name: of the source; what stands in another file
+    is told in the first line."""
+    span = error.span
+    elsewhere = f"{span.location}: " if span is not None and span.source.name != name else ""
+    span = None if elsewhere else span
+    lines = [
+        elsewhere + error.what,
+        *(f"note: {note}" for note in error.notes),
+        *([f"help: {error.hint}"] if error.hint else []),
+    ]
+    severity = SEVERITIES.get(getattr(error, "severity", ""), lsp.DiagnosticSeverity.Error)
+    place = (span.line - 1, span.column, span.end_line - 1, span.end_column) if span is not None else (0, 0, 0, 1)
+    code = error.check if isinstance(error, Finding) and error.check else None
+    return lsp.Diagnostic(text_range(*place), "\n".join(lines), severity, code, source="dplc")
+
+
+def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Range:
+    return lsp.Range(lsp.Position(line, column), lsp.Position(end_line, end_column))
+
+
+# ---- Commands of the code lenses.
+
+
+def answer_lenses(made: Server) -> None:
+    """Lenses, their commands, and the examples of a file that is saved."""
+
+    @made.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+    def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        uri = given.text_document.uri
+        return list(made.runs.lenses(uri, made.document(uri)))
+
+    async def examples(uri: str, rule: str | None = None, example: str | None = None) -> None:
+        await run(made, uri, ("examples", rule, example))
+
+    async def check(uri: str, rule: str, example: str | None = None) -> None:
+        await run(made, uri, ("check", rule, None))
+
+    async def firings(uri: str, rule: str, example: str | None = None) -> None:
+        await run(made, uri, ("firings", rule, None))
+
+    for name, handler in {"examples": examples, "check": check, "firings": firings}.items():
+        made.command(COMMANDS[name])(handler)
+
+    @made.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
+        uri = given.text_document.uri
+        document = made.document(uri)
+        made.saved(uri)
+        if not made.wrong(uri) and document.file is not None and any(rule.examples for rule in document.file.rules):
+            await run(made, uri, ("examples", None, None), aloud=False)
+
+
+async def run(made: Server, uri: str, key: Key, aloud: bool = True) -> None:
+    """Run something for a document: progress while it runs, then a line, what is wrong where it stands, new lenses."""
+    document = made.document(uri)
+    request = request_for(document, made.text_of, made.runs.suite)
+    async with _progress(made, f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
+        said = await made.runs.run(uri, key, request, tell)
+    if not said:
+        return
+    for known in list(made.open):
+        made.publish(known)
+    if aloud:
+        kind = lsp.MessageType.Info
+        made.window_show_message(lsp.ShowMessageParams(kind, said))
+    asked = made.client_capabilities.workspace
+    if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
+        await made.workspace_code_lens_refresh_async(None)
+
+
+@contextlib.asynccontextmanager
+async def _progress(made: Server, title: str) -> Any:
+    """Tells the editor how far something is, where it shows such."""
+    window = made.client_capabilities.window
+    if window is None or not window.work_done_progress:
+        yield lambda what, number, of: None
+        return
+    name = token()
+    with contextlib.suppress(PyglsError):
+        await made.work_done_progress.create_async(name)
+    made.work_done_progress.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
+
+    def tell(what: str, number: int, of: int) -> None:
+        made.work_done_progress.report(name, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of))
+
+    try:
+        yield tell
+    finally:
+        made.work_done_progress.end(name, lsp.WorkDoneProgressEnd())
+
+
+# ---- Code actions: the help line of a diagnostic as an edit.
+
+
+_MEANT = re.compile(r"did you mean `([^`]+)`\?")
+_REFUSAL = re.compile(r"help: add an example that `gives no \"(.*)\"`")
+_FIRES = re.compile(r"no example shows it fire")
+_UNUSED = re.compile(r"`(\w+)` is bound but never used; write `_`")
+_REASON = re.compile(r"a guard without a reason")
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change of a text. line, column, end: what the new text takes the place of, from 0."""
+
+    title: str
+    line: int
+    column: int
+    end: int
+    text: str
+
+
+def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
+    """What can be done about a finding that says this and stands there."""
+    lines = document.text.splitlines()
+    meant, wrong = _MEANT.search(message), re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
+    if meant and wrong and line < len(lines):
+        at = lines[line].find(wrong[1], column)
+        if at >= 0:
+            yield Fix(f"Change it to `{meant[1]}`", line, at, at + len(wrong[1]), meant[1])
+    unused = _UNUSED.search(message)
+    if unused and line < len(lines) and lines[line][column:].startswith(unused[1]):
+        yield Fix("Change it to `_`", line, column, column + len(unused[1]), "_")
+    if _REASON.search(message) and line < len(lines):
+        end = len(lines[line].rstrip())
+        yield Fix("Say what is wrong when it fails", line, end, end, ' because ""')
+    refusal = _REFUSAL.search(message)
+    if refusal or _FIRES.search(message):
+        yield from _example(document, line, refusal[1] if refusal else None)
+
+
+def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]:
+    """An example below a rule, to be edited: the program of its first one, else its pattern."""
+    rules = [node for node in document.declarations if isinstance(node, s.Rule) and node.span.line <= line + 1]
+    if not rules:
+        return
+    rule = rules[-1]
+    lines = document.text.splitlines()
+    end = next((n for n in range(rule.span.line, len(lines)) if _begins(lines[n])), len(lines))
+    while end and not lines[end - 1].strip():
+        end -= 1
+    own = [one for one in rule.examples if isinstance(one, s.Example)]
+    match = next((clause.body for clause in rule.clauses if isinstance(clause, s.Match)), ())
+    program = "\n".join(block(own[0].before if own else match, 1))
+    if reason is None:
+        text = f'example "it fires"\n{program}\ngives\n    pass\n'
+        yield Fix("Add an example: `dplc rules test --accept` writes what it gives", end, 0, 0, text)
+    else:
+        text = f'example "{reason}"\n{program}\ngives no "{reason}"\n'
+        yield Fix("Add a refusal example: edit it until the guard fails", end, 0, 0, text)
+
+
+def _begins(line: str) -> bool:
+    return bool(HEAD.match(line)) or line.startswith(("##", "@", "# "))
+
+
+KINDS = {
+    "statement": lsp.CompletionItemKind.Class, "value": lsp.CompletionItemKind.Class,
+    "op": lsp.CompletionItemKind.Class,
+    "fact": lsp.CompletionItemKind.Function, "function": lsp.CompletionItemKind.Function,
+    "field": lsp.CompletionItemKind.Field, "variable": lsp.CompletionItemKind.Variable,
+    "parameter": lsp.CompletionItemKind.TypeParameter, "keyword": lsp.CompletionItemKind.Keyword,
+    "constant": lsp.CompletionItemKind.EnumMember, "number": lsp.CompletionItemKind.Constant,
+}  # fmt: skip
+
+
+def _location(place: queries.FilePlace) -> lsp.Location:
+    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.line, place.end))
+
+
+def server() -> Server:
+    """A server with everything that it answers."""
+    queries.warm()
+    gc.collect()
+    gc.freeze()  # what is known by now stays: looking at it again would take longer than an answer may
+    made = Server()
+    _follow_texts(made)
+    _answer_places(made)
+    _change_texts(made)
+    answer_lenses(made)
+    return made
+
+
+def _follow_texts(made: Server) -> None:
+    @made.feature(lsp.INITIALIZE)
+    def initialize(given: lsp.InitializeParams) -> None:
+        options = given.initialization_options
+        suite = options.get("suite") if isinstance(options, dict) else None
+        if isinstance(suite, str) and suite:
+            made.runs.suite = Path(suite) if Path(suite).is_file() else None
+
+    @made.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def opened(given: lsp.DidOpenTextDocumentParams) -> None:
+        made.publish(given.text_document.uri)
+
+    @made.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    def changed(given: lsp.DidChangeTextDocumentParams) -> None:
+        made.publish(given.text_document.uri)
+
+    @made.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(given: lsp.DidCloseTextDocumentParams) -> None:
+        made.closed(given.text_document.uri)
+
+
+def _answer_places(made: Server) -> None:
+    @made.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
+    def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+        at = given.position
+        found = queries.completions(made.document(given.text_document.uri), at.line, at.character)
+        unique = {(choice.name, choice.kind): choice for choice in found}
+        return [
+            lsp.CompletionItem(c.name, kind=KINDS.get(c.kind), detail=c.detail or None, documentation=c.says or None)
+            for c in unique.values()
+        ]
+
+    @made.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hover(given: lsp.HoverParams) -> lsp.Hover | None:
+        at = given.position
+        text = queries.meaning(made.document(given.text_document.uri), at.line, at.character)
+        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text)) if text else None
+
+    @made.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
+    def signature(given: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+        document, at = made.document(given.text_document.uri), given.position
+        found = queries.signatures(document, at.line, at.character)
+        listed = [lsp.SignatureInformation(entry.signature, entry.sentence) for entry in found]
+        return lsp.SignatureHelp(listed) if listed else None
+
+    @made.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
+        at = given.position
+        document = made.document(given.text_document.uri)
+        return list(map(_location, queries.definition(document, at.line, at.character, made.text_of)))
+
+    @made.feature(lsp.TEXT_DOCUMENT_REFERENCES)
+    def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
+        document, at = made.document(given.text_document.uri), given.position
+        found = queries.references(document, at.line, at.character, made.text_of)
+        if not given.context.include_declaration:
+            declares = queries.definition(document, at.line, at.character, made.text_of)
+            declared = {(place.path, place.line) for place in declares}
+            found = [place for place in found if (place.path, place.line) not in declared]
+        return list(map(_location, found))
+
+    @made.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        listed = []
+        for name, kind, span in queries.outline(made.document(given.text_document.uri)):
+            where = text_range(span.line - 1, span.column, span.end_line - 1, span.end_column)
+            listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, kind))
+        return listed
+
+
+def _change_texts(made: Server) -> None:
+    @made.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
+        document = made.document(given.text_document.uri)
+        try:
+            text = formatted(Source(document.name, document.text))
+        except DplcError:
+            return None  # its errors are shown already
+        return [lsp.TextEdit(text_range(0, 0, len(document.text.splitlines()) + 1, 0), text)]
+
+    @made.feature(lsp.TEXT_DOCUMENT_RENAME)
+    def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+        document, at = made.document(given.text_document.uri), given.position
+        if not queries.WORD.fullmatch(given.new_name):
+            raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
+        if not queries.ours(document, at.line, at.character, made.text_of):
+            raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
+        edits: dict[str, list[lsp.TextEdit]] = {}
+        for place in queries.references(document, at.line, at.character, made.text_of):
+            edit = lsp.TextEdit(_location(place).range, given.new_name)
+            edits.setdefault(place.path.as_uri(), []).append(edit)
+        return lsp.WorkspaceEdit(changes=edits)
+
+    @made.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
+    def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        uri, listed = given.text_document.uri, []
+        for found in given.context.diagnostics:
+            start = found.range.start
+            for fix in fixes(made.document(uri), found.message, start.line, start.character):
+                where = text_range(fix.line, fix.column, fix.line, fix.end)
+                edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(where, fix.text)]})
+                listed.append(lsp.CodeAction(fix.title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
+        return listed
