@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, multiply, only_sizes
+from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, multiply, only_sizes
 from ...ir.facts.structure import (
     accumulators,
     block_dtypes,
@@ -23,7 +23,7 @@ from ...ir.facts.structure import (
 )
 from ...ir.functions import identity
 from ...ir.interp.loop import lifted
-from ...ir.loop import Accumulate, For, Let, Load, Merge
+from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoid_texts import ORDERED, OVER_PARTS
 from ...ir.monoids import monoid
 from ...ir.names import unused
@@ -176,6 +176,16 @@ def rest(site: Any, run: Block, part: Block) -> Block:
     return tuple(stmt for stmt in run if stmt not in part)
 
 
+def _whole(value: Any, name: Var) -> int:
+    """How often a name is mentioned other than by its digits."""
+    return sum(leaf is name for leaf in nodes(value, Var)) - len(_digits_of(value, name))
+
+
+def _digits_of(value: Any, name: Var) -> list[Binary]:
+    """The quotients and remainders of a name by numbers."""
+    return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
+
+
 @statement_fact
 def stands_up_to(site: Any, run: Block, k: Var, place: Var) -> bool:
     """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
@@ -310,3 +320,11 @@ def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
 
 
 Places = tuple[Any, ...]
+
+
+def _stores(tail: Block) -> dict[str, Store]:
+    return {stmt.buf: stmt for stmt in tail if isinstance(stmt, Store)}
+
+
+def _copies(body: Block, buffers: Any) -> bool:
+    return any(stage.src in buffers for stage in summary(body).stages)

@@ -447,6 +447,26 @@ def _bounds_axes(condition: Any) -> bool:
 # ---- Facts about values that are chosen among by the place alone: the pieces of a stack.
 
 
+class StoredPiece(NamedTuple):
+    """The value of one place, and what a run computes for it that earlier places have not asked for."""
+
+    place: int
+    value: Any
+    run: Block
+
+
+@fact("pieces(run, [expr]) -> [record]", TILE)
+def pieces(site: Any, body: Block, values: tuple[Any, ...]) -> tuple[StoredPiece, ...]:
+    """For each of some values `.value`, its number `.place`, and the statements `.run` of a run that only it and later
+    ones depend on: each can be stored as soon as it is there."""
+    left, out = list(body), []
+    for place, value in enumerate(values):
+        needed = dependencies(value, body)
+        out.append(StoredPiece(place, value, tuple(stmt for stmt in left if defines(stmt) in needed)))
+        left = [stmt for stmt in left if defines(stmt) not in needed]
+    return tuple(out)
+
+
 # ---- Facts about Kernel IR: what a run of statements changes, and how addresses lie to each other.
 
 

@@ -187,6 +187,12 @@ def ratio(site: TorchSite, a: float, b: float) -> float | Call:
     return a / b
 
 
+@torch_fact("logarithm(num) -> num")
+def logarithm(site: TorchSite, x: float) -> float:
+    """The natural logarithm."""
+    return math.log(x)
+
+
 @torch_fact("least(int, int) -> int")
 def least(site: TorchSite, a: int, b: int) -> int:
     """The smaller of two numbers."""
