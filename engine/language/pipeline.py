@@ -172,6 +172,7 @@ PIPELINES: dict[str, tuple[str, ...]] = {
     "fusion": ("tensor", "module"),
     "loop": ("module", "loop"),
     "tile": ("module", "loop", "tile"),
+    "launches": ("module",),
     "kernel": ("kernel",),
 }
 

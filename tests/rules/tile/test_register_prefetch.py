@@ -1,4 +1,4 @@
-"""A Stage in two, the fetch into registers and its Put. Verified, printed, executed by its meaning and as CUDA."""
+"""Register prefetch: a Stage in two, the fetch and its Put. Verified, printed, executed by its meaning and as CUDA."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from emulating import fault
-from scheduling import MACHINE, difference
+from nest import Nest, matmul
+from scheduling import MACHINE, difference, engine, rule_files, steps
 
 from dplc.codegen.cuda import generate
 from dplc.engine.facts.accesses import registers
+from dplc.engine.rewrite.statements.driver import Engine, choices
+from dplc.ir.loop import For
+from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import print_program, read_program
+from dplc.ir.tile import Put, Stage
 from dplc.ir.verify import tile as verify
 
 # 13 rows of 29 elements, in chunks of 8: the last chunk has 5 columns, and 12 threads copy 13 rows of 8 words
@@ -134,3 +139,45 @@ def test_registers_of_a_chunk_are_counted() -> None:
         for kernel in (fetched, copied)
     ]
     assert counts[0] - counts[1] == 8
+
+
+PRIMES = Nest(matmul(61, 53, 67), lambda x, w: {"y": x @ w})
+TRANSPOSED = Nest(matmul(61, 53, 67, True), lambda x, w: {"y": x @ w.T})
+
+
+def prefetched(nest: Nest, without: tuple[str, ...], rules: Engine) -> tuple[Kernel, ...]:
+    """The default schedule without some passes, and with register prefetch wherever it is legal."""
+    program = nest.kernels
+    for step in steps():
+        if step.label in without:
+            continue
+        if step.label == "register_prefetch":
+            while found := list(choices(rules, step, program, MACHINE)):
+                program = found[0].apply()
+        program = rules.fire(step, program, MACHINE)
+    return program
+
+
+@pytest.mark.parametrize("nest", [PRIMES, TRANSPOSED], ids=["nn", "nt"])
+@pytest.mark.parametrize("without", [("double_buffer",), ("async_copy",)], ids=["one slot", "a ring"])
+def test_a_product_of_prime_extents(nest: Nest, without: tuple[str, ...]) -> None:
+    program = prefetched(nest, without, engine())
+    loops = [loop for loop in nodes(program, For) if any(isinstance(stmt, Put) for stmt in loop.body)]
+    fetched = [stmt for loop in loops for stmt in loop.body if isinstance(stmt, Stage) and stmt.via == "FETCH"]
+    assert len(loops) == 1 and len(fetched) == 2
+    inputs = nest.inputs()
+    wanted = {name: np.asarray(value) for name, value in nest.meaning(**inputs).items()}
+    assert difference(program, inputs, wanted) is None
+    assert fault(program, inputs, wanted, MACHINE) is None
+
+
+def test_a_lost_barrier_is_noticed() -> None:
+    """Without the barrier that ends a turn of `stage_inputs`, a Put overwrites what others still read."""
+    broken = Engine(rule_files({"stage_inputs": (
+        "for f in which where lies_in(i, f, body, axes, site)\n                Sync()\n",
+        "for f in which where lies_in(i, f, body, axes, site)\n")}))  # fmt: skip
+    program = prefetched(PRIMES, ("double_buffer",), broken)
+    inputs = PRIMES.inputs()
+    wanted = {name: np.asarray(value) for name, value in PRIMES.meaning(**inputs).items()}
+    assert "race" in (difference(program, inputs, wanted, range(4)) or "")
+    assert fault(program, inputs, wanted, MACHINE) is not None
