@@ -208,7 +208,10 @@ class Artefacts:
         self.texts = tuple((self.whole / name).read_text() for name in self.names if name.endswith((".ir", ".cu")))
         shutil.copytree(self.whole, self.made)
         # what is not changed is read and printed once: these are functions of their arguments
-        artefact.read_program = functools.lru_cache(64)(read_program)  # type: ignore[assignment]
+        whole = functools.lru_cache(64)(lambda text, name: read_program(text, name, None))
+        artefact.read_program = lambda text, name, sizes: (  # type: ignore[assignment]
+            whole(text, name) if sizes is None else read_program(text, name, sizes)
+        )
         artefact.print_cuda = functools.lru_cache(256)(print_cuda)
         artefact.problems = functools.lru_cache(256)(problems)
         artefact.sort_problems = functools.lru_cache(256)(sort_problems)
