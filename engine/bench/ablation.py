@@ -127,11 +127,12 @@ class Subjects:
         for name, us in before.items():
             if not variant.rules or not self.fired[name].isdisjoint(variant.rules):
                 try:
-                    found[name] = self.microseconds(name, changed)
+                    time = self.microseconds(name, changed)
                 except Exception as error:  # the rules that are left may build what none of them expects
                     found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-                if not isinstance(found[name], str) and abs(found[name] / us - 1) <= NOTICEABLE:
-                    del found[name]
+                else:
+                    if abs(time / us - 1) > NOTICEABLE:
+                        found[name] = time
         return found
 
 

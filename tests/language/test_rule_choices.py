@@ -79,7 +79,9 @@ def test_nothing_to_choose_from_is_a_default_outside_of_the_domain() -> None:
     none = change(UNROLLED, "if u <= K - 1", "if u > K")
     trace = fired(none)
     assert not trace.firings
-    assert "the default U=0 is not in its domain {1, 2, 3, 4, 6, 12} (no value of it would pay here)" in trace.render(2, ["each"])
+    assert "the default U=0 is not in its domain {1, 2, 3, 4, 6, 12} (no value of it would pay here)" in trace.render(
+        2, ["each"]
+    )
 
 
 def test_what_was_weighed_is_told() -> None:
