@@ -32,6 +32,7 @@ from .contents import OpenPack, PackedCase
 
 RESULTS_FORMAT = "dplc results 1"
 TOOLS = ("memcheck", "racecheck", "synccheck")  # of compute-sanitizer
+STEPS = ("measure", "compile", "candidates", *TOOLS)
 START = 8.0  # seconds until a worker has imported torch, as expected
 
 
@@ -58,8 +59,9 @@ class PackItem:
 
 @dataclass(frozen=True)
 class PackGroup:
-    """Items that one process works on. first: whether they belong to what must be measured first."""
+    """Items that one process works on. step: one of STEPS; first: whether they belong to what must be measured first."""
 
+    step: str
     name: str
     items: tuple[PackItem, ...]
     first: bool
@@ -254,7 +256,8 @@ def groups(pack: OpenPack) -> Iterator[PackGroup]:
 
     def group(do: str, name: str, cases: Sequence[PackedCase], first: bool) -> Iterator[PackGroup]:
         if cases:
-            yield PackGroup(f"{name}, {do}", tuple(PackItem(do, case) for case in cases), first)
+            step = name if name == "candidates" else do
+            yield PackGroup(step, f"{name}, {do}", tuple(PackItem(do, case) for case in cases), first)
 
     looked = chosen[parts[0]][:: max(1, len(chosen[parts[0]]) // SANITIZED)][:SANITIZED]
     for place, name in enumerate(parts[:FIRST]):
@@ -272,10 +275,12 @@ def groups(pack: OpenPack) -> Iterator[PackGroup]:
         yield from group("compile", name, chosen[name], False)
 
 
-def plan(pack: OpenPack) -> str:
+def plan(pack: OpenPack, steps: Sequence[str] = STEPS) -> str:
     """The groups with the seconds that they are expected to take."""
     rows, total, first = [], 0.0, 0.0
     for group in groups(pack):
+        if group.step not in steps:
+            continue
         total += group.seconds
         first = total if group.first else first
         rows.append(f"{group.name:40} {len(group.items):5} cases {group.seconds:7.0f} s {total:7.0f} s in all")
@@ -411,8 +416,15 @@ def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: float | None = None) -> ResultsFile:
-    """Measure a pack and write `out` after every case. limit: seconds of a case, instead of LIMIT.
+def measure(
+    path: Path,
+    minutes: float,
+    out: Path,
+    memory: str = "cuda",
+    limit: float | None = None,
+    steps: Sequence[str] = STEPS,
+) -> ResultsFile:
+    """Measure a pack and write `out` after every case. limit: seconds of a case, instead of LIMIT; steps: of STEPS.
 
     Raises DplcError for a file that is not a pack, and if nothing can be measured.
     """
@@ -420,7 +432,9 @@ def measure(path: Path, minutes: float, out: Path, memory: str = "cuda", limit: 
     results = ResultsFile(pack, out)
     results.check()
     for group in groups(pack):
-        if group.items[0].do in TOOLS:
+        if group.step not in steps:
+            continue
+        if group.step in TOOLS:
             sanitize(group, results, clock, limit)
         else:
             run_group(group, results, clock, memory, limit)
@@ -449,15 +463,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "-o", "--out", type=Path, default=Path("results.json"), help="the results (default results.json)"
     )
     parser.add_argument("--limit", type=float, help="seconds of a case, at most")
+    parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="steps to run (default all)")
     parser.add_argument("--memory", default="cuda", help=argparse.SUPPRESS)  # "cpu": for a mock driver
     wanted = parser.parse_args(given)
     path = Path(archive) if archive is not None else wanted.pack
     try:
         if wanted.plan:
-            print(plan(OpenPack(path)))
+            print(plan(OpenPack(path), wanted.only))
             return 0
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # no worker is left behind
-        results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit)
+        results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit, wanted.only)
     except DplcError as error:
         print(error.render(), file=sys.stderr)
         return 1

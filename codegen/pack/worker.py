@@ -117,6 +117,7 @@ class PackWorker:
         import torch
 
         self.torch, self.pack, self.memory = torch, pack, memory
+        torch.set_default_device(memory)  # of the tensors that an expression makes, as a mask
         if memory == "cuda":
             if not torch.cuda.is_available():
                 raise DplcError("torch finds no CUDA device here", hint="nvidia-smi shows what the driver sees")

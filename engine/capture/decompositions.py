@@ -716,10 +716,10 @@ def decomposed(targets: Iterable[Any]) -> bool:
 
 
 def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
-    """Those of these ops that do not write into a given tensor."""
+    """Those of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
     for name in " ".join(by_subject.values()).split():
-        packet = getattr(torch.ops.aten, name)
-        for overload in (getattr(packet, word) for word in packet.overloads()):
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in (getattr(packet, word) for word in packet.overloads()) if packet else ():
             if not overload._schema.is_mutable:
                 yield overload
 
