@@ -6,6 +6,7 @@ Handles and addresses are plain numbers. Every call is checked.
 from __future__ import annotations
 
 import ctypes
+import struct
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -405,15 +406,43 @@ def _encoder() -> ctypes._NamedFuncPointer:
     return function
 
 
-def parameter_format(params: tuple[KernelParam, ...]) -> str:
-    """How the parameters lie in memory, as `struct` writes it: pointers, then maps each at a multiple of 64 bytes."""
-    text, at = "", 0
-    for param in params:
-        if param.role == "tensor_map":
-            gap = -at % MAP_ALIGNMENT
-            text += (f"{gap}x" if gap else "") + f"{MAP_BYTES}s"
-            at += gap + MAP_BYTES
-        else:
-            text += "P"
-            at += POINTER_BYTES
-    return text
+def parameter_format(kernel: CudaKernel, image: bytes) -> str:
+    """How the arguments of a launch lie in one buffer, as `struct` writes it: pointers, tensor maps, then sizes.
+
+    image: the cubin, whose assembler placed the parameters. In another image a map is at a multiple of 64 bytes.
+    """
+    placed, text, at = parameter_offsets(image, kernel.name), "", 0
+    for number, param in enumerate(kernel.params):
+        is_map = param.role == "tensor_map"
+        start = placed.get(number, at + (-at % MAP_ALIGNMENT if is_map else 0))
+        text += (f"{start - at}x" if start > at else "") + (f"{MAP_BYTES}s" if is_map else "P")
+        at = start + (MAP_BYTES if is_map else POINTER_BYTES)
+    return text + "i" * len(kernel.values)
+
+
+SECTION_HEADERS, SECTION_SIZE = 0x28, 0x3A  # where an ELF file says where its sections are, and how many of what size
+VALUES_FOLLOW, PARAMETER = 4, 0x17  # in `.nv.info`: how a record is stored, and that it is about a parameter
+
+
+def parameter_offsets(image: bytes, name: str) -> dict[int, int]:
+    """{number of a parameter of kernel `name`: its offset in bytes}, from a cubin; {} for another image.
+
+    A tensor map is at a multiple of 64 of the constant bank, which begins at 0x210 on sm_90.
+    """
+    if not image.startswith(b"\x7fELF"):
+        return {}
+    (headers,) = struct.unpack_from("<Q", image, SECTION_HEADERS)
+    size, count, names = struct.unpack_from("<3H", image, SECTION_SIZE)
+    sections = [struct.unpack_from("<2I4Q", image, headers + size * number) for number in range(count)]
+    offsets = {}
+    for word, _, _, _, start, length in sections:
+        if not image.startswith(f".nv.info.{name}\0".encode(), sections[names][4] + word):
+            continue
+        at, end = start, start + length
+        while at < end:
+            stored, about, nbytes = struct.unpack_from("<2BH", image, at)
+            if stored == VALUES_FOLLOW and about == PARAMETER:
+                number, offset = struct.unpack_from("<2H", image, at + 8)
+                offsets[number] = offset
+            at += 4 + (nbytes if stored == VALUES_FOLLOW else 0)
+    return offsets

@@ -195,12 +195,12 @@ class Gpu:
             self._idle.clear()
         self._context = None
 
-    def _module(self, kernel: CudaKernel, images: Iterable[bytes]) -> Any:
-        """The first image that the driver takes."""
+    def _module(self, kernel: CudaKernel, images: Iterable[bytes]) -> tuple[Any, bytes]:
+        """The first image that the driver takes, as a module."""
         problem = None
         for image in images:
             try:
-                return self.driver.module_from_buffer(image)
+                return self.driver.module_from_buffer(image), image
             except self.driver.Error as error:
                 problem = error
         cuda = self.driver.get_driver_version()
@@ -212,7 +212,8 @@ class Gpu:
         ) from problem
 
     def _load(self, kernel: CudaKernel, images: Iterable[bytes]) -> Any:
-        function = self._module(kernel, images).get_function(kernel.name)  # it keeps its module
+        module, image = self._module(kernel, images)
+        function = module.get_function(kernel.name)  # it keeps its module
         if kernel.smem > DEFAULT_DYNAMIC_SMEM:
             limit = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
             if kernel.smem > limit:
@@ -221,7 +222,7 @@ class Gpu:
                     f"{self.name} has {limit}"
                 )
             function.set_attribute(self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.smem)
-        function.prepare(parameter_format(kernel.params) + "i" * len(kernel.values))
+        function.prepare(parameter_format(kernel, image))
         return function
 
 

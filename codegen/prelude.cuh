@@ -436,15 +436,16 @@ DPLC_MMA(mma_m16n8k32_i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 // They are queued: from wgmma_fence to the wgmma_wait that covers their group nobody may touch the sums, or write to the
 // matrices. A matrix has rows of 128 bytes that are swizzled as TMA does it. Its lines (rows of a, columns of b) run along
 // those rows, or across them; the bytes are those from 8 rows to the next 8, and from 64 lines to the next.
+// An address names the block of the cluster in its high bits, and a descriptor has room for 14 bits of it alone.
 
 template <int across> struct Matrix {  // a descriptor
   uint64_t bits;
 };
 template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a, int offset = 0) {
-  return {uint64_t{((a >> 4) | 1u << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
+  return {uint64_t{((a >> 4 & 0x3fff) | 1u << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
 }
 template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, int offset = 0) {
-  return {uint64_t{((a >> 4) | (leading >> 4) << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
+  return {uint64_t{((a >> 4 & 0x3fff) | (leading >> 4) << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
 }
 #define DPLC_SUM(i) "+f"(d[i])
 #define DPLC_SUMS(i)                                                                                              \
