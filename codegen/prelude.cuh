@@ -441,10 +441,10 @@ DPLC_MMA(mma_m16n8k32_i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 template <int across> struct Matrix {  // a descriptor
   uint64_t bits;
 };
-template <int stride> DPLC_FN Matrix<0> matrix_along(uint32_t a, int offset = 0) {
+template <int stride> DPLC_FN constexpr Matrix<0> matrix_along(uint32_t a, int offset = 0) {
   return {uint64_t{((a >> 4 & 0x3fff) | 1u << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
 }
-template <int stride, int leading> DPLC_FN Matrix<1> matrix_across(uint32_t a, int offset = 0) {
+template <int stride, int leading> DPLC_FN constexpr Matrix<1> matrix_across(uint32_t a, int offset = 0) {
   return {uint64_t{((a >> 4 & 0x3fff) | (leading >> 4) << 16) + (offset >> 4)} | uint64_t{stride >> 4} << 32 | uint64_t{1} << 62};
 }
 #define DPLC_SUM(i) "+f"(d[i])

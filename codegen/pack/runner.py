@@ -59,7 +59,7 @@ class PackItem:
 
 @dataclass(frozen=True)
 class PackGroup:
-    """Items that one process works on. step: one of STEPS; first: whether they belong to what must be measured first."""
+    """Items of one process. step: one of STEPS; first: whether they belong to what must be measured first."""
 
     step: str
     name: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, Atom
@@ -314,7 +314,7 @@ def same_place(site: Any, v: Value, w: Value) -> bool:
 @tensor_fact
 def folded(site: Any, v: Value) -> int:
     """How many elements the reductions of a kernel fold into one, at most; 1 where it folds nothing."""
-    return max((math.prod(at_hint(axis.extent) for axis in term.over) for term in site.folds(v)), default=1)
+    return max((_places(term.over) for term in site.folds(v)), default=1)
 
 
 @tensor_fact
@@ -406,6 +406,39 @@ def multiplied_narrow(site: Any, y: Value) -> bool:
     held = [[_widened_from(x) for x in reader.args] for reader in readers]
     own = [atom for atom in ATOMS.values() if atom.on(site.target.sm) and atom.sums == dtype(y)]
     return bool(held) and all(any(a and b and atom.multiplies(a, b) for atom in own) for a, b in held)
+
+
+@tensor_fact
+def joins_products(site: Any, v: Value) -> bool:
+    """Whether v is made of a product that groups of four warps multiply, and a reader of v of another such product."""
+    own = set(_group_products(site, cost.parts(v, site.fusion.kept)[0]))
+    readers = (cost.parts(reader, site.fusion.kept)[0] for reader in site.flow.readers[v]) if own else ()
+    return any(total not in own for made in readers for total in _group_products(site, made))
+
+
+@tensor_fact
+def several_products(site: Any, v: Value, w: Value) -> bool:
+    """Whether each of two kernels has a product that groups of four warps multiply."""
+    return any(_group_products(site, site.folds(v))) and any(_group_products(site, site.folds(w)))
+
+
+def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
+    """Those of some operations that are sums of products for groups of four warps, by their dtypes and sizes."""
+    numbers = policy(site.target)
+    late = [atom for atom in ATOMS.values() if atom.late and atom.on(site.target.sm)] if numbers.late_products else []
+    for total in made:
+        product = total.x if total.__class__ is Reduce and total.fn == "add" else None
+        if product.__class__ is not Elementwise or product.fn != "multiply":
+            continue
+        a, b = (set(axes(factor)) for factor in product.args)
+        left, right = (_widened_from(factor) or dtype(factor) for factor in product.args)
+        wide = min(_places(a - b), _places(b - a)) >= numbers.group_side
+        if wide and 2 * _places(total.over) >= min(numbers.group_slots) * numbers.swizzle_bytes:
+            yield from [total] if any(atom.multiplies(left, right) for atom in late) else []
+
+
+def _places(of: Iterable[Axis]) -> int:
+    return math.prod(at_hint(axis.extent) for axis in of)
 
 
 def _widened_from(x: Any) -> str | None:

@@ -34,8 +34,8 @@ PROGRAMS = {
 }
 OVERRIDES = Path(__file__).resolve().parents[1] / "overrides"
 WAYS = {  # the rules laid over
-    "mma.sync": None,
-    "wgmma": "four_warps.rw",
+    "mma.sync": "single_warps.rw",
+    "wgmma": None,
     "wgmma, a team copies": "teams.rw",
     "wgmma, groups take turns": "ping_pong.rw",  # of attention
 }

@@ -9,6 +9,7 @@ import pytest
 from dplc.codegen import build
 from dplc.codegen.build import assemble, build_host, device_text, host_text
 from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.driver import parameter_format, parameter_offsets
 from dplc.codegen.kernel import Box, CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, SMALL_FLOATS, DtypeName
 
@@ -203,3 +204,39 @@ def test_the_emulator_compiles_every_function() -> None:
     for kernel in [*every_function(), box_kernel(), fragments_of_bytes()]:
         build_host(host_text([kernel]))
         build_host(host_text([kernel]), checked=True)
+
+
+DESCRIPTORS = """
+extern "C" __global__ void descriptors() {
+  constexpr uint32_t first = 0x400, second = 1u << 24 | first;  // the same place of two blocks of a cluster
+  static_assert(matrix_along<1024>(first, 32).bits == matrix_along<1024>(second, 32).bits, "along");
+  static_assert(matrix_across<1024, 8192>(first, 2048).bits == matrix_across<1024, 8192>(second, 2048).bits, "across");
+  static_assert(matrix_across<1024, 8192>(second).bits == (1ull << 62 | 64ull << 32 | 512ull << 16 | first >> 4), "bits");
+}
+"""
+
+
+@needs_device_compiler
+def test_a_descriptor_has_no_block_of_a_cluster() -> None:
+    assemble(device_text([CudaKernel("descriptors", DESCRIPTORS, (1, 1, 1), 128, 0, ())]), "sm_90a")
+
+
+MAPS = """
+extern "C" __global__ void maps(const float* x, float* y, const __grid_constant__ TensorMap a,
+                                const __grid_constant__ TensorMap b, int n, int m) {
+  copy_box_1d(0, a, 0, n); copy_box_1d(0, b, 0, m); y[0] = x[0];
+}
+"""
+
+
+@needs_device_compiler
+def test_the_offsets_of_parameters_are_those_of_the_cubin() -> None:
+    """The constant bank begins at 0x210, where a map is at a multiple of 64 bytes of the bank."""
+    box = Box("x", (4,), 0)
+    params = (KernelParam("x", "f32", (4,)), KernelParam("y", "f32", (4,), "out"))
+    params += tuple(KernelParam(name, "f32", (4,), "tensor_map", box) for name in "ab")
+    kernel = CudaKernel("maps", MAPS, (1, 1, 1), 32, 0, params)
+    cubin = assemble(device_text([kernel]), "sm_90a").cubin
+    assert parameter_offsets(cubin, "maps") == {0: 0, 1: 8, 2: 48, 3: 176, 4: 304, 5: 308}
+    assert parameter_format(kernel, cubin) == "PP32x128s128s"
+    assert parameter_offsets(b"no cubin", "maps") == {} and parameter_format(kernel, b"") == "PP48x128s128s"

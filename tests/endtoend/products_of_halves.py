@@ -20,7 +20,7 @@ from dplc.ir.tile import Mma
 Product = Callable[..., torch.Tensor]
 
 OVERRIDES = Path(__file__).resolve().parents[2] / "examples/overrides"
-TEAMS, FOUR_WARPS, PING_PONG = (str(OVERRIDES / f"{name}.rw") for name in ("teams", "four_warps", "ping_pong"))
+TEAMS, SINGLE_WARPS, PING_PONG = (str(OVERRIDES / f"{name}.rw") for name in ("teams", "single_warps", "ping_pong"))
 
 EPILOGUES: dict[str, Product] = {
     "relu": lambda x, y: torch.relu(x @ y.mT),
@@ -50,7 +50,7 @@ def atoms(made: dplc.Compiled) -> set[str]:
     return {stmt.atom for kernel in made.compilation.tile for stmt in nodes(kernel, Mma)}
 
 
-def compiled(f: Product, inputs: tuple[torch.Tensor, ...], bm: int, bn: int, rules: str) -> dplc.Compiled:
+def compiled(f: Product, inputs: tuple[torch.Tensor, ...], bm: int, bn: int, rules: str | None) -> dplc.Compiled:
     sizes = {"blockify_launch": {"BM": bm, "BN": bn}, "chunk_matmul_k": {"BK": 64}}
     return dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=rules)
 

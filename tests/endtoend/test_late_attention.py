@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from products_of_halves import FOUR_WARPS, PING_PONG, TEAMS, assembled_as_written, atoms, heads, judged, same_places
+from products_of_halves import PING_PONG, SINGLE_WARPS, TEAMS, assembled_as_written, atoms, heads, judged, same_places
 
 import dplc
 from dplc.codegen.emulator.executor import CheckingExecutor
@@ -25,7 +25,7 @@ def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def compiled(
-    f: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], rows: int, keys: int, rules: str = FOUR_WARPS
+    f: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], rows: int, keys: int, rules: str | None = None
 ) -> dplc.Compiled:
     settings = {"online_fragments": {"BM": rows, "BN": keys}}
     return dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=settings, rules=rules)
@@ -107,7 +107,7 @@ def test_long_rows(size: int) -> None:
     inputs = tuple(torch.empty(1, 32, 4096, size, dtype=torch.bfloat16) for _ in "qkv")
     single, made = (
         dplc.compile(sdpa, inputs, target="h200", device="emulator", db=False, rules=rules)
-        for rules in (None, FOUR_WARPS)
+        for rules in (SINGLE_WARPS, None)
     )
     counts = [[instruction_counts(kernel) for kernel in one.compilation.kernels] for one in (single, made)]
     seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from products_of_halves import (
     EPILOGUES,
-    FOUR_WARPS,
+    SINGLE_WARPS,
     Product,
     assembled_as_written,
     atoms,
@@ -41,7 +41,7 @@ CASES = (
 @pytest.mark.sampled(4)
 def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], atom: str) -> None:
     inputs = operands(form, *shape)
-    made = compiled(product(form), inputs, *block, FOUR_WARPS)
+    made = compiled(product(form), inputs, *block, None)
     assert atoms(made) == {atom}
     judged(made, product(form), inputs)
 
@@ -49,7 +49,7 @@ def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int]
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_epilogues(name: str) -> None:
     inputs = operands("nt", 100, 128, 256, torch.float16 if "f16" in name else torch.bfloat16)
-    made = compiled(EPILOGUES[name], inputs, 64, 128, FOUR_WARPS)
+    made = compiled(EPILOGUES[name], inputs, 64, 128, None)
     assert atoms(made) == {"m64n128k16"}
     assert len(made.compilation.cuda_kernels) == 1
     judged(made, EPILOGUES[name], inputs)
@@ -57,7 +57,7 @@ def test_epilogues(name: str) -> None:
 
 def test_the_schedule_means_the_same_in_every_order() -> None:
     inputs = operands("nn", 64, 64, 256)
-    made = compiled(product("nn"), inputs, 64, 64, FOUR_WARPS)
+    made = compiled(product("nn"), inputs, 64, 64, None)
     (kernel,) = made.compilation.tile
     arrays = {param.name: x.double().numpy() for param, x in zip(kernel.ins, inputs, strict=True)}
     want = inputs[0].double() @ inputs[1].double()
@@ -79,14 +79,14 @@ def test_what_stays_with_single_warps(name: str) -> None:
     f, shape, chunk = STAY[name]
     inputs = operands("nt", *shape)
     sizes = {"blockify_launch": {"BM": 64, "BN": 128}, "chunk_matmul_k": {"BK": chunk}}
-    made = dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=FOUR_WARPS)
+    made = dplc.compile(f, inputs, target="h200", device="emulator", db=False, settings=sizes, rules=None)
     assert not any(atom.startswith("m64") for atom in atoms(made))
 
 
 @pytest.mark.parametrize("device", ["a100", "b200", "rtx5090"])
 def test_other_machines_do_not_have_them(device: str) -> None:
     inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
-    made = dplc.compile(product("nt"), inputs, target=device, device="emulator", db=False, rules=FOUR_WARPS)
+    made = dplc.compile(product("nt"), inputs, target=device, device="emulator", db=False, rules=None)
     assert atoms(made) == {"m16n8k16"}
 
 
@@ -96,7 +96,7 @@ def test_large_products(form: str) -> None:
     inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
     single, made = (
         dplc.compile(product(form), inputs, target="h200", device="emulator", db=False, rules=rules)
-        for rules in (None, FOUR_WARPS)
+        for rules in (SINGLE_WARPS, None)
     )
     assert atoms(single) == {"m16n8k16"}
     assert atoms(made) == {"m64n256k16"}

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from products_of_halves import EPILOGUES, FOUR_WARPS, TEAMS, assembled_as_written, compiled, judged, operands, product
+from products_of_halves import EPILOGUES, TEAMS, assembled_as_written, compiled, judged, operands, product
 
 import dplc
 from dplc.codegen.target import target
@@ -77,7 +77,7 @@ def test_large_products(form: str) -> None:
     inputs = tuple(torch.empty(4096, 4096, dtype=torch.bfloat16) for _ in "xy")
     single, made = (
         dplc.compile(product(form), inputs, target="h200", device="emulator", db=False, rules=rules)
-        for rules in (FOUR_WARPS, TEAMS)
+        for rules in (None, TEAMS)
     )
     assert [tile.cluster for tile in nodes(made.compilation.tile, Tile)] == [2]
     assert [(team.threads, team.registers) for team in nodes(made.compilation.tile, Team)] == [(128, 40)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from products_of_halves import EPILOGUES, FOUR_WARPS, TEAMS, Product, assembled_as_written, judged, operands, product
+from products_of_halves import EPILOGUES, TEAMS, Product, assembled_as_written, judged, operands, product
 
 import dplc
 from dplc.codegen.target import target
@@ -17,7 +17,7 @@ from dplc.ir.tile import Team, Tile
 
 
 def walking(
-    f: Product, inputs: tuple[torch.Tensor, ...], block: tuple[int, int], tiles: int, slots: int, rules: str = TEAMS
+    f: Product, inputs: tuple[torch.Tensor, ...], block: tuple[int, int], tiles: int, slots: int, rules: str | None = TEAMS
 ) -> dplc.Compiled:
     """Blocks that make so many tiles each, out of a ring of so many slots."""
     rows, columns = block
@@ -54,7 +54,7 @@ def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int]
 def test_a_walk_without_a_team() -> None:
     """Every tile begins a ring of its own then, and nobody is still reading the one before."""
     inputs = operands("nt", 256, 128, 320)
-    judged(walking(product("nt"), inputs, (64, 64), 2, 4, FOUR_WARPS), product("nt"), inputs)
+    judged(walking(product("nt"), inputs, (64, 64), 2, 4, None), product("nt"), inputs)
 
 
 def test_an_epilogue_that_reads() -> None:
@@ -83,7 +83,7 @@ def test_large_products(tmp_path: Path) -> None:
 
 def test_a_walk_saves_nothing_where_all_threads_copy() -> None:
     inputs = operands("nt", 4096, 512, 256)
-    apart = dplc.compile(product("nt"), inputs, target="h200", device="emulator", db=False, rules=FOUR_WARPS)
+    apart = dplc.compile(product("nt"), inputs, target="h200", device="emulator", db=False, rules=None)
     assert not walks(apart)
 
 
