@@ -433,8 +433,9 @@ def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
         a, b = (set(axes(factor)) for factor in product.args)
         left, right = (_widened_from(factor) or dtype(factor) for factor in product.args)
         wide = min(_places(a - b), _places(b - a)) >= numbers.group_side
-        if wide and 2 * _places(total.over) >= min(numbers.group_slots) * numbers.swizzle_bytes:
-            yield from [total] if any(atom.multiplies(left, right) for atom in late) else []
+        chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
+        if wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(left, right) for atom in late):
+            yield total
 
 
 def _places(of: Iterable[Axis]) -> int:
