@@ -17,7 +17,12 @@ from dplc.ir.tile import Team, Tile
 
 
 def walking(
-    f: Product, inputs: tuple[torch.Tensor, ...], block: tuple[int, int], tiles: int, slots: int, rules: str | None = TEAMS
+    f: Product,
+    inputs: tuple[torch.Tensor, ...],
+    block: tuple[int, int],
+    tiles: int,
+    slots: int,
+    rules: str | None = TEAMS,
 ) -> dplc.Compiled:
     """Blocks that make so many tiles each, out of a ring of so many slots."""
     rows, columns = block
