@@ -74,20 +74,20 @@ def test_what_is_wrong_is_said(tmp_path: Path, place: tuple[Any, ...], value: An
 
 def test_rule_files_of_a_case_are_laid_over_the_rules(tmp_path: Path) -> None:
     """Their paths are relative to the suite, and other cases do not see them."""
-    (tmp_path / "late.rw").write_text("override number late_products = 1\n")
+    (tmp_path / "single.rw").write_text("override number late_products = 0\n")
     data = copy.deepcopy(GOOD)
     data["operations"]["f"] = {"expression": "x @ w", "inputs": {"x": "n n", "w": "n n"}}
     plain = {"name": "a", "operation": "f", "sizes": {"n": 2048}, "dtype": "bfloat16"}
     data["cases"] = [
         plain,
-        {**plain, "name": "late", "rules": ["late.rw"]},
+        {**plain, "name": "single", "rules": ["single.rw"]},
         {**plain, "name": "no", "rules": ["no.rw"]},
     ]
     suite = read_suite(written(tmp_path, data))
     subjects = [subject_of(suite, case) for case in suite.cases]
-    own, late, absent = compile_all(subjects, toolchain, target("h200"), lambda line: None)[0]
-    assert own.compilation is not None and "wgmma" not in own.compilation.cuda
-    assert late.compilation is not None and "wgmma" in late.compilation.cuda
+    own, single, absent = compile_all(subjects, toolchain, target("h200"), lambda line: None)[0]
+    assert own.compilation is not None and "wgmma" in own.compilation.cuda
+    assert single.compilation is not None and "wgmma" not in single.compilation.cuda
     assert f"no such rule file: {tmp_path / 'no.rw'}" in absent.record.error
 
 

@@ -23,6 +23,7 @@ from dplc.engine.ruleset import toolchain
 
 HOPPER = "h200"
 ARCHITECTURES = ("a100", "h200", "rtx5090")
+SINGLE_WARPS = ("a100", "rtx5090")  # on which single warps multiply
 
 NN = "torch.randn(512, 2048) @ torch.randn(2048, 2048)"
 NT = "F.linear(torch.randn(512, 2048), torch.randn(2048, 2048))"
@@ -110,9 +111,9 @@ def test_rows_are_short(text: str) -> None:
 @assembled
 @pytest.mark.parametrize("text", [ATTENTION, ATTENTION.replace("64)", "128)")], ids=["64", "128"])
 def test_attention_multiplies_matrices(text: str) -> None:
-    """The loop over keys holds two loops of products, half of each unrolled: its share is 0.85 as it is executed."""
+    """The loop over keys holds two loops of products. A quarter of each is unrolled: more misses the instruction cache."""
     (made,) = kernels(text)
-    assert made.listing.share("FFMA") >= 0.75
+    assert made.listing.share("FFMA") >= 0.66
     assert made.spills == 0
     assert made.registers * made.threads * 2 <= 65536  # two blocks a multiprocessor
     assert {"LDGSTS.128", "LDS.128", "STS.128", "STG.128"} <= set(made.listing.widths())
@@ -173,7 +174,7 @@ PRODUCTS = {
 
 
 @assembled
-@pytest.mark.parametrize("device", ARCHITECTURES)
+@pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize("text", PRODUCTS.values(), ids=PRODUCTS.keys())
 def test_products_on_tensor_cores(text: str, device: str) -> None:
     (made,) = kernels(text, device)
@@ -198,7 +199,7 @@ def test_chunks_of_64_where_shared_memory_is_small(tmp_path: Path) -> None:
 
 
 @assembled
-@pytest.mark.parametrize("device", ARCHITECTURES)
+@pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize(("size", "products", "most"), [(64, 64, 345), (128, 128, 500)])
 def test_attention_on_tensor_cores(size: int, products: int, most: int, device: str) -> None:
     text = f"F.scaled_dot_product_attention(*(torch.randn(1, 32, 4096, {size}, {HALVES}) for _ in 'qkv'))"
