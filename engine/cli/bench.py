@@ -6,7 +6,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,69 +23,43 @@ from ..bench.running import CudaClock, can_measure
 from ..bench.suites import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
-from ..compiler import Compilation
 from ..run.dispatch import at_binding
 from .options import Flags
 from .output import TABLE, bars, print_json, write, write_file, writing
-from .programs import (
-    alone,
-    benched,
-    bindings,
-    captured_text,
-    compile_text,
-    drawn_at,
-    layout,
-    print_trace,
-    teller,
-    told,
-    tools_for,
-)
+from .programs import at_each_binding, bindings, compile_text, each_binding, machine_for, print_trace, tools_for
+from .run import benched, layout, teller
 
 if TYPE_CHECKING:
     from ..models.benching import BenchedModel
-    from ..models.weights import Tell
 
 
-@dataclass(frozen=True)
-class Shown:
-    """How a record is shown: as a table or JSON, and as a Markdown file. profile: show utilisation."""
-
-    as_json: bool = False
-    markdown: Path | None = None
-    profile: bool = False
-
-
-def bench_suite(
-    path: Path, only: str | None, flags: Flags, shown: Shown, steps: BenchSteps, compare: Path | None = None
-) -> None:
-    """`dplc bench SUITE`. compare: results of `--unpack`, whose times are shown next to the predicted ones."""
-    measured = read_results(compare) if compare is not None else None
+def bench_suite(path: Path, flags: Flags, steps: BenchSteps) -> None:
+    """`dplc bench SUITE`; of `--compare` measured times are shown next to the predicted ones."""
+    measured = read_results(flags.compare) if flags.compare is not None else None
     if measured is not None:
         check_suite(path.stem, measured)
     suite = read_suite(path)
-    cases = suite.select(only)
+    cases = suite.select(flags.only)
     machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
     record = bench(path, suite, cases, lambda: tools_for(flags), machine, steps, teller())
     if measured is not None:
         note_measured(record, path.stem, measured)
-    show_bench(record, SUITE, shown)
+    show_bench(record, SUITE, flags)
     complain(record)
 
 
-def bench_without(
-    path: Path, only: str | None, flags: Flags, as_json: bool, without: Sequence[str], numbers: Sequence[str],
-    kept: Path | None,
-) -> None:  # fmt: skip
-    """`dplc bench SUITE --without .. --number ..`. kept: a results file, which a run that was stopped goes on with."""
+def bench_without(path: Path, flags: Flags) -> None:
+    """`dplc bench SUITE --without .. --number ..`. `-o`: a results file that a stopped run continues."""
     from rich.console import Console
     from rich.table import Table
 
     from ..bench.ablation import HEAD, LEGEND, ablate, variants
 
     tools = tools_for(flags)
-    asked = variants(without, numbers, tools)
-    record = ablate(path, only, tools, asked, target_for(choose_device(None), flags.target), kept, teller())
-    if as_json:
+    asked = variants(flags.without or (), flags.number or (), tools)
+    machine = target_for(choose_device(None), flags.target)
+    record = ablate(path, flags.only, tools, asked, machine, flags.results, teller())
+    if flags.as_json:
         print_json(msgspec.to_builtins(record))
         return
     table = Table(*HEAD, box=None)
@@ -96,11 +70,11 @@ def bench_without(
     console.print(f"{record.target}: {LEGEND}")
 
 
-def show_bench(record: BenchRecord, layout: TableLayout, shown: Shown) -> None:
+def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
     """A record on standard output and on the pages that were asked for. Raises DplcError for one not written."""
-    if shown.markdown is not None:
-        write_file(shown.markdown, markdown_page(record, layout), TABLE)
-    if shown.as_json:
+    if flags.markdown is not None:
+        write_file(flags.markdown, markdown_page(record, layout), TABLE)
+    if flags.as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
         print_table(record, not sys.stdout.isatty(), layout)
@@ -116,71 +90,53 @@ def complain(record: BenchRecord) -> None:
 # ---- an expression
 
 
-def bench_expression(flags: Flags, shown: Shown, steps: BenchSteps) -> None:
+def bench_expression(flags: Flags, steps: BenchSteps) -> None:
     """`dplc bench -c EXPR`. Raises DplcError where the result is wrong."""
     device = choose_device(None)
     compilation = compile_text(flags, device, values=steps.run)
     print_trace(compilation, flags)
-    for bound in _bound(compilation, flags, shown, steps.run):
+    for bound, _ in at_each_binding(compilation, flags, _single(flags), steps.run):
         record = benched(bound, flags, steps, steps.run and device.startswith("cuda"))
-        show_bench(record, layout(shown.profile), shown)
+        show_bench(record, layout(flags.profile), flags)
         complain(record)
 
 
-def _bound(compilation: Compilation, flags: Flags, shown: Shown, values: bool) -> Iterator[Compilation]:
-    """What was compiled once, at each binding of its sizes; itself where it has none."""
-    if not (compilation.sizes or flags.sizes):
-        yield compilation
-        return
-    found = bindings(compilation.sizes, "the text", flags.sizes)
-    alone(found, shown.as_json or bool(shown.markdown), "--json and --markdown are of one table")
-    for binding in found:
-        if len(found) > 1:
-            write(told(binding))
-        drawn, _ = captured_text(flags, values, binding)
-        yield drawn_at(compilation, drawn, binding)
+def _single(flags: Flags) -> str:
+    """The options of a bench that go with one binding of sizes alone."""
+    return "--json and --markdown are of one table" if flags.as_json or flags.markdown else ""
 
 
 # ---- a model or an artefact
 
 
-def bench_model(
-    path: str, flags: Flags, folder: Path | None, shown: Shown, steps: BenchSteps, trust: bool = False
-) -> None:
-    """`dplc bench MODEL_OR_ARTEFACT`. folder: of weights, else they are made up where something is measured.
-
-    trust: take CUDA of an artefact that dplc did not print.
-    """
+def bench_model(path: str, flags: Flags, steps: BenchSteps) -> None:
+    """`dplc bench MODEL_OR_ARTEFACT`. Weights are random where something is measured and none are given."""
     from ..models import benching
 
-    measure = functools.partial(_measure, folder=folder) if steps.run and can_measure() else None
-    with bars() as tell:
-        subjects = list(_subjects(path, flags, shown, trust, tell))
-    for heading, subject in subjects:
+    measure = functools.partial(_measure, folder=flags.weights) if steps.run and can_measure() else None
+    for subject in _subjects(path, flags):
         with bars() as tell:
             record = benching.bench(subject, tools_for(flags), steps.command, steps.assemble, measure, tell)
-        write(heading)
-        show_bench(record, benching.PROFILED if shown.profile else benching.LAYOUT, shown)
+        show_bench(record, benching.PROFILED if flags.profile else benching.LAYOUT, flags)
         complain(record)
 
 
-def _subjects(path: str, flags: Flags, shown: Shown, trust: bool, tell: Tell) -> Iterator[tuple[str, BenchedModel]]:
-    """(a line above it, what is benched): an artefact, or a model at each binding of its sizes."""
+def _subjects(path: str, flags: Flags) -> Iterator[BenchedModel]:
+    """Yield what is benched: an artefact, or a model at each binding of its sizes."""
     from ..models import artefact, benching
     from .models import compiled_model
 
     if artefact.is_artefact(Path(path)):
-        yield "", benching.of_artefact(artefact.load(Path(path), trust))
+        yield benching.of_artefact(artefact.load(Path(path), flags.trust_edited_cuda))
         return
-    made = compiled_model(path, flags, tell)
+    with bars() as tell:
+        made = compiled_model(path, flags, tell)
     if not (made.compilation.sizes or flags.sizes):
-        yield "", benching.of_compiled(made)
+        yield benching.of_compiled(made)
         return
-    found = bindings(made.compilation.sizes, path, flags.sizes)
-    alone(found, shown.as_json or bool(shown.markdown), "--json and --markdown are of one table")
-    for binding in found:
+    for binding in each_binding(bindings(made.compilation.sizes, path, flags.sizes), _single(flags)):
         bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
-        yield told(binding) if len(found) > 1 else "", benching.of_compiled(bound)
+        yield benching.of_compiled(bound)
 
 
 def _measure(subject: BenchedModel, cases: list[CaseRecord], folder: Path | None) -> None:
@@ -207,7 +163,7 @@ def pack_suites(subjects: Sequence[str], path: Path, candidates: int, flags: Fla
     """`dplc bench SUITE.. --pack FILE`. Raises DplcError where cases were left out, after the rest was written."""
     from ..bench.suites import read_suite
     from ..models.packing import PickedSuite, pack
-    from .programs import machine_for, tools_for
+    from .programs import tools_for
 
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
     for subject in subjects:

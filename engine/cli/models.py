@@ -57,18 +57,17 @@ from ..run.inputs import sizes_of_call
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, write
 from .programs import (
-    alone,
     bindings,
     compile_options,
+    each_binding,
     float_named,
     machine_for,
     print_schedules,
     print_stage,
     print_trace,
-    save_outputs,
     stage_named,
-    told,
 )
+from .run import save_outputs
 
 if TYPE_CHECKING:
     from ..capture.graph_parts import Shares
@@ -240,44 +239,27 @@ def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dic
 Run = Callable[[dict[str, Any]], list[Any]]
 
 
-@dataclass(frozen=True)
-class RunFlags:
-    """What `dplc run DIR` is given. weights: their folder, else that of the compile, else weights are made up; ids: the
-    tokens, else drawn by `seed`; sizes: of `--size`; trust: take CUDA that dplc did not print."""
-
-    weights: Path | None = None
-    ids: str | None = None
-    device: str | None = None
-    seed: int = 0
-    out: Path | None = None
-    as_json: bool = False
-    sizes: Sequence[str] | None = None
-    trust: bool = False
-
-
-def run_command(folder: Path, given: RunFlags) -> None:
+def run_command(folder: Path, flags: Flags) -> None:
     """`dplc run DIR`, at each length that is asked for."""
-    device, out = choose_device(given.device), given.out
+    device, out = choose_device(flags.device), flags.out
     if out is not None and out.suffix != ".npz":
         raise UsageError(f"--out {out}: the name must end in .npz")
     with bars() as tell:
         tell("reading the artefact", 0, 1)
-        found = artefact.load(folder, given.trust)
-        asked = _bindings(found, given)
-        constants, whose = _weights(found, given.weights, given.seed, tell)
+        found = artefact.load(folder, flags.trust_edited_cuda)
+        asked = _bindings(found, flags)
+        constants, whose = _weights(found, flags.weights, flags.seed, tell)
     runner = _runner(found, device, constants)
-    for binding in asked:
-        if len(asked) > 1:
-            write(told(binding))
-        _run_at(found, binding, given, device, runner, {**found.constants, **constants}, whose)
+    for binding in each_binding(asked):
+        _run_at(found, binding, flags, device, runner, {**found.constants, **constants}, whose)
 
 
 def _run_at(
-    found: Artefact, binding: dict[str, int], given: RunFlags, device: str, runner: Run, constants: dict[str, Any],
+    found: Artefact, binding: dict[str, int], flags: Flags, device: str, runner: Run, constants: dict[str, Any],
     whose: str,
 ) -> None:  # fmt: skip
     """One run, compared with float64. Raises DplcError where it is wrong."""
-    tokens = _tokens(found, given.ids, given.seed, binding)
+    tokens = _tokens(found, flags.ids, flags.seed, binding)
     with bars() as tell:
         start = time.perf_counter()
         tell(f"running on {device}", 0, 1)
@@ -285,9 +267,9 @@ def _run_at(
         elapsed = time.perf_counter() - start
         tell("comparing with float64", 0, 1)
         compared = compare(found, {**constants, **tokens}, results, binding)
-    if given.out is not None:
-        save_outputs(given.out, results)
-    if given.as_json:
+    if flags.out is not None:
+        save_outputs(flags.out, results)
+    if flags.as_json:
         sizes = {"sizes": binding} if binding else {}
         print_json({"model": found.plan.model, "device": device, "seconds": elapsed, **compared.record(), **sizes})
     else:
@@ -302,12 +284,12 @@ def _run_at(
         raise DplcError(f"the result is wrong: {compared.line()}")
 
 
-def _bindings(found: Artefact, given: RunFlags) -> list[dict[str, int]]:
+def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
     """The lengths of the runs: of `--size`; of `--ids`, where these are the tokens of one sequence; else hints."""
-    written = list(given.sizes or ())
-    if found.sizes and given.ids is not None and not written and found.plan.config:
+    written = list(flags.sizes or ())
+    if found.sizes and flags.ids is not None and not written and found.plan.config:
         batch, length = found.extents
-        count = len(given.ids.replace(",", " ").split())
+        count = len(flags.ids.replace(",", " ").split())
         numbers = [(batch, 1), (length, count // (batch if isinstance(batch, int) else 1))]
         written = [f"{name}={number}" for name, number in numbers if isinstance(name, str)]
     asked = bindings(found.sizes, str(found.folder), written)
@@ -315,8 +297,8 @@ def _bindings(found: Artefact, given: RunFlags) -> list[dict[str, int]]:
         for name, number in binding.items():
             if why := refusal(found.sizes[name], number):
                 raise DplcError(f"`{name}` is {number}, {why}", hint="compile it for a wider range")
-    alone(asked, given.out is not None or given.as_json or given.ids is not None, "--out, --json, --ids are of one run")
-    return asked
+    single = flags.out is not None or flags.as_json or flags.ids is not None
+    return list(each_binding(asked, "--out, --json, --ids are of one run")) if single else asked
 
 
 def _tokens(found: Artefact, ids: str | None, seed: int, binding: dict[str, int]) -> dict[str, Any]:

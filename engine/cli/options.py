@@ -1,33 +1,24 @@
-"""The options that several commands share, and those of models."""
+"""The options of all commands, the subjects of commands, and the one table of which option applies to which subject."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer import Option
 from typer.core import TyperCommand
+from typer.models import OptionInfo
 
 from ...codegen.target import target
 from ...ir.diagnostic import UsageError
-
-Expression = Annotated[
-    str | None,
-    typer.Option(
-        "-c",
-        metavar="EXPR",
-        help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
-    ),
-]
-RuleFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="FILE_OR_DIR", help="Your .rw files, in addition to the built-in rules."),
-]
 
 
 def _known_target(name: str | None) -> str | None:
@@ -37,147 +28,265 @@ def _known_target(name: str | None) -> str | None:
     return name
 
 
-TargetName = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="sm_NN",
-        callback=_known_target,
-        help="Architecture or device to compile for (default: the GPU present, else sm_80).",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="DEVICE", help="cuda, cuda:N, emulator or reference (default: a GPU if any)."),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of torch for the expression.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
-]
-WhyNot = Annotated[
-    list[str] | None,
-    typer.Option("--why-not", metavar="RULE|each", help="Print why a rule did not match, or why each did not."),
-]
-Weights = Annotated[
-    Path | None, typer.Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
-]
-Layers = Annotated[int | None, typer.Option("--layers", min=1, help="Number of leading blocks of the model.")]
-Length = Annotated[int, typer.Option("--seq-len", metavar="TOKENS", help="Sequence length of the model.")]
-Lengths = Annotated[
-    str,
-    typer.Option("--seq-len", metavar="TOKENS", help="Sequence length of the model, or a range A..B."),
-]
-Batch = Annotated[str, typer.Option("--batch", metavar="N", help="Batch size of the model, or a range A..B.")]
-Rows = Annotated[
-    str | None,
-    typer.Option(
-        "--rows",
-        metavar="N[,N..]",
-        help="Upper ends of the shape buckets of a range, or none.",
-    ),
-]
-FloatDtype = Annotated[
-    str | None,
-    typer.Option("--dtype", metavar="DTYPE", help="Dtype of the model, or of `-c` tensors without a dtype."),
-]
-Explored = Annotated[
-    bool, typer.Option("--explore", help="Search algebra and fusion together, and use the best candidate.")
-]
-Profile = Annotated[
-    bool,
-    typer.Option("--profile", help="Show utilisation, occupancy and bottleneck of each kernel."),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
-]
-Preferred = Annotated[
-    list[str] | None,
-    typer.Option("--prefer", metavar="RULE", help="Apply this rule wherever it is legal, profitable or not."),
-]
-
-Exact = Annotated[bool, typer.Option("--exact", help="Disable rules that reorder floating-point operations (@approx).")]
-
-CheckedMode = Annotated[
-    bool, typer.Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
-]
-Blocks = Annotated[
-    str | None,
-    typer.Option("--blocks", metavar="LIST", help="Blocks to check: first,last,ragged (default), all, or numbers."),
-]
-Benched = Annotated[bool, typer.Option("--bench", help="Show a table of kernels: predicted, and measured on a GPU.")]
-Arrays = Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")]
-Markdown = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as a page.")]
-DatabaseFile = Annotated[
-    Path | None,
-    typer.Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
-]
-NoDatabase = Annotated[bool, typer.Option("--no-db", help="Ignore tuned schedules.")]
-
-Sizes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--size",
-        metavar="NAME=N[,N..]",
-        help="Value of a symbolic dimension. `run` and `bench` take several.",
-    ),
-]
-
-Model = Annotated[
-    str | None,
-    typer.Argument(metavar="[MODEL]", help="A model: configuration, its folder, or an id of the hub. Or FILE.ir."),
-]
-Artefact = Annotated[
-    Path | None, typer.Argument(metavar="[DIR]", help="An artefact of `dplc compile -o DIR`, or FILE.ir.")
-]
-ArtefactFolder = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Write an artefact for `dplc run DIR`."),
-]
-Cubins = Annotated[
-    bool, typer.Option("--cubins/--no-cubins", help="Also assemble the kernels, which needs NVRTC or nvcc.")
-]
-TrustedEdits = Annotated[
-    bool,
-    typer.Option(
-        "--trust-edited-cuda",
-        help="Accept edited CUDA, which the emulator compiles and runs here.",
-    ),
-]
-Tokens = Annotated[
-    str | None, typer.Option("--ids", metavar="NUMBERS", help="Input tokens of the model (default: random, by --seed).")
-]
-
-
 @dataclass(frozen=True)
 class Flags:
-    """What the options that commands share say, as it was typed.
-
-    text: of `-c`; seed: of what is drawn; dtype: of floats that the text leaves open, or of a model; length,
-    layers, batch: of a model; sizes: of what has some; rows: of its length; row: the part of it
-    that is tuned; exact: without the rules that are @approx.
-    """
+    """The options of a command as they were typed, and its arguments. An option is declared here, and its help where
+    `Commands.command` replaces it. text: of the subject."""
 
     text: str = ""
-    seed: int = 0
-    dtype: str | None = None
-    rules: Sequence[Path] | None = None
-    settings: Sequence[str] | None = None
-    prefer: Sequence[str] | None = None
-    target: str | None = None
-    verbose: int = 0
-    why_not: Sequence[str] | None = None
-    as_json: bool = False
-    db: Path | None = None
-    no_db: bool = False
-    explore: bool = False
-    length: int | str = 1
-    layers: int | None = None
-    sizes: Sequence[str] | None = None
-    exact: bool = False
-    batch: str = "1"
-    rows: str | None = None
-    row: Sequence[str] | None = None
+    expression: Annotated[
+        str | None,
+        Option(
+            "-c",
+            metavar="EXPR",
+            help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
+        ),
+    ] = None
+    # what is compiled, and how
+    seed: Annotated[int, Option("--seed", help="Seed of torch for the expression.")] = 0
+    dtype: Annotated[
+        str | None, Option("--dtype", metavar="DTYPE", help="Dtype of the model, or of `-c` tensors without a dtype.")
+    ] = None
+    rules: Annotated[
+        list[Path] | None,
+        Option("--rules", metavar="FILE_OR_DIR", help="Your .rw files, in addition to the built-in rules."),
+    ] = None
+    settings: Annotated[
+        list[str] | None, Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
+    ] = None
+    prefer: Annotated[
+        list[str] | None,
+        Option("--prefer", metavar="RULE", help="Apply this rule wherever it is legal, profitable or not."),
+    ] = None
+    exact: Annotated[
+        bool, Option("--exact", help="Disable rules that reorder floating-point operations (@approx).")
+    ] = False
+    target: Annotated[
+        str | None,
+        Option(
+            "--target",
+            metavar="sm_NN",
+            callback=_known_target,
+            help="Architecture or device to compile for (default: the GPU present, else sm_80).",
+        ),
+    ] = None
+    explore: Annotated[
+        bool, Option("--explore", help="Search algebra and fusion together, and use the best candidate.")
+    ] = False
+    db: Annotated[
+        Path | None,
+        Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
+    ] = None
+    no_db: Annotated[bool, Option("--no-db", help="Ignore tuned schedules.")] = False
+    sizes: Annotated[
+        list[str] | None,
+        Option("--size", metavar="NAME=N[,N..]", help="Value of a symbolic dimension. `run` and `bench` take several."),
+    ] = None
+    # the shape of a model, and its weights
+    layers: Annotated[int | None, Option("--layers", min=1, help="Number of leading blocks of the model.")] = None
+    length: Annotated[
+        str, Option("--seq-len", metavar="TOKENS", help="Sequence length of the model, or a range A..B.")
+    ] = "32"
+    batch: Annotated[str, Option("--batch", metavar="N", help="Batch size of the model, or a range A..B.")] = "1"
+    rows: Annotated[
+        str | None, Option("--rows", metavar="N[,N..]", help="Upper ends of the shape buckets of a range, or none.")
+    ] = None
+    weights: Annotated[
+        Path | None, Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
+    ] = None
+    ids: Annotated[
+        str | None, Option("--ids", metavar="NUMBERS", help="Input tokens of the model (default: random, by --seed).")
+    ] = None
+    trust_edited_cuda: Annotated[
+        bool, Option("--trust-edited-cuda", help="Accept edited CUDA, which the emulator compiles and runs here.")
+    ] = False
+    cubins: Annotated[
+        bool, Option("--cubins/--no-cubins", help="Also assemble the kernels, which needs NVRTC or nvcc.")
+    ] = True
+    # what is shown or written
+    ir: Annotated[
+        str | None,
+        Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
+    ] = None
+    verbose: Annotated[
+        int, Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
+    ] = 0
+    why_not: Annotated[
+        list[str] | None,
+        Option("--why-not", metavar="RULE|each", help="Print why a rule did not match, or why each did not."),
+    ] = None
+    as_json: Annotated[bool, Option("--json", help="Machine-readable output.")] = False
+    out: Annotated[Path | None, Option("-o", "--out", metavar="DIR", help="Write an artefact for `dplc run DIR`.")] = (
+        None
+    )
+    markdown: Annotated[Path | None, Option("--markdown", metavar="FILE", help="Write the table as a page.")] = None
+    profile: Annotated[bool, Option("--profile", help="Show utilisation, occupancy and bottleneck of each kernel.")] = (
+        False
+    )
+    # run, fuse, rewrite, view
+    device: Annotated[
+        str | None,
+        Option("--device", metavar="DEVICE", help="cuda, cuda:N, emulator or reference (default: a GPU if any)."),
+    ] = None
+    check: Annotated[
+        bool, Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
+    ] = False
+    blocks: Annotated[
+        str | None,
+        Option("--blocks", metavar="LIST", help="Blocks to check: first,last,ragged (default), all, or numbers."),
+    ] = None
+    bench: Annotated[bool, Option("--bench", help="Show a table of kernels: predicted, and measured on a GPU.")] = False
+    top: Annotated[int, Option("--top", min=1, metavar="K", help="Number of candidates to show.")] = 4
+    candidate: Annotated[
+        int | None, Option("--candidate", min=1, metavar="N", help="Candidate for --ir and --run (default 1).")
+    ] = None
+    trace: Annotated[bool, Option("--trace", help="Print a diff for each firing and a reason for each rejection.")] = (
+        False
+    )
+    only_rules: list[str] | None = None
+    about: Annotated[
+        list[str] | None, Option("--about", metavar="RULE", help="Apply all rules and show only these.")
+    ] = None
+    port: Annotated[int, Option("--port", metavar="N", help="Port of the live page (default: a free one).")] = 0
+    browse: Annotated[bool, Option("--browse/--no-browse", help="Open a live page in the browser.")] = True
+    tune: Annotated[
+        int | None, Option("--tune", metavar="TRIES", min=1, help="Search schedules and show the search.")
+    ] = None
+    # bench
+    only: Annotated[
+        str | None, Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
+    ] = None
+    run: Annotated[bool, Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True
+    assemble: Annotated[
+        bool, Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
+    ] = True
+    pack: Annotated[
+        Path | None,
+        Option("--pack", metavar="FILE.dplc", help="Write suites as one file for a machine with a GPU."),
+    ] = None
+    candidates: Annotated[
+        int | None,
+        Option("--candidates", min=0, help="Number of cases with five schedules each, for `model fit` (--pack)."),
+    ] = None
+    unpack: Annotated[
+        Path | None,
+        Option("--unpack", metavar="FILE.dplc", help="Measure a pack; `python FILE.dplc` does the same."),
+    ] = None
+    minutes: Annotated[float | None, Option("--minutes", min=0, help="Time limit (--unpack, default 8).")] = None
+    plan: Annotated[bool, Option("--plan", help="Print the steps and their expected seconds (--unpack).")] = False
+    results: Annotated[
+        Path | None, Option("-o", metavar="FILE.json", help="Results file (--unpack, default results.json).")
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        Option("--without", metavar="RULE[,RULE]|each", help="Predict the suite without a rule, or each rule."),
+    ] = None
+    number: Annotated[
+        list[str] | None,
+        Option("--number", metavar="NAME=V|each", help="Predict the suite with a number, or each moved by half."),
+    ] = None
+    compare: Annotated[
+        Path | None, Option("--compare", metavar="RESULTS", help="Show times of --unpack next to predicted ones.")
+    ] = None
+    # tune
+    search: Annotated[
+        str | None, Option("--search", metavar="NAME", help="Search: hill (default), mcts or random.")
+    ] = None
+    tries: Annotated[int, Option("--tries", min=1, help="Number of candidates for each kernel.")] = 200
+    programs: Annotated[
+        int | None, Option("--programs", min=1, help="Maximum number of distinct programs for each kernel.")
+    ] = None
+    seconds: Annotated[
+        float | None, Option("--time", metavar="SECONDS", min=0.0, help="Time limit for each kernel.")
+    ] = None
+    patience: Annotated[
+        int | None, Option("--patience", min=1, help="Maximum number of programs without an improvement.")
+    ] = None
+    free: Annotated[
+        list[str] | None,
+        Option("--free", metavar="PASS", help="Search only these passes. All others run by default."),
+    ] = None
+    predict: Annotated[bool, Option("--predict", help="Use the cost model even if a GPU could measure.")] = False
+    grid: Annotated[
+        list[str] | None, Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
+    ] = None
+    jobs: Annotated[int, Option("--jobs", min=1, help="Number of kernels tuned in parallel.")] = 1
+    executor: Annotated[
+        str, Option("--executor", metavar="NAME", help="Executor of jobs: processes, or ray (a cluster).")
+    ] = "processes"
+    row: Annotated[
+        list[str] | None,
+        Option(
+            "--row",
+            metavar="[NAME=]A..B",
+            help="With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
+            "times it at N (default: at B).",
+        ),
+    ] = None
+    # generate
+    prompt: Annotated[str | None, Option("--prompt", metavar="TEXT", help="Text to continue.")] = None
+    count: Annotated[
+        int, Option("--max-new-tokens", min=1, metavar="N", help="Maximum number of tokens to generate.")
+    ] = 32
+    maximum: Annotated[
+        int | None,
+        Option("--max-length", min=2, metavar="L", help="Maximum length of prompt and text (default: their sum)."),
+    ] = None
+    chunk: Annotated[
+        int | None,
+        Option("--chunk", min=1, metavar="N", help="Process the prompt in chunks of N tokens, which saves memory."),
+    ] = None
+    # rules and ops
+    name: str = ""
+    files: list[Path] | None = None
+    file: Path | None = None
+    names: list[str] | None = None
+    level: Annotated[
+        str | None,
+        Option("--level", metavar="LEVEL", help="Entries of one level: torch, tensor, module, loop, tile or kernel."),
+    ] = None
+    diff: Annotated[bool, Option("--diff", help="Write nothing, and print the diff.")] = False
+    lines: Annotated[
+        str | None, Option("--from", metavar="FILE.ir:10-20", help="Lines of a dump of `compile --ir`.")
+    ] = None
+    op: Annotated[
+        str | None, Option("--op", metavar="OP", help="A torch op. With -c, types and an example as well.")
+    ] = None
+    subjects: Annotated[
+        bool, Option("--subjects", help="Also test every guard on the programs of all examples (seconds).")
+    ] = False
+    suite: Annotated[Path | None, Option("--suite", metavar="SUITE", help="Add the firings in a suite (minutes).")] = (
+        None
+    )
+    accept: Annotated[bool, Option("--accept", help="Write the present results into the examples of the files.")] = (
+        False
+    )
+    dtypes: Annotated[
+        bool, Option("--dtypes", help="Run every op in every dtype and compare with float64 (some minutes).")
+    ] = False
+    missing: Annotated[
+        bool, Option("--missing", help="List the ops of PyTorch that neither a rule nor a decomposition takes.")
+    ] = False
+    # check
+    rule: Annotated[list[str] | None, Option("--rule", metavar="NAME", help="One rule, family or file.")] = None
+    levels: list[str] | None = None
+    examples: Annotated[int, Option("--examples", min=0, help="Number of generated programs for each rule.")] = 40
+    part: Annotated[str, Option("--part", metavar="K/N", help="Check every N-th rule, from the K-th.")] = "1/1"
+    mutate: Annotated[
+        bool, Option("--mutate", help="Mutate each rule and report the mutants that no check detects.")
+    ] = False
+    guards: Annotated[bool, Option("--guards", help="Remove one `where` at a time and report undetected mutants.")] = (
+        False
+    )
+    allow_thin: Annotated[
+        bool, Option("--allow-thin", help="Accept rules that fired on fewer than 20 distinct programs.")
+    ] = False
+    few: Annotated[list[str] | None, Option("--few", metavar="NAME", help="Accept few programs for this rule.")] = None
+    # the tuning store
+    attempts: Annotated[
+        bool, Option("--attempts", help="Write every measurement, with the features of its kernels.")
+    ] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted.")] = False
 
     @property
     def pinned(self) -> list[str]:
@@ -401,14 +510,75 @@ class Checked(TyperCommand):
         return super().invoke(ctx)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
 class Commands(typer.Typer):
-    """A group of commands that are checked."""
+    """A group of commands, each with the options that the table names for it."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
-        return super().command(name, **{"cls": Checked, **options})
+    def command(  # type: ignore[override]
+        self, name: str, /, **declared: Any
+    ) -> Callable[[Handler], Handler]:
+        """Add a command: a function of its subject and flags.
+
+        declared: arguments, and options with another type or help than in `Flags`, as {field: Annotated}, or
+        {field: (Annotated, default)}.
+        """
+        words = f"{self.info.name} {name}" if self.info.name != "dplc" else str(name)
+
+        def add(function: Handler) -> Handler:
+            @functools.wraps(function)
+            def run(ctx: typer.Context, **_: Any) -> None:
+                function(ctx.obj, flags_of(ctx))
+
+            run.__annotations__ = {}
+            run.__signature__ = inspect.Signature([CONTEXT, *_parameters(words, declared)])  # type: ignore[attr-defined]
+            super(Commands, self).command(name, cls=Checked)(run)
+            return function
+
+        return add
+
+
+Handler = Callable[["Subject", Flags], None]
+KEYWORD, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+
+
+@cache
+def _fields() -> dict[str, tuple[str, Any, Any]]:
+    """{option: (its field of `Flags`, type, default)}; of two fields for one option, the first."""
+    found: dict[str, tuple[str, Any, Any]] = {}
+    hints = get_type_hints(Flags, include_extras=True)
+    for field in fields(Flags):
+        if option := _option(hints[field.name]):
+            found.setdefault(option, (field.name, hints[field.name], field.default))
+    return found
+
+
+def _option(declared: Any) -> str:
+    """The long name of an option that is declared by Annotated; "" for an argument."""
+    for info in getattr(declared, "__metadata__", ()):
+        if isinstance(info, OptionInfo):
+            return max(map(str, (info.default, *(info.param_decls or ()))), key=len).partition("/")[0]
+    return ""
+
+
+def _parameters(command: str, declared: dict[str, Any]) -> list[inspect.Parameter]:
+    """The parameters of a command: those declared, then its other programs and options by the table."""
+    defaults = {field.name: field.default for field in fields(Flags)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for name, one in declared.items():
+        optional = type(None) in getattr(getattr(one, "__origin__", None), "__args__", ())
+        default = defaults.get(name) if _option(one) else None if optional else REQUIRED
+        found[name] = one if isinstance(one, tuple) else (one, default)
+    kinds = {kind for line in lines_of(command) for kind in line.kinds}
+    kinds |= {"expression"} if "text" in kinds else set()
+    programs = [option for option, (name, *_) in _fields().items() if name in kinds.intersection(SUBJECTS)]
+    named = {_option(kind) for kind, _ in found.values()}
+    for option in dict.fromkeys((*programs, *(option for line in lines_of(command) for option in line.options))):
+        if option not in named:
+            name, *rest = _fields()[option]
+            found[name] = rest[0], rest[1]
+    return [
+        inspect.Parameter(name, KEYWORD, annotation=kind, default=default) for name, (kind, default) in found.items()
+    ]
 
 
 def command_of(ctx: Any) -> str:
@@ -417,10 +587,10 @@ def command_of(ctx: Any) -> str:
 
 
 def flags_of(ctx: Any) -> Flags:
-    """The options of a command that commands share, as they were typed."""
-    said = {field.name: ctx.params[field.name] for field in fields(Flags) if field.name in ctx.params}
-    text = ctx.params.get("expression") if ctx.obj.kind == "op" else ctx.obj.text
-    return Flags(**said, text=text or "")
+    """The options of a command as they were typed."""
+    said = {name: value for name, value in ctx.params.items() if name != "subject"}
+    text = said.get("expression") if ctx.obj.kind == "op" else ctx.obj.text
+    return Flags(text or "", **said)
 
 
 def subject_of(ctx: Any) -> Subject:

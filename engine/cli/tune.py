@@ -8,8 +8,8 @@ import itertools
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,7 +36,6 @@ from ..tune.jobs import (
     Job,
     JobOutcome,
     TuningProgram,
-    Where,
     carry_out,
     choose,
     distinct,
@@ -59,21 +58,14 @@ from .programs import (
     captured_text,
     machine_for,
     print_stage,
-    report_run,
     row_of,
     stage_named,
     tell_lengths,
     tools_for,
 )
+from .run import report_run
 
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
-
-
-@dataclass(frozen=True)
-class TuneView:
-    """How a text is tuned. top: number of fusion candidates."""
-
-    top: int = 1
 
 
 def check_search(name: str) -> None:
@@ -87,10 +79,10 @@ def check_search(name: str) -> None:
         )
 
 
-def tune_expression(flags: Flags, search: SearchOptions, view: TuneView) -> bool:
+def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
     check_search(search.search)
-    tools, fusing = fusing_of(flags, view.top)
+    tools, fusing = fusing_of(flags, flags.top)
     check_passes(search.free, tools)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
@@ -105,7 +97,7 @@ def tune_expression(flags: Flags, search: SearchOptions, view: TuneView) -> bool
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             found = tune_program(fusing, evaluator, search, store, heard)
-    _report(flags, view, found, log)
+    _report(flags, found, log)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
     return found.run.interrupted
@@ -222,7 +214,7 @@ def searching(run: SearchProgress) -> str:
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 
 
-def _report(flags: Flags, view: TuneView, found: Programmed, log: SearchLog) -> None:
+def _report(flags: Flags, found: Programmed, log: SearchLog) -> None:
     if flags.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:
@@ -280,30 +272,15 @@ def _text(value: Any) -> str:
 # ---- several programs
 
 
-@dataclass(frozen=True)
-class Many:
-    """What is to be tuned, and how many at a time: a suite (and which of its cases), a model, or a text over a grid.
-
-    top: candidates of fusion of each program.
-    """
-
-    subject: Subject
-    only: str | None
-    grid: list[str]
-    jobs: int
-    where: Where
-    top: int = 1
-
-
-def tune_many(flags: Flags, search: SearchOptions, many: Many) -> bool:
+def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
     """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
     check_search(search.search)
     tools, machine = tools_for(flags), machine_for(flags)
     with progress("capturing"):
-        programs = list(_programs(flags, search, many, tools, machine))
-        jobs = distinct(programs, _base(flags, search, many, machine))
+        programs = list(_programs(flags, search, subject, tools, machine))
+        jobs = distinct(programs, _base(flags, search, machine))
     told: dict[str, tuple[Job, JobOutcome]] = {}
-    interrupted = _carried_out(flags, many, jobs, told, tools)
+    interrupted = _carried_out(flags, jobs, told, tools)
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
     choices = [] if interrupted else _chosen_ways(flags, programs, outcomes, tools)
     if flags.as_json:
@@ -321,9 +298,11 @@ def tune_many(flags: Flags, search: SearchOptions, many: Many) -> bool:
     return interrupted
 
 
-def _carried_out(
-    flags: Flags, many: Many, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain
-) -> bool:
+def _executor(flags: Flags) -> Literal["processes", "ray"]:
+    return "ray" if flags.executor == "ray" else "processes"
+
+
+def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain) -> bool:
     """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
     with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         candidates: dict[int, Candidates] = {}  # of each job
@@ -334,7 +313,7 @@ def _carried_out(
 
         show("tuning", 0, len(jobs))
         try:
-            for job, outcome in carry_out(jobs, tune_job, many.jobs, many.where, heard):
+            for job, outcome in carry_out(jobs, tune_job, flags.jobs, _executor(flags), heard):
                 told[job.kernel] = job, outcome
                 _keep(flags, job, outcome, tools)
                 if not flags.as_json:
@@ -348,15 +327,15 @@ def _carried_out(
 
 
 def _programs(
-    flags: Flags, search: SearchOptions, many: Many, tools: Toolchain, machine: Target
+    flags: Flags, search: SearchOptions, subject: Subject, tools: Toolchain, machine: Target
 ) -> Iterator[TuningProgram]:
-    top = many.top if search.free is None or CANDIDATE in search.free else 1
-    if many.subject.kind == "text":
-        return of_grid(flags.text, many.grid, tools, machine, top, lambda text: _row(replace(flags, text=text)))
-    if many.subject.kind == "model":
-        return iter([_of_model(many.subject.name, flags, tools, machine, top)])
-    suite = read_suite(many.subject.path)
-    return of_suite(suite, suite.select(many.only), tools, machine, top)
+    top = flags.top if search.free is None or CANDIDATE in search.free else 1
+    if subject.kind == "text":
+        return of_grid(flags.text, flags.grid or [], tools, machine, top, lambda text: _row(replace(flags, text=text)))
+    if subject.kind == "model":
+        return iter([_of_model(subject.name, flags, tools, machine, top)])
+    suite = read_suite(subject.path)
+    return of_suite(suite, suite.select(flags.only), tools, machine, top)
 
 
 def _row(flags: Flags) -> Capture:
@@ -397,9 +376,9 @@ def _chosen_ways(
     return [choice for choice in found if choice is not None]
 
 
-def _base(flags: Flags, search: SearchOptions, many: Many, machine: Target) -> Job:
+def _base(flags: Flags, search: SearchOptions, machine: Target) -> Job:
     """What all jobs share. Jobs on a cluster write to no store: it is here."""
-    here = str(flags.db or default_path()) if not flags.no_db and many.where == "processes" else None
+    here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
     rules = tuple(str(path.resolve()) for path in flags.rules or ())
     wishes = msgspec.to_builtins(search)
     return Job("", (), flags.target or machine.arch, rules, tuple(flags.pinned), here, wishes, flags.exact)
@@ -430,39 +409,24 @@ def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
 # ---- fuse
 
 
-SHOWN = 4
-
-
-@dataclass(frozen=True)
-class FuseView:
-    """What is to be shown: the candidates, or one of them at a stage, or its run."""
-
-    explore: bool
-    top: int
-    candidate: int | None
-    ir: str | None
-    run: bool
-    device: str | None
-
-
-def fuse_expression(flags: Flags, wanted: FuseView) -> None:
+def fuse_expression(flags: Flags) -> None:
     """`dplc fuse`"""
-    if wanted.ir is not None:
-        stage_named(wanted.ir)
-    device = wanted.device if wanted.run else None
+    if flags.ir is not None:
+        stage_named(flags.ir)
+    device = flags.device if flags.run else None
     tools, machine = tools_for(flags, device), machine_for(flags, device)
-    captured, elapsed = captured_text(flags, values=wanted.run)
+    captured, elapsed = captured_text(flags, values=flags.run)
     values = values_of(captured, CompileOptions(tools, machine))
-    top = max(wanted.top, wanted.candidate or 1)
+    top = max(flags.top, flags.candidate or 1)
     made = exploration(values, tools, machine, ExplorationOptions(top=top))
     with progress("exploring"):
-        found = made.explained(made.candidates()) if wanted.explore else [made.by_rules()]
-    for note in made.notes if wanted.explore else ():
+        found = made.explained(made.candidates()) if flags.explore else [made.by_rules()]
+    for note in made.notes if flags.explore else ():
         print_remark(note)
-    if wanted.ir is not None or wanted.run:
-        chosen = _chosen(found, wanted.candidate or 1)
+    if flags.ir is not None or flags.run:
+        chosen = _chosen(found, flags.candidate or 1)
         compilation = compile_captured(captured, CompileOptions(tools, machine, explore=lambda _: chosen), elapsed)
-        show_one(compilation, wanted, flags.as_json)
+        show_one(compilation, flags)
     elif flags.as_json:
         print_json(
             {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
@@ -479,12 +443,12 @@ def _chosen(found: list[Candidate], number: int) -> Candidate:
     return found[number - 1]
 
 
-def show_one(compilation: Compilation, wanted: FuseView, as_json: bool) -> None:
+def show_one(compilation: Compilation, flags: Flags) -> None:
     """A candidate at a stage, or its run."""
-    if wanted.ir is not None:
-        print_stage(compilation, wanted.ir)
-    if wanted.run:
-        report_run(compilation, wanted.device, None, as_json)
+    if flags.ir is not None:
+        print_stage(compilation, flags.ir)
+    if flags.run:
+        report_run(compilation, flags.device, None, flags.as_json)
 
 
 def table(found: list[Candidate], device: str, values: Values) -> str:

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
 
 
-def record_of(flags: Flags, model: str | None = None, check: bool = False, tries: int | None = None) -> dict[str, Any]:
-    """The record of an expression or a model, compiled with its trace. check: run in checked mode, too; tries: tune it
-    with so many, by the model's word."""
+def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
+    """Return the record of an expression or a model, compiled with its trace."""
     from ..view.records import access_counts, measured_registers, view_record
     from .programs import compile_text, tools_for
 
@@ -45,9 +44,9 @@ def record_of(flags: Flags, model: str | None = None, check: bool = False, tries
             kernel["assembled"] = found
     if flags.explore and model is None:
         record["egraph"] = _egraph(flags)
-    if tries is not None:
-        record["tuning"] = _tuning(flags, tries)
-    if check:
+    if flags.tune is not None:
+        record["tuning"] = _tuning(flags, flags.tune)
+    if flags.check:
         with progress("running in checked mode"):
             record["counted"] = access_counts(compilation)
     return record
@@ -87,10 +86,8 @@ def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
         return tuning_record(tune_program(fusing, evaluator, search, None, heard), log)
 
 
-def write_page(
-    flags: Flags, out: Path, subject: Subject, check: bool = False, tries: int | None = None
-) -> None:  # fmt: skip
-    """`dplc view -o FILE`. check, tries: as of `record_of`."""
+def write_page(flags: Flags, out: Path, subject: Subject) -> None:
+    """`dplc view -o FILE`"""
     from ..view.records import suite_record
     from .programs import machine_for, tools_for
 
@@ -98,7 +95,7 @@ def write_page(
         with bars() as tell:
             record = suite_record(subject.path, tools_for(flags), machine_for(flags), tell)
     else:
-        record = record_of(flags, subject.name if subject.kind == "model" else None, check, tries)
+        record = record_of(flags, subject.name if subject.kind == "model" else None)
     write_file(out, page(record), PAGE)
     print_note(f"note: written to {out}: it opens in any browser, nothing is loaded from elsewhere")
 
@@ -110,25 +107,24 @@ FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torc
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
-def serve_page(flags: Flags, port: int, browse: bool, search: SearchRequest, check: bool, subject: Subject) -> None:
-    """Serve the page on this machine until Ctrl-C, and compile again when a rule file changes.
+def serve_page(flags: Flags, subject: Subject) -> None:
+    """Serve the page of an expression or a model until Ctrl-C, and compile again when a rule file changes.
 
-    search, check: searches and checked mode that follow each compile. subject: an expression or a model.
     Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
     """
     shown = LivePage(subject.name)
     progress = Progress(shown)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
-    with _served(shown, port) as server:
+    with _served(shown, flags.port) as server:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
         began = time.monotonic()
-        if browse:
+        if flags.browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         _read_ahead(progress)
-        if browse:
+        if flags.browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(flags, server, progress, search, check, subject)
+            _follow(flags, server, progress, subject)
 
 
 @contextlib.contextmanager
@@ -157,16 +153,14 @@ def _read_ahead(progress: Progress) -> None:
     compile_rules(toolchain().torch)
 
 
-def _follow(
-    flags: Flags, server: PageServer, progress: Progress, search: SearchRequest, check: bool, subject: Subject
-) -> None:
+def _follow(flags: Flags, server: PageServer, progress: Progress, subject: Subject) -> None:
     """Capture and compile, then compile again whenever a rule file changes."""
     shown = server.shown
     progress.begin("pytorch")
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(flags, shown, progress, search, check, subject)
+        program = _program(flags, shown, progress, subject)
     except DplcError as error:
         _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
@@ -180,9 +174,7 @@ def _follow(
     program.watch(threading.Event(), report=print_note)
 
 
-def _program(
-    flags: Flags, shown: LivePage, progress: Progress, search: SearchRequest, check: bool, subject: Subject
-) -> LiveProgram:
+def _program(flags: Flags, shown: LivePage, progress: Progress, subject: Subject) -> LiveProgram:
     """Capture the program. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
     from ..view.live_program import LiveProgram
@@ -195,7 +187,7 @@ def _program(
     progress.begin("capture")
     return LiveProgram(
         _captured(flags, subject), subject.name, tuple(flags.rules or ()), flags.pinned, machine, shown=shown,
-        progress=progress, exact=flags.exact, search=search, check=check,
+        progress=progress, exact=flags.exact, search=SearchRequest(flags.tune or 0, flags.explore), check=flags.check,
     )  # fmt: skip
 
 

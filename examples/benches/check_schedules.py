@@ -29,12 +29,11 @@ from typing import Any
 
 import torch
 from msgspec import structs
-from short_extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, reduced
+from short_extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, processor_seconds, reduced, turns
 
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.bench.bench import versions
-from dplc.engine.bench.schedules import processor_seconds
 from dplc.engine.bench.suites import DTYPES, BenchCase, Suite, read_suite
 from dplc.engine.ruleset import Toolchain, toolchain
 
@@ -112,7 +111,7 @@ def check_case(task: Task) -> dict[str, Any]:
         seen.add(key)
         kernels |= {digest([kernel.text, repr(kernel.grid)]) for kernel in drawn.program.kernels}
         rules.update(drawn.rules)
-        counts["with a ring"] += drawn.turns < float("inf")
+        counts["with a ring"] += turns(drawn.tiles) < float("inf")
         verdict = verdicts.get(key) or judged(point, key, drew, task.records)
         seconds.append(verdict["seconds"])
         if verdict["fault"] is not None:

@@ -8,17 +8,31 @@ as few batches as possible.
 from __future__ import annotations
 
 import functools
+import math
+import resource
+import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from dplc.codegen import cache
+from dplc.codegen.build import emulator_sources
+from dplc.codegen.emulator.executor import WholeExecutor
+from dplc.codegen.emulator.runtime import EmulatorError, load
+from dplc.codegen.kernel import Program
 from dplc.codegen.target import Target
 from dplc.engine.bench.schedules import CaseSpace, Drawn
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
 from dplc.engine.capture.capture import capture
+from dplc.engine.capture.constants import bits
 from dplc.engine.compiler import CompileOptions, cut_into_kernels
 from dplc.engine.ruleset import Toolchain
+from dplc.engine.run.judge import accepted, run_eager, run_reference
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
+from dplc.ir.program import Kernel
+from dplc.ir.tile import Stage
 
 LONGEST, KEPT = 256, 64  # sizes beyond the first are reduced, and keep their residue modulo the second
 SHORT = 3  # times KEPT: tiles of every side, and one more
@@ -69,10 +83,92 @@ def summed_over(suite: Suite, case: BenchCase, tools: Toolchain, target: Target)
 
 
 @dataclass(frozen=True)
+class ScheduleVerdict:
+    """What came of a check. fault: what is wrong; seconds: of processor time, by phase."""
+
+    fault: str | None
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+
+
+class CheckedSpace(CaseSpace):
+    """The schedules of one program, and whether they are right."""
+
+    @functools.cached_property
+    def _reference(self) -> list[Any]:
+        return run_reference(self._folded, self._folded.tensors)
+
+    @functools.cached_property
+    def _eager(self) -> list[Any]:
+        """What torch gives in the program's own dtypes, one op after the other."""
+        return run_eager(self._folded, self._folded.tensors)
+
+    @functools.cached_property
+    def _task(self) -> str:
+        values = [*self._folded.tensors.values(), *self._reference, *self._eager]
+        return cache.digest([*emulator_sources(), *(bytes(bits(value)) for value in values)])
+
+    def digest(self, program: Program) -> str:
+        """What decides the verdict on a program: its kernels, the values it is run on and should give, the emulator."""
+        return cache.digest([self._task, repr(program)])
+
+    def check(self, program: Program) -> ScheduleVerdict:
+        """Every block in checked mode, forwards or backwards and in a random order, then against float64."""
+        digits = int(self.digest(program)[:8], 16)
+        seconds: dict[str, float] = {}
+        start = processor_seconds()
+
+        def lap(phase: str) -> None:
+            nonlocal start
+            seconds[phase], start = processor_seconds() - start, processor_seconds()
+
+        load(program.distinct_kernels(), True)
+        lap("build")
+        names = [buffer.name for buffer in (*program.inputs, *program.constants)]
+        try:
+            made = WholeExecutor((digits % 2, 2 + digits // 2 % 1000)).run(
+                program, {name: _flat(self._folded.tensors[name]) for name in names}
+            )
+        except EmulatorError as error:
+            lap("run")
+            return ScheduleVerdict("\n".join((error.what, *error.notes)), seconds)
+        lap("run")
+        outputs = zip(self._plan.outputs, self._plan.results, strict=True)
+        results = [made[param.name].reshape(kind.shape) for param, kind in outputs]
+        right = accepted(results, self._reference, self._eager)
+        lap("compare")
+        return ScheduleVerdict(None if right else "the result is wrong: outside of the gate", seconds)
+
+
+def processor_seconds() -> float:
+    """Of this process and of the compilers that it ran."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _flat(tensor: Any) -> Any:
+    """A tensor without its size-1 dimensions, as kernels know it."""
+    return tensor.detach().reshape([n for n in tensor.shape if n != 1] or [1])
+
+
+def turns(program: tuple[Kernel, ...]) -> float:
+    """How often the ring of slabs turns that turns least: chunks, those before the loop included, over slots."""
+    found = [math.inf]
+    for kernel in program:
+        copies = Counter(stage.dst for stage in nodes(kernel, Stage))
+        for loop in nodes(kernel, For):
+            inside = [stmt for stmt in loop.body if isinstance(stmt, Stage)]
+            for stage in inside:
+                if stage.depth > 1 and isinstance(loop.start, int) and isinstance(loop.stop, int):
+                    peeled = copies[stage.dst] - sum(other.dst == stage.dst for other in inside)
+                    found.append((loop.stop - loop.start + peeled) / stage.depth)
+    return min(found)
+
+
+@dataclass(frozen=True)
 class DrawnSchedule:
     """A schedule that was drawn, and the extents it was drawn at. thin: one of its rings turns less than it should."""
 
-    space: CaseSpace
+    space: CheckedSpace
     drawn: Drawn
     sizes: dict[str, int]
     thin: bool = False
@@ -83,7 +179,7 @@ class Points:
 
     def __init__(self, suite: Suite, case: BenchCase, tools: Toolchain, target: Target) -> None:
         self._suite, self._case, self._tools, self._target = suite, case, tools, target
-        self._spaces: dict[int, CaseSpace] = {}
+        self._spaces: dict[int, CheckedSpace] = {}
 
     def draw(self, seed: int) -> DrawnSchedule:
         """The schedule of a seed, at extents where its rings turn."""
@@ -91,19 +187,19 @@ class Points:
         if self._case.emulated:
             return point
         for times in LONGER if self._wide else ():
-            before, turns = point, point.drawn.turns
-            if turns < TURNS:
+            before, least = point, turns(point.drawn.tiles)
+            if least < TURNS:
                 point = self._at(times, seed)
-            if point.drawn.turns == turns and self._wide != self._summed:
+            if turns(point.drawn.tiles) == least and self._wide != self._summed:
                 return before  # a ring over what was not shortened
-        return replace(point, thin=point.drawn.turns < TURNS and self._wide == self._summed)
+        return replace(point, thin=turns(point.drawn.tiles) < TURNS and self._wide == self._summed)
 
     def _at(self, times: int, seed: int) -> DrawnSchedule:
         sizes = self._case.emulated or self._lengthened(times)
         if times not in self._spaces:
             subject = subject_of(self._suite, BenchCase(self._case.name, self._case.operation, sizes, self._case.dtype))
             captured = capture(subject.function, list(subject.inputs().values()))
-            self._spaces[times] = CaseSpace(captured, self._tools, self._target)
+            self._spaces[times] = CheckedSpace(captured, self._tools, self._target)
         return DrawnSchedule(self._spaces[times], self._spaces[times].draw(seed), sizes)
 
     def _lengthened(self, times: int) -> dict[str, int]:

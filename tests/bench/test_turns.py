@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
-from dplc.engine.bench.schedules import turns
 from dplc.ir.text.programs import read_program
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "benches"))
+
+from short_extents import turns
 
 TEXT = """
 kernel f(A: f32[64, 64]) -> y: f32[4, 16]:

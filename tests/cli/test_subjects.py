@@ -19,7 +19,7 @@ from dplc.engine.cli.options import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lin
 from dplc.engine.models.artefact_folder import MANIFEST
 from dplc.ir.diagnostic import UsageError
 
-DECLARED = ("app", "rules_app", "options", "output", "__init__")  # files that are not behind a command's declaration
+DECLARED = ("app", "options", "output", "__init__")  # files that are not behind a command's declaration
 VALUES = {"--target": "h200", "--executor": "ray"}
 DUMP = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
 

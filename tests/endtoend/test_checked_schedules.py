@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.bench.schedules import CaseSpace
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite
 from dplc.engine.capture.text import capture_text
 from dplc.engine.ruleset import toolchain
@@ -23,7 +22,7 @@ from dplc.ir.tile import Sync
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "benches"))
 
-from short_extents import Points, reduced, shortened, summed_over
+from short_extents import CheckedSpace, Points, reduced, shortened, summed_over, turns
 
 SEED = int(os.environ.get("DPLC_SCHEDULE_SEED", "0"))
 POINTS = int(os.environ.get("DPLC_SCHEDULE_POINTS", "2"))
@@ -46,8 +45,8 @@ SUBJECTS = {
 
 
 @functools.cache
-def space(name: str) -> CaseSpace:
-    return CaseSpace(capture_text(SUBJECTS[name], 0), toolchain(), target("h200"))
+def space(name: str) -> CheckedSpace:
+    return CheckedSpace(capture_text(SUBJECTS[name], 0), toolchain(), target("h200"))
 
 
 @pytest.mark.parametrize("number", range(POINTS))
@@ -102,7 +101,7 @@ def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = CaseSpace(capture_text(SUBJECTS["softmax"], 0), toolchain(), target("h200"))
+    fresh = CheckedSpace(capture_text(SUBJECTS["softmax"], 0), toolchain(), target("h200"))
     program = next(drawn.program for seed in range(20) if (drawn := fresh.draw(seed)).program is not None)
     assert fresh.check(program).fault is None
     other = [value * 1.001 for value in fresh._reference]
@@ -137,5 +136,5 @@ def test_what_is_summed_over_is_long_where_a_ring_would_not_turn() -> None:
     assert summed_over(SUITE, SUITE.cases[0], toolchain(), target("h200")) == {"k"}
     points = Points(SUITE, SUITE.cases[0], toolchain(), target("h200"))
     drawn = [points.draw(seed) for seed in range(60)]
-    assert all(point.thin or point.drawn.turns >= 2 for point in drawn)
+    assert all(point.thin or turns(point.drawn.tiles) >= 2 for point in drawn)
     assert {192, 256, 384} <= {point.sizes["k"] for point in drawn} <= {192, 256, 384, 512}

@@ -18,7 +18,7 @@ from dplc.engine.bench.cases import assembled, assembler
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.cli.programs import _compile_record
+from dplc.engine.cli.run import _compile_record
 from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
