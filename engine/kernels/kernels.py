@@ -157,7 +157,8 @@ class Kernels:
         for mapping in maps:
             split = [axis for axis, e in mapping.items() if e.__class__ is Binary and e.op in ("//", "%")]
             split.sort(key=lambda axis: mapping[axis].op != "//")
-            loops = (*(axis for axis in loops if axis not in split), *split)
+            if len({mapping[axis].op for axis in split}) == 2:  # a quotient alone repeats elements: nothing is merged
+                loops = (*(axis for axis in loops if axis not in split), *split)
         plain = result_buffer(name, term, loops)
         if not maps or len(maps) < len(readers):
             return plain

@@ -10,9 +10,11 @@ from pathlib import Path
 import blocks
 import numpy as np
 import pytest
+import torch
 from built_in import compiled
 from random_programs import data_for
 
+import dplc
 from dplc.engine.kernels.fusion_pass import FusionRules
 from dplc.engine.kernels.kernels import Plan, compile_graph
 from dplc.engine.kernels.sharing import key
@@ -111,3 +113,16 @@ def test_texts_do_not_depend_on_the_hash_seed() -> None:
         command = [sys.executable, "-c", script, str(HERE), *COUNTS]
         texts.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert len(texts) == 1 and "kernel" in texts.pop()
+
+
+def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Attention of eight heads over two rotated ones."""
+    turned = k * cos + torch.cat([-k[..., 32:], k[..., :32]], -1) * sin
+    return torch.nn.functional.scaled_dot_product_attention(q, turned, v, is_causal=True, enable_gqa=True)
+
+
+def test_heads_that_several_read_keep_their_rows_whole() -> None:
+    """Eight heads read head // 4: nothing is merged there, and the elements of a head stay side by side."""
+    shapes = (1, 8, 96, 64), (1, 2, 96, 64), (1, 2, 96, 64), (96, 64), (96, 64)
+    made = dplc.compile(grouped, tuple(torch.randn(shape) for shape in shapes), device="emulator", db=False)
+    assert [param.shape for param in made.compilation.plan.temporaries] == [(2, 96, 64)]
