@@ -107,7 +107,10 @@ def run(subject: Subject, flags: Flags) -> None:
     else:
         from .run import check_program, run_program
 
-        (check_program if flags.check else run_program)(subject, flags)
+        if flags.check:
+            check_program(subject, flags, flags.blocks)
+        else:
+            run_program(subject, flags, flags.out, flags.bench, flags.profile)
 
 
 @app.command(
@@ -244,7 +247,7 @@ def bench(subject: Subject, flags: Flags) -> None:
         return benches.bench_expression(flags, steps)
     if subject.kind == "suite":
         return benches.bench_suite(subject.path, flags, steps)
-    return benches.bench_model(subject.name, flags, steps)
+    return benches.bench_model(subject.name, flags, steps, flags.weights)
 
 
 @app.command(
@@ -336,7 +339,7 @@ def view(subject: Subject, flags: Flags) -> None:
     elif subject.kind == "suite":
         raise UsageError("a suite is written to a file", hint=f"dplc view {subject.name} -o suite.html")
     else:
-        serve_page(flags, subject)
+        serve_page(flags, subject, flags.port, flags.browse)
 
 
 @app.command(

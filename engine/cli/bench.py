@@ -109,11 +109,11 @@ def _single(flags: Flags) -> str:
 # ---- a model or an artefact
 
 
-def bench_model(path: str, flags: Flags, steps: BenchSteps) -> None:
+def bench_model(path: str, flags: Flags, steps: BenchSteps, weights: Path | None) -> None:
     """`dplc bench MODEL_OR_ARTEFACT`. Weights are random where something is measured and none are given."""
     from ..models import benching
 
-    measure = functools.partial(_measure, folder=flags.weights) if steps.run and can_measure() else None
+    measure = functools.partial(_measure, folder=weights) if steps.run and can_measure() else None
     for subject in _subjects(path, flags):
         with bars() as tell:
             record = benching.bench(subject, tools_for(flags), steps.command, steps.assemble, measure, tell)

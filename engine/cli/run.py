@@ -57,29 +57,29 @@ def compile_program(subject: Subject, flags: Flags) -> None:
         print_stage(compilation, stage)
 
 
-def run_program(subject: Subject, flags: Flags) -> None:
+def run_program(subject: Subject, flags: Flags, out: Path | None, bench: bool, profile: bool) -> None:
     """`dplc run`: run a program at each binding of its sizes, and compare the results with float64."""
     device = choose_device(flags.device)
-    if flags.out is not None and flags.out.suffix != ".npz":
-        raise UsageError(f"--out {flags.out}: the name must end in .npz")
+    if out is not None and out.suffix != ".npz":
+        raise UsageError(f"--out {out}: the name must end in .npz")
     if subject.is_dump and device == "reference":
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
-    single = "--out and --json are of one run" if flags.out is not None or flags.as_json else ""
+    single = "--out and --json are of one run" if out is not None or flags.as_json else ""
     for compilation, references in _prepared(subject, flags, device, single):
         table = None
-        if flags.bench:
+        if bench:
             steps = BenchSteps(False, command=command_line())
-            table = benched(compilation, flags, steps, device.startswith("cuda")), layout(flags.profile)
-        report_run(compilation, device, flags.out, flags.as_json, references, table)
+            table = benched(compilation, flags, steps, device.startswith("cuda")), layout(profile)
+        report_run(compilation, device, out, flags.as_json, references, table)
 
 
-def check_program(subject: Subject, flags: Flags) -> None:
+def check_program(subject: Subject, flags: Flags, blocks: str | None) -> None:
     """`dplc run --check`. Raises DplcError where something was found."""
     if flags.device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
     single = "--json is of one run" if flags.as_json else ""
     for compilation, references in _prepared(subject, flags, "emulator", single):
-        check_compilation(compilation, flags, flags.blocks, references)
+        check_compilation(compilation, flags, blocks, references)
 
 
 def _prepared(

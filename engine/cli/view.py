@@ -107,7 +107,7 @@ FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torc
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
-def serve_page(flags: Flags, subject: Subject) -> None:
+def serve_page(flags: Flags, subject: Subject, port: int, browse: bool) -> None:
     """Serve the page of an expression or a model until Ctrl-C, and compile again when a rule file changes.
 
     Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
@@ -115,13 +115,13 @@ def serve_page(flags: Flags, subject: Subject) -> None:
     shown = LivePage(subject.name)
     progress = Progress(shown)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
-    with _served(shown, flags.port) as server:
+    with _served(shown, port) as server:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
         began = time.monotonic()
-        if flags.browse:
+        if browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         _read_ahead(progress)
-        if flags.browse:
+        if browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
             _follow(flags, server, progress, subject)
