@@ -194,6 +194,8 @@ def test_plan_adds_up_and_puts_the_first_suites_first(tmp_path: Path, capsys: py
         "s1, measure", "s1, memcheck", "s2, measure", "s3, measure", "s2, compile", "s3, compile", "candidates, measure",
         "s1, racecheck", "s1, synccheck", "s4, measure", "s1, compile", "s4, compile",
     ]  # fmt: skip
+    chosen = plan(OpenPack(path), ["candidates", "synccheck"]).splitlines()[:-1]  # as --only
+    assert [line.split("  ")[0] for line in chosen] == ["candidates, measure", "s1, synccheck"]
     with pytest.raises(SystemExit) as stop:
         main(["bench", "--unpack", str(path), "--plan"])
     assert not stop.value.code and capsys.readouterr().out == shown + "\n"
