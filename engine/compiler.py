@@ -35,7 +35,6 @@ from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Trace
 from .ruleset import Toolchain
-from .schedule.launch_fusion import fuse_launches
 from .schedule.scheduling import Origin, ScheduleStore, cuda_of, kernel_ir, schedule_tiles
 
 BINDINGS = 64  # of a program whose launches are kept
@@ -337,19 +336,15 @@ def schedule(
     tools, target, trace = options.tools, options.target, options.trace
     shaped, units = Shaped(), shared.kernels
     origins: tuple[Origin, ...] = ()
-    materialised: Mapping[Kernel, Kernel] = {}
     if since == "loop":
         with watch.stage("tile"):
             units, origins = schedule_tiles(units, tools, target, trace, shaped, options.schedules)
-            launches = launches_of(plan, shared, units)
-            units, launches, materialised = fuse_launches(units, launches, plan.outputs, shaped, tools, target, trace)
             watch.made("tile", units)
-    else:
-        launches = launches_of(plan, shared, units)
+    launches = launches_of(plan, shared, units)
     tile = units if since != "kernel" else ()
     if since != "kernel":
         with watch.stage("kernel"):
-            units = kernel_ir(tile, tools, target, trace, shaped, materialised)
+            units = kernel_ir(tile, tools, target, trace, shaped)
             watch.made("kernel", units)
     with watch.stage("cuda"):
         return tile, units, cuda_of(units, shaped, sizes), origins, launches

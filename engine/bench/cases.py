@@ -26,7 +26,7 @@ from ..compiler import Compilation, CompileOptions, compile_captured
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
 from ..cost.predict import occupancy, predict
-from ..kernels.sharing import Sharing, share
+from ..kernels.sharing import share
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import Toolchain, extended
 from .records import CaseRecord, KernelRecord
@@ -66,36 +66,13 @@ class Limit(NamedTuple):
 def limits(
     loops: Sequence[Kernel], scheduled: Sequence[Kernel], seconds: Sequence[float], target: Target
 ) -> list[Limit]:
-    """loops: the launches of a program before schedules; scheduled: every distinct kernel after; seconds: of each.
-
-    A kernel of Loop IR that others took in (`schedule/launch_fusion.py`) is part of the first of them.
-    """
+    """loops: the launches of a program before schedules; scheduled: every distinct kernel after; seconds: of each."""
     sharing = share(loops)
     kernels = sharing.kernels
     owners = [_owner(kernels, scheduled, place) for place in range(len(scheduled))]
-    least = [least_seconds(kernel, target) * _variants(kernel, scheduled) for kernel in kernels]
-    taken_in = [number for number in range(len(kernels)) if number not in owners]
-    for number in taken_in:
-        least[_reader(sharing, number)] += least[number]
+    least = [least_seconds(kernel, target) for kernel in kernels]
     took = [sum(taken for owner, taken in zip(owners, seconds, strict=True) if owner == n) for n in range(len(kernels))]
-    return [Limit(k.name, took[n], least[n]) for n, k in enumerate(kernels) if n not in taken_in]
-
-
-def _variants(kernel: Kernel, scheduled: Sequence[Kernel]) -> int:
-    """How many scheduled kernels do all that a kernel of Loop IR does: more than one where some took another in."""
-    outs = {p.name for p in kernel.outs}
-    return max(1, sum(outs <= {p.name for p in other.outs} for other in scheduled))
-
-
-def _reader(sharing: Sharing, number: int) -> int:
-    """The kernel of Loop IR that reads first what another one stores, in some launch."""
-    places = [place for place, index in enumerate(sharing.place) if index == number]
-    return next(
-        sharing.place[later]
-        for place in places
-        for later in range(place + 1, len(sharing.launches))
-        if _reads(sharing.launches[later], sharing.launches[place])
-    )
+    return [Limit(k.name, took[n], least[n]) for n, k in enumerate(kernels)]
 
 
 def _owner(kernels: Sequence[Kernel], scheduled: Sequence[Kernel], place: int) -> int:

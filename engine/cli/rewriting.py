@@ -21,8 +21,6 @@ from ...ir.torch import TorchGraph
 from ..capture.capture import check_types
 from ..compiler import CompileOptions, cut_into_kernels
 from ..kernels.index_maps import push_renamings
-from ..kernels.kernels import launches_of
-from ..kernels.sharing import Sharing
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
@@ -32,12 +30,11 @@ from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewr
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
-from ..schedule.launch_fusion import fuse_launches
 from .options import Flags
 from .output import print_json, print_note, print_text, progress
 from .programs import captured_text, machine_for, tools_for
 
-PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "launches", "kernel")
+PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
@@ -131,12 +128,6 @@ def rewrite_expression(
         for pipeline in PIPELINES[PIPELINES.index("loop") : PIPELINES.index(last) + 1]:
             if pipeline == "kernel":
                 units = tuple(materialise(kernel, machine) for kernel in units)
-            if pipeline == "launches":
-                each = Sharing(plan.kernels, tuple(range(len(plan.kernels))), plan.kernels)
-                units, _, _ = fuse_launches(
-                    units, launches_of(plan, each, units), plan.outputs, shaped, tools, machine, trace
-                )
-                continue
             steps = tools.pipelines[pipeline]
             if only and pipeline == last:
                 steps = until(steps, only)

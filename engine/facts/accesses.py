@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS
-from ...ir.expr import Axis, Binary, Var, add, binary, free_names, is_int, linear, multiply
+from ...ir.expr import Axis, Binary, Var, binary, free_names, is_int, linear
 from ...ir.facts.layout import (
     DTYPE_BYTES,
     VECTOR_BYTES,
@@ -632,12 +632,6 @@ def walked_dim(site: Any, buf: Var, shape: ValueList, body: Block) -> int:
         if all(walked(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places):
             return dim
     return -1
-
-
-@fact("walked_places([expr], int, int) -> [expr]", TILE)
-def walked_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
-    """An index of a buffer whose dimension `dim`, and the next of some extent, are one run."""
-    return (*idx[:dim], add(multiply(idx[dim], extent), idx[dim + 1]), *idx[dim + 2 :])
 
 
 def _joined(outer: Any, inner: Any, extent: int) -> Any:

@@ -36,7 +36,7 @@ from ...ir.verify.loop import not_positive
 from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
 from ..language.rule import policy
 from .shared_memory import kept_inside
-from .structure import TILE, axis_names, conjuncts
+from .structure import conjuncts
 
 
 class AtomRecord(NamedTuple):
@@ -437,21 +437,6 @@ def _hidden(site: Any, value: Var) -> Call | None:
     chosen = lets[0] if len(lets) == 1 else None
     found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf
     return chosen if found else None
-
-
-@fact("stays_apart(name, expr) -> bool", TILE)
-def stays_apart(site: Any, acc: Var, condition: Any) -> bool:
-    """Whether what an accumulator holds where a condition on axes fails reaches nothing but what fails it too: no
-    other row is combined or multiplied with it, no place or guard is made of it, and no store is without the guard."""
-    axes = free_names(condition)
-    if not axes <= axis_names(site):
-        return False
-    tainted, before = {acc.name}, 0
-    while len(tainted) > before:  # what a loop's turn makes, the next one reads
-        before = len(tainted)
-        if not all(_apart(*each, axes, tainted, condition) for each in _guarded(site.kernel.body, ())):
-            return False
-    return True
 
 
 def _guarded(block: Block, have: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:

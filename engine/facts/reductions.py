@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, linear, multiply, only_sizes
+from ...ir.expr import Binary, Call, Var, add, both, compare, free_names, is_int, multiply, only_sizes
 from ...ir.facts.structure import (
     accumulators,
     block_dtypes,
@@ -16,8 +16,6 @@ from ...ir.facts.structure import (
     dependencies,
     is_outer_product,
     merged,
-    only,
-    respelled,
     summary,
     team_loops,
     uses,
@@ -31,10 +29,9 @@ from ...ir.monoids import monoid
 from ...ir.names import unused
 from ...ir.node import Expr, nodes
 from ...ir.program import Block
-from ...ir.ranges import decide, simplify
-from ...ir.sizes import highest
+from ...ir.ranges import simplify
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Slab, Stage, Team
+from ...ir.tile import Combine, CombineTuple, Slab, Stage
 from ..language.evaluate import AxisList, Expression, ExpressionList, fact, statement_fact
 from ..rewrite.statements.site import names_at
 from .structure import TILE, varying
@@ -177,24 +174,6 @@ def needed(site: Any, run: Block, values: ExpressionList, *later: Block) -> Bloc
 def rest(site: Any, run: Block, part: Block) -> Block:
     """The statements of a run that are not among some of them."""
     return tuple(stmt for stmt in run if stmt not in part)
-
-
-@fact("base_of_digits(run, name) -> int", TILE)
-def base_of_digits(site: Any, body: Block, name: Var) -> int:
-    """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
-    name in another way, but for where it loads and stores, or by two numbers; or if it is hidden where a load reads."""
-    digits = _digits_of(body, name)
-    if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
-        return 0
-    found = summary(body)
-    others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
-    hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
-    if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
-        return 0
-    accesses: tuple[Any, ...] = (*found.loads, *found.stores)
-    places = tuple(access.idx for access in accesses)
-    whole, placed = (_whole(what, name) for what in (body, places))
-    return digits[0].b if whole == placed else 0
 
 
 def _whole(value: Any, name: Var) -> int:
@@ -343,109 +322,9 @@ def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
 Places = tuple[Any, ...]
 
 
-@fact("alike_threads(run) -> bool", "module")
-def alike_threads(site: Any, body: Block) -> bool:
-    """Whether all threads of a block do the same: none of them copies for the others, no warp multiplies by atoms."""
-    return not any(True for _ in nodes(body, Team)) and not any(True for _ in nodes(body, Mma))
-
-
-@fact("read_where(run, [any], run, [any], [axis], [axis]) -> any", "module")
-def read_where(site: Any, tail: Block, found: Any, body: Block, ins: Any, places: Any, axes: Any) -> Places | None:
-    """Where a run loads what another one stores: what each axis of that one's kernel is there, in terms of the axes
-    around the load. None if it loads nothing of it; if it does so at several places, under a guard of its own or by a
-    loop's variable; or if the places may lie beyond the axes.
-
-    found, ins: the buffers, as the kernel that stores and the one that loads see them.
-    """
-    stored = _stores(tail)
-    seen = {param.name: param.shape for param in ins}
-    kept = {param.name: param.shape for param in found}
-    loads = [load for load in nodes(body, Load) if load.buf in stored]
-    ranges = {axis.name: (0, highest(axis.extent) - 1) for axis in axes}
-    at = {
-        _places_of(store.idx, respelled(load.idx, seen[load.buf], kept[load.buf], ranges), places)
-        for load in loads
-        for store in (stored[load.buf],)
-    }
-    if len(at) != 1 or None in at or any(load.when is not True for load in loads) or _copies(body, stored):
-        return None
-    (where,) = at
-    assert where is not None
-    lengths = {Var(axis.name): axis.extent for axis in axes}
-    inside = free_names(where) <= ranges.keys() and all(
-        lengths.get(e) == axis.extent or decide(compare("<", e, axis.extent), ranges) is True
-        for e, axis in zip(where, places, strict=True)
-    )
-    return where if inside else None
-
-
-@fact("values_for(run, run) -> any", "module")
-def values_for(site: Any, tail: Block, body: Block) -> dict[str, Any]:
-    """{what a run loads: the value that another one stores there}"""
-    stored = _stores(tail)
-    return {load.dst: stored[load.buf].val for load in nodes(body, Load) if load.buf in stored}
-
-
-@fact("only_folds(run) -> bool", "module")
-def only_folds(site: Any, body: Block) -> bool:
-    """Whether a run only computes values and folds them, singly or as tuples."""
-    return only(body, Load, Let, Accumulate, Merge)
-
-
-@fact("stores_values(run) -> bool", "module")
-def stores_values(site: Any, tail: Block) -> bool:
-    """Whether a run only computes values and stores such as have a name, each buffer once."""
-    stores = [stmt for stmt in tail if isinstance(stmt, Store)]
-    once = len({stmt.buf for stmt in stores}) == len(stores) > 0
-    return once and only(tail, Load, Let, Store) and all(stmt.val.__class__ is Var for stmt in stores)
-
-
-@fact("one_each([expr], [axis], [axis]) -> bool", "module")
-def one_each(site: Any, at: Places, places: Any, axes: Any) -> bool:
-    """Whether places, by axes around them, are each element of other axes once."""
-    extents = {axis.name: axis.extent for axis in axes}
-    used = [atom for e in at for atom in linear(e)[0]]
-    if len(set(used)) < len(used) or any(atom.__class__ is not Var for atom in used):
-        return False
-    return all(_are_digits(e, axis.extent, extents) for e, axis in zip(at, places, strict=True))
-
-
-@fact("first_of([axis], [expr]) -> expr", "module")
-def first_of(site: Any, axes: Any, at: Places) -> Any:
-    """The test that a block or a thread is the first along the axes that some places do not vary with."""
-    others = (axis for axis in axes if axis.name not in free_names(at) and axis.role in ("BLOCK", "THREAD"))
-    first = (compare("<", Var(axis.name), 1) for axis in others if axis.extent != 1)
-    return functools.reduce(both, first, True)
-
-
 def _stores(tail: Block) -> dict[str, Store]:
     return {stmt.buf: stmt for stmt in tail if isinstance(stmt, Store)}
 
 
 def _copies(body: Block, buffers: Any) -> bool:
     return any(stage.src in buffers for stage in summary(body).stages)
-
-
-def _places_of(stored: Places, loaded: Places | None, places: Any) -> Places | None:
-    """What stands for each axis where the index of a store, made of the axes themselves, is that of a load."""
-    if loaded is None:
-        return None
-    found = {}
-    for mine, other in zip(stored, loaded, strict=True):
-        if mine.__class__ is Var:
-            found[mine.name] = other
-        elif mine != 0:
-            return None
-    names = [axis.name for axis in places]
-    return tuple(found[name] for name in names) if found.keys() == set(names) else None
-
-
-def _are_digits(e: Any, extent: Any, extents: Any) -> bool:
-    """Whether a place is made of digits, one for each of its axes, that count up to an extent."""
-    terms, constant = linear(e)
-    unit = 1
-    for atom, n in sorted(terms.items(), key=lambda term: term[1]):
-        if n != unit:
-            return False
-        unit = n * extents[atom.name]
-    return bool(constant == 0 and unit == extent)

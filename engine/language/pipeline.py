@@ -172,7 +172,6 @@ PIPELINES: dict[str, tuple[str, ...]] = {
     "fusion": ("tensor", "module"),
     "loop": ("module", "loop"),
     "tile": ("module", "loop", "tile"),
-    "launches": ("module",),
     "kernel": ("kernel",),
 }
 

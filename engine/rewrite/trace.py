@@ -245,7 +245,7 @@ def show(value: Any) -> str:
 
 
 PREFIXES = {
-    "torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "launches": "t", "kernel": "k",
+    "torch": "d", "tensor": "a", "fusion": "f", "loop": "l", "module": "t", "tile": "t", "kernel": "k",
 }  # fmt: skip
 
 

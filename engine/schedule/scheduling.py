@@ -140,17 +140,14 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
 
 
 def kernel_ir(
-    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None,
-    materialised: Mapping[Kernel, Kernel] = MappingProxyType({}),
-) -> Program:  # fmt: skip
+    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
+) -> Program:
     """Lower kernels from Tile IR to Kernel IR. Raises DplcError for a kernel that the target cannot launch.
 
     Args:
         trace, shaped: as of `run_pipeline`.
-        materialised: kernels that were materialised before, such as those that launch fusion priced.
     """
-    made = tuple(materialised.get(kernel) or materialise(kernel, target) for kernel in tile)
-    return kernel_passes(made, tools, target, trace, shaped)
+    return kernel_passes(tuple(materialise(kernel, target) for kernel in tile), tools, target, trace, shaped)
 
 
 def kernel_passes(

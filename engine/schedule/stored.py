@@ -248,7 +248,7 @@ class StoredSchedules:
             except DplcError as error:
                 refused = error.what
             if not refused:
-                shaped.take(own)
+                shaped.update(own)
                 return program, _exactly(kernel, entry, key)
             if trace is not None:
                 del trace.events[mark:]

@@ -412,22 +412,7 @@ class _Run:
 # A pipeline over a program: the passes in their order, `one of` groups, `--only`.
 
 
-class Shaped(dict[str, list[str]]):
-    """The labels of the passes that changed each kernel, by its name.
-
-    parted: kernels that a pass made of one, those that it split off and what it left, as they stood then, by name.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parted: dict[str, Kernel] = {}
-
-    def take(self, other: Shaped) -> None:
-        """All that another one was told."""
-        self.update(other)
-        self.parted |= other.parted
-
-
+Shaped = dict[str, list[str]]  # the labels of the passes that changed each kernel, by its name
 Decide = Callable[[PassStep, Program], Program | None]  # what a pass makes of a program; None: what it does by default
 
 
@@ -462,8 +447,6 @@ def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) ->
     """Write down that a pass changed kernels. A kernel that it split off has been through all that its parent was."""
     named = {kernel.name for kernel in before}
     parent = ""
-    if len(after) > len(before):
-        shaped.parted |= {kernel.name: kernel for kernel in after if kernel not in before}
     for kernel in reversed(after):  # templates write what is split off before the kernel that keeps the name
         inherited = [] if kernel.name in named else shaped.get(parent, [])
         parent = kernel.name if kernel.name in named else parent
