@@ -51,7 +51,7 @@ Made by `{command}` on {date}. Predicted for {device} in float32. Nothing is mea
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|{line}
 | | kernels | MB | us | kernels | MB | us | kernels | MB | us | kernels | MB | us | | s |{unit}
 """
-TORCH = """- *torch.compile* {version}, {backend} backend: functions that inductor generates and calls of libraries.
+TORCH = """- *torch.compile* `{version}`, {backend} backend: functions that inductor generates and calls of libraries.
 """
 
 
