@@ -22,7 +22,7 @@ def test_list_is_the_order_with_reasons_and_places(ok: Command) -> None:
     )
     (line,) = [x for x in out.splitlines() if x.split()[:1] == ["xor_smem"]]
     assert "rules/pipeline.rw:" in line
-    assert line.endswith("all copies of a slab have one layout")
+    assert line.endswith("all copies of a shared-memory tile need one layout")
 
 
 def test_list_shows_where_a_users_pass_comes_in(ok: Command, tmp_path: Path) -> None:
