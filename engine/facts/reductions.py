@@ -176,6 +176,24 @@ def rest(site: Any, run: Block, part: Block) -> Block:
     return tuple(stmt for stmt in run if stmt not in part)
 
 
+@fact("base_of_digits(run, name) -> int", TILE)
+def base_of_digits(site: Any, body: Block, name: Var) -> int:
+    """Return the number C by which a run divides a name: `q // C`, `q % C`. 0 if it uses the name otherwise outside
+    of indices, divides it by two numbers, or hides it in the index of a load."""
+    digits = _digits_of(body, name)
+    if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
+        return 0
+    found = summary(body)
+    others = {other for load in found.loads for other in free_names(load.idx)} - {name.name}
+    hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
+    if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
+        return 0
+    accesses: tuple[Any, ...] = (*found.loads, *found.stores)
+    places = tuple(access.idx for access in accesses)
+    whole, placed = (_whole(what, name) for what in (body, places))
+    return digits[0].b if whole == placed else 0
+
+
 def _whole(value: Any, name: Var) -> int:
     """How often a name is mentioned other than by its digits."""
     return sum(leaf is name for leaf in nodes(value, Var)) - len(_digits_of(value, name))

@@ -111,13 +111,6 @@ def test_what_a_row_shares_is_folded_beside_its_scan(text: str, launches: int) -
     assert last.count("Combine(") == last.count("Scan(") == 1 and " reduce" not in last, last
 
 
-def test_values_alone_are_a_maximum() -> None:
-    """What their places are made of is not computed where nobody asks for it."""
-    (kernel,) = compiled("torch.cummax(torch.randn(5, 2049), 1).values").tile
-    text = print_program((kernel,))
-    assert "Scan(" in text and "last_largest" not in text
-
-
 def test_places_are_stored_by_vectors() -> None:
     """Four i64 of a thread are two vectors of 16 bytes."""
     compilation = compiled("torch.cummax(torch.randn(5, 4096), 1)")
