@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from emulated import check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplc.codegen.emulator.runtime import check
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture

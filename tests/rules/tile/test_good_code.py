@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import emulated as emulator
 import numpy as np
 import pytest
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
-from dplc.codegen.emulator import runtime as emulator
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
