@@ -23,7 +23,7 @@ from ..ir.program import Param
 from ..ir.schemas import DTYPES
 from ..ir.text import html
 from .capture.capture import Capture, capture
-from .compiler import Compilation, CompileOptions, buffer, compile_captured
+from .compiler import Compilation, Compiler, buffer
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
@@ -285,14 +285,14 @@ def compile(
     )
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
-    compilation = compile_captured(captured, options, (time.perf_counter() - start) * 1e3)
+    compilation = options.compile(captured, (time.perf_counter() - start) * 1e3)
     tell_unheard(compilation.unheard)
     remembered = logged(told, compilation)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = rows_of(compilation, options, wanted) if wanted else None
 
     def with_trace() -> Compilation:
-        return compile_captured(captured, replace(options, trace=Trace()))
+        return replace(options, trace=Trace()).compile(captured)
 
     return Compiled(compilation, chosen, function, Frozen(captured), remembered, parts, with_trace)
 
@@ -309,7 +309,7 @@ def compile_options(
     db: str | Path | bool | None = None,
     explore: bool = False,
     tell: Callable[[str], None] = lambda line: None,
-) -> tuple[str, CompileOptions]:
+) -> tuple[str, Compiler]:
     """Return the device and the options of a compile from the arguments of `compile`.
 
     Args:
@@ -324,12 +324,12 @@ def compile_options(
 
     search = best(tools, machine, schedules=schedules) if explore else None
     choose = remembered(schedules, tools, machine, search, tell)
-    return chosen, CompileOptions(tools, machine, Trace() if trace else None, schedules, choose)
+    return chosen, Compiler(tools, machine, Trace() if trace else None, schedules, choose)
 
 
 def rows_of(
     whole: Compilation,
-    options: CompileOptions,
+    options: Compiler,
     rows: Any,
     then: Callable[[Compilation], Compilation] | None = None,
 ) -> Rows:
@@ -350,7 +350,7 @@ def rows_of(
         told = list[str]()
         tuned = remembered(schedules, options.tools, options.target, None, told.append)
         trace = Trace() if options.trace is not None else None
-        found = compile_captured(part, replace(options, trace=trace, explore=tuned))
+        found = replace(options, trace=trace, explore=tuned).compile(part)
         logged(told, found)
         return found if then is None else then(found)
 

@@ -19,7 +19,7 @@ from ...ir.text.programs import print_program, read_program
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..capture.capture import check_types
-from ..compiler import CompileOptions, cut_into_kernels
+from ..compiler import Compiler
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import launches_of
 from ..kernels.sharing import Sharing
@@ -123,7 +123,8 @@ def rewrite_expression(
     last = last_pipeline(tools, only) if only else "tile"
     captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
-        _, graph, plan = cut_into_kernels(captured, CompileOptions(tools, machine, trace))
+        compiler = Compiler(tools, machine, trace)
+        graph, plan = compiler.cut(captured)
         if last in ("torch", "tensor"):
             return "tensor", (graph,)
         units: tuple[Kernel, ...] = plan.kernels
@@ -133,9 +134,8 @@ def rewrite_expression(
                 units = tuple(materialise(kernel, machine) for kernel in units)
             if pipeline == "launches":
                 each = Sharing(plan.kernels, tuple(range(len(plan.kernels))), plan.kernels)
-                units, _, _ = fuse_launches(
-                    units, launches_of(plan, each, units), plan.outputs, shaped, tools, machine, trace
-                )
+                launches = launches_of(plan, each, units)
+                units, _, _ = fuse_launches(compiler, units, launches, plan.outputs, shaped)
                 continue
             steps = tools.pipelines[pipeline]
             if only and pipeline == last:

@@ -18,7 +18,7 @@ from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
 from ..bench.suites import read_suite
 from ..capture.capture import Capture
-from ..compiler import Compilation, CompileOptions, Values, compile_captured, values_of
+from ..compiler import Compilation, Compiler, Values
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
@@ -126,7 +126,7 @@ def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
     tools, machine = tools_for(flags), machine_for(flags)
     captured = captured_row(replace(flags, seed=0))
     tell_lengths(captured)
-    values = values_of(captured, CompileOptions(tools, machine))
+    values = Compiler(tools, machine).values(captured)
     if top > 1 and not available():
         print_remark(HINT)
     return tools, Fusing(values, tools, machine, top)
@@ -416,7 +416,7 @@ def fuse_expression(flags: Flags) -> None:
     device = flags.device if flags.run else None
     tools, machine = tools_for(flags, device), machine_for(flags, device)
     captured, elapsed = captured_text(flags, values=flags.run)
-    values = values_of(captured, CompileOptions(tools, machine))
+    values = Compiler(tools, machine).values(captured)
     top = max(flags.top, flags.candidate or 1)
     made = exploration(values, tools, machine, ExplorationOptions(top=top))
     with progress("exploring"):
@@ -425,7 +425,7 @@ def fuse_expression(flags: Flags) -> None:
         print_remark(note)
     if flags.ir is not None or flags.run:
         chosen = _chosen(found, flags.candidate or 1)
-        compilation = compile_captured(captured, CompileOptions(tools, machine, explore=lambda _: chosen), elapsed)
+        compilation = Compiler(tools, machine, explore=lambda _: chosen).compile(captured, elapsed)
         show_one(compilation, flags)
     elif flags.as_json:
         print_json(

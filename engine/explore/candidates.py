@@ -14,7 +14,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.sizes import has_sizes
-from ..compiler import CompileOptions, Explore, Values, fused
+from ..compiler import Compiler, Explore, Values
 from ..kernels.kernels import Candidate, commute
 from ..kernels.sharing import key
 from ..language.rule_files import collections_paused
@@ -22,7 +22,7 @@ from ..rewrite.statements.driver import Shaped
 from ..rewrite.terms.rewriter import rewrite_graph
 from ..rewrite.trace import program_key
 from ..ruleset import Toolchain
-from ..schedule.scheduling import ScheduleStore, kernel_ir, schedule_tiles
+from ..schedule.scheduling import ScheduleStore
 from ..schedule.space import FusionVariant
 from ..schedule.stored import StoredSchedules, figures
 from ..store.digests import FUSING
@@ -172,8 +172,8 @@ def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None =
     """What makes kernels of loop nests, to see what they take: under a remembered schedule where there is one."""
 
     def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        tiled, _ = schedule_tiles(kernels, tools, target, None, Shaped(), schedules)
-        return kernel_ir(tiled, tools, target)
+        compiler = Compiler(tools, target, schedules=schedules)
+        return compiler.kernel_ir(compiler.tiles(kernels, Shaped())[0])
 
     return KernelPricer(scheduled, target)
 
@@ -246,7 +246,7 @@ class Fusing:
     def kernels(self, way: int) -> Sequence[Kernel]:
         """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
         if way == 0:
-            kernels = fused(self.values, CompileOptions(self.tools, self.target))[1].kernels
+            kernels = Compiler(self.tools, self.target).fused(self.values)[1].kernels
         else:
             made = or_else(lambda: self.candidate(way), lambda: None, warn)
             if made is None or made.problem:

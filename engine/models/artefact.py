@@ -44,7 +44,7 @@ from ...ir.verify.kernel import problems
 from ...ir.verify.sorts import sort_problems
 from ...version import __version__
 from ..capture.capture import Capture
-from ..compiler import STAGES, CompileOptions
+from ..compiler import STAGES, Compiler
 from ..kernels.kernels import Buffers
 from ..run.dispatch import Dispatch
 from .artefact_folder import MANIFEST, Manifest, check_file, read_file, read_manifest, replacing, seal
@@ -165,9 +165,7 @@ def _compare(record: KernelFile, printed: KernelFile, path: Path) -> None:
 LONGEST = 60  # characters of a text that name it
 
 
-def compile_text(
-    text: str, capture: Callable[[], Capture], options: CompileOptions, tell: Tell = silent
-) -> CompiledModel:
+def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, tell: Tell = silent) -> CompiledModel:
     """Compile a text for an artefact. capture: of the text.
 
     Raises DplcError for one without inputs, and for one that reads their memory by strides.

@@ -26,7 +26,7 @@ from ...ir.sizes import highest, value_of
 from ...ir.torch import TorchGraph, TorchOp
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
-from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
+from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
 from ..run.dispatch import Row, Rows
@@ -390,7 +390,7 @@ def _extent(extent: Any) -> str:
 
 
 def compile_model(
-    source: ModelSource, shape: ModelShape, options: CompileOptions, rows: Any = None, tell: Tell = silent
+    source: ModelSource, shape: ModelShape, options: Compiler, rows: Any = None, tell: Tell = silent
 ) -> CompiledModel:
     """Compile the logits of a model for its shape. rows: as `dplc.compile` takes them.
 
@@ -407,7 +407,7 @@ def compile_model(
 
 
 def with_rows(
-    made: CompiledModel, options: CompileOptions, rows: Any, then: Callable[[Compilation], Compilation] | None = None
+    made: CompiledModel, options: Compiler, rows: Any, then: Callable[[Compilation], Compilation] | None = None
 ) -> CompiledModel:
     """The model with parts of its range that are compiled for themselves. then: what is done with each of them.
 
@@ -424,7 +424,7 @@ def compile_call(
     source: ModelSource,
     shape: ModelShape,
     capture: Callable[[], CapturedModel],
-    options: CompileOptions,
+    options: Compiler,
     tell: Tell = silent,
     seconds: dict[str, float] | None = None,
 ) -> CompiledModel:
@@ -437,7 +437,7 @@ def compile_call(
         tell("capturing", 1, 1)
         with _timed(timed, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = compile_captured(captured.captured, options, watch=watch)
+            compilation = options.compile(captured.captured, watch=watch)
     tell_unheard(compilation.unheard)
     told = figures(captured, compilation, timed)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, options.tools.rules.digest)

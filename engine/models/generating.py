@@ -17,7 +17,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
-from ..compiler import Compilation, CompileOptions
+from ..compiler import Compilation, Compiler
 from ..run.aliasing import refusal, with_aliases
 from ..run.dispatch import octaves
 from .compiling import (
@@ -350,7 +350,7 @@ def rows_of_cache(maximum: int, step: int) -> Dim | None:
 
 
 def compile_generation(
-    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: CompileOptions, rows: Any = True,
+    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which

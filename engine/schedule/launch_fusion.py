@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...codegen.materialise import materialise
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
 from ...ir.facts.layout import tile_of
@@ -33,8 +32,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Shaped
 from ..rewrite.statements.template import map_loads
 from ..rewrite.trace import Event, Firing, Skip, TextReason, Trace
-from ..ruleset import Toolchain
-from .scheduling import kernel_passes, seconds_of
+from .scheduling import Scheduler, seconds_of
 
 # ---- Rename one of two kernels so that a rule may look at both.
 
@@ -93,18 +91,17 @@ def _seen_as(kernel: Kernel, shapes: Mapping[str, Places]) -> Kernel | None:
 
 
 def fuse_launches(
-    tile: Program, apart: Steps, results: Iterable[Param], shaped: Shaped, tools: Toolchain, target: Target,
-    trace: Trace | None = None,
-) -> tuple[Program, Steps, Mapping[Kernel, Kernel]]:  # fmt: skip
+    scheduler: Scheduler, tile: Program, apart: Steps, results: Iterable[Param], shaped: Shaped
+) -> tuple[Program, Steps, Mapping[Kernel, Kernel]]:
     """Fuse launches by the rules of the pipeline `launches`, where the model predicts a faster program.
 
     Args:
         results: the outputs of the program.
     Returns: the kernels, the launches, and the kernels that were materialised to price them.
     """
-    if not shaped.parted or not tools.pipelines["launches"]:
+    if not shaped.parted or not scheduler.tools.pipelines["launches"]:
         return tile, apart, {}
-    pairs = _Pairs(tools, target, trace)
+    pairs = _Pairs(scheduler)
     program = _Launches(tile, apart, {p.name for p in results}, shaped, pairs)
     for place in reversed(range(len(apart.steps))):  # who takes one in may be taken in by others no more
         program.without(place)
@@ -202,12 +199,12 @@ class _Launches:
 class _Pairs:
     """What the rules make of two kernels, and what the model says of it. wait: for the parts, before a block begins."""
 
-    def __init__(self, tools: Toolchain, target: Target, trace: Trace | None):
-        self.tools, self.target, self.trace = tools, target, trace
+    def __init__(self, scheduler: Scheduler):
+        self.scheduler, self.trace = scheduler, scheduler.trace
         self.materialised: dict[Kernel, Kernel] = {}
         self.seconds = functools.cache(self._seconds)
         self.joined = functools.cache(self._joined)
-        self.wait = policy(target).trips_of_parts * target.memory_latency_seconds
+        self.wait = policy(scheduler.target).trips_of_parts * scheduler.target.memory_latency_seconds
 
     def _joined(
         self, parted: Kernel, reader: Kernel, both: tuple[tuple[str, str], ...], given: frozenset[str]
@@ -215,10 +212,11 @@ class _Pairs:
         """The fastest kernel that rules make of two, and that stores of the first what the caller is given."""
         renamed, names = beside(parted, reader, dict(both), given)
         found: list[_Joined] = []
-        for step in self.tools.pipelines["launches"] if renamed is not None else ():
+        tools, target = self.scheduler.tools, self.scheduler.target
+        for step in tools.pipelines["launches"] if renamed is not None else ():
             trace = Trace().at("launches") if self.trace is not None else None
             assert renamed is not None
-            made = self.tools.engine.fire(step, (renamed, reader), self.target, trace=trace)
+            made = tools.engine.fire(step, (renamed, reader), target, trace=trace)
             events = tuple(trace.events) if trace is not None else ()
             kept = {names.get(p.name) for p in made[0].outs[len(reader.outs) :]}
             if len(made) > 1:
@@ -259,7 +257,8 @@ class _Pairs:
 
     def _seconds(self, kernel: Kernel) -> float:
         try:
-            self.materialised[kernel] = materialise(kernel, self.target)
-            return seconds_of(kernel_passes((self.materialised[kernel],), self.tools, self.target), self.target)
+            self.materialised[kernel] = materialise(kernel, self.scheduler.target)
+            quiet = replace(self.scheduler, trace=None)
+            return seconds_of(quiet.passes("kernel", (self.materialised[kernel],)), quiet.target)
         except DplcError:  # the target cannot launch it
             return float("inf")

@@ -25,7 +25,7 @@ from ..facts.accesses import registers
 from ..facts.shared_memory import smem_left
 from ..language.rule import policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import Shaped, run_pipeline
+from ..rewrite.statements.driver import Decide, Shaped, run_pipeline
 from ..rewrite.statements.site import Site, unused
 from ..rewrite.trace import Remark, Trace
 from ..ruleset import Toolchain
@@ -63,58 +63,75 @@ class Origin:
 
 
 class ScheduleStore(Protocol):
-    """Remembered schedules."""
+    """Stored schedules."""
 
-    def schedule(
-        self, kernel: Kernel, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped
-    ) -> tuple[Program | None, Origin]:
-        """A kernel of Loop IR as kernels of Tile IR, None for the default order; and where that comes from."""
+    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+        """Return a kernel of Loop IR as kernels of Tile IR, None for the default order; and where that comes from."""
 
 
-def schedule_tiles(
-    loops: Program,
-    tools: Toolchain,
-    target: Target,
-    trace: Trace | None,
-    shaped: Shaped,
-    schedules: ScheduleStore | None,
-) -> tuple[Program, tuple[Origin, ...]]:
-    """The kernels of a program in Tile IR. shaped: filled with the passes that changed each of them.
+@dataclass(frozen=True)
+class Scheduler:
+    """The rules and the target of a compile, the trace that the compile fills, and the store of schedules.
 
-    Without a store this is the default order for the whole program.
+    The rules and numbers that are declared for the target alone are in force in both. trace: None if nobody reads it.
     """
-    if schedules is None:
-        return by_default(loops, tools, target, trace, shaped), ()
-    if trace is not None:
-        trace.at("tile")
-    found = [schedules.schedule(kernel, tools, target, trace, shaped) for kernel in loops]
-    origins = tuple(origin for _, origin in found)
-    for origin in origins if trace is not None else ():
-        trace.add(Remark("t", "store", origin.kernel, origin.text))  # type: ignore[union-attr]
-    out: list[Kernel] = []
-    taken = names_of_all(loops)
-    waiting: list[Kernel] = []  # neighbours without a remembered schedule: some rules look at several kernels
-    for kernel, (made, _) in zip(loops, found, strict=True):
-        if made is None:
-            waiting.append(kernel)
-            continue
-        out += placed(by_default(tuple(waiting), tools, target, trace, shaped), tuple(waiting), taken)
-        out += placed(made, (kernel,), taken)
-        waiting = []
-    out += placed(by_default(tuple(waiting), tools, target, trace, shaped), tuple(waiting), taken)
-    return tuple(out), origins
 
+    tools: Toolchain
+    target: Target
+    trace: Trace | None = None
+    schedules: ScheduleStore | None = None
 
-def by_default(
-    program: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
-) -> Program:
-    """Kernels of Loop IR in Tile IR, in the default order."""
-    if not program:
-        return ()
-    for pipeline in SCHEDULING:
-        events = trace.at(pipeline) if trace is not None else None
-        program = run_pipeline(tools.engine, tools.pipelines[pipeline], program, target, events, shaped)
-    return program
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", self.tools.at(self.target))
+        object.__setattr__(self, "target", self.tools.on(self.target))
+
+    def passes(
+        self, pipeline: str, program: Program, shaped: Shaped | None = None, decide: Decide | None = None
+    ) -> Program:
+        """Return kernels after the passes of a pipeline. shaped, decide: as of `run_pipeline`."""
+        trace, tools = self.trace and self.trace.at(pipeline), self.tools
+        return run_pipeline(tools.engine, tools.pipelines[pipeline], program, self.target, trace, shaped, decide)
+
+    def tiles(self, loops: Program, shaped: Shaped) -> tuple[Program, tuple[Origin, ...]]:
+        """Schedule the kernels of a program, and say where the schedules come from.
+
+        Without a store this is the default order for the whole program. shaped: receives the passes that changed each
+        kernel.
+        """
+        if self.schedules is None:
+            return self.by_default(loops, shaped), ()
+        found = [self.schedules.schedule(kernel, self, shaped) for kernel in loops]
+        origins = tuple(origin for _, origin in found)
+        if self.trace is not None:
+            self.trace.at("tile").events += [Remark("t", "store", o.kernel, o.text) for o in origins]
+        out: list[Kernel] = []
+        taken = names_of_all(loops)
+        waiting: list[Kernel] = []  # neighbours without a stored schedule: some rules look at several kernels
+        for kernel, (made, _) in zip(loops, found, strict=True):
+            if made is None:
+                waiting.append(kernel)
+                continue
+            out += placed(self.by_default(tuple(waiting), shaped), tuple(waiting), taken)
+            out += placed(made, (kernel,), taken)
+            waiting = []
+        out += placed(self.by_default(tuple(waiting), shaped), tuple(waiting), taken)
+        return tuple(out), origins
+
+    def by_default(self, program: Program, shaped: Shaped | None = None) -> Program:
+        """Return kernels of Loop IR in Tile IR, in the default order."""
+        for pipeline in SCHEDULING if program else ():
+            program = self.passes(pipeline, program, shaped)
+        return program
+
+    def kernel_ir(
+        self, tile: Program, shaped: Shaped | None = None, materialised: Mapping[Kernel, Kernel] = MappingProxyType({})
+    ) -> Program:
+        """Lower kernels from Tile IR to Kernel IR. Raises DplcError for a kernel that the target cannot launch.
+
+        materialised: kernels that were materialised before, such as those that launch fusion priced.
+        """
+        made = tuple(materialised.get(kernel) or materialise(kernel, self.target) for kernel in tile)
+        return self.passes("kernel", made, shaped)
 
 
 def names_of_all(kernels: Program) -> set[str]:
@@ -136,29 +153,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
     return substitute(made, again)  # type: ignore[no-any-return]
 
 
-# ---- Lower scheduled kernels from Tile IR to Kernel IR and CUDA, and predict their times.
-
-
-def kernel_ir(
-    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None,
-    materialised: Mapping[Kernel, Kernel] = MappingProxyType({}),
-) -> Program:  # fmt: skip
-    """Lower kernels from Tile IR to Kernel IR. Raises DplcError for a kernel that the target cannot launch.
-
-    Args:
-        trace, shaped: as of `run_pipeline`.
-        materialised: kernels that were materialised before, such as those that launch fusion priced.
-    """
-    made = tuple(materialised.get(kernel) or materialise(kernel, target) for kernel in tile)
-    return kernel_passes(made, tools, target, trace, shaped)
-
-
-def kernel_passes(
-    made: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
-) -> Program:
-    """Kernels of Kernel IR after the rules on it. trace, shaped: as of `run_pipeline`."""
-    events = trace.at("kernel") if trace is not None else None
-    return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
+# ---- Print kernels as CUDA, and predict their times.
 
 
 def cuda_of(

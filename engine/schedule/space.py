@@ -28,7 +28,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import FiringChoice, RuleSite, run_pipeline, spot_at, spots
 from ..ruleset import Toolchain
 from ..store.records import Decision, Schedule
-from .scheduling import cuda_of, estimated_registers, kernel_ir
+from .scheduling import Scheduler, cuda_of, estimated_registers
 from .stored import decision, numbers_of, untiled, written
 
 REMEMBERED = 4096  # transitions and lists of spots that are kept
@@ -127,7 +127,7 @@ class ScheduleCandidate:
     @functools.cached_property
     def kernels(self) -> Program:
         """Kernel IR. Raises DplcError where the target cannot launch it."""
-        return kernel_ir(self.tile, self.tools, self.target)
+        return Scheduler(self.tools, self.target).kernel_ir(self.tile)
 
     @functools.cached_property
     def cuda(self) -> tuple[CudaKernel, ...]:

@@ -32,7 +32,7 @@ from ..bench.cases import assembler
 from ..bench.suites import BenchCase, Suite, subject_of
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import CompileOptions, values_of
+from ..compiler import Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
@@ -112,7 +112,7 @@ def program_of(
 
     Raises DplcError for a program that the rules cannot compile.
     """
-    fusing = Fusing(values_of(captured, CompileOptions(tools, target)), tools, target, top, tensors)
+    fusing = Fusing(Compiler(tools, target).values(captured), tools, target, top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
     for way, named in enumerate(fusing.ways()):
         try:

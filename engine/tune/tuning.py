@@ -14,16 +14,15 @@ from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.running import WHOLE, work_of
-from ..compiler import Compilation, CompileOptions, compile_captured
+from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Shaped
-from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
 from ..run.judge import judge, run_eager, run_reference
-from ..schedule.scheduling import Origin
+from ..schedule.scheduling import Origin, Scheduler
 from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space, Start
 from ..schedule.stored import replay
 from ..store.records import Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
@@ -344,13 +343,9 @@ class Winners:
     def __init__(self, schedules: Mapping[str, Schedule]):
         self.schedules = schedules
 
-    def schedule(
-        self, kernel: Kernel, tools: Any, target: Any, trace: Trace | None, shaped: Shaped
-    ) -> tuple[Program | None, Origin]:
-        """A kernel under the schedule that won."""
-        return replay(tools, kernel, self.schedules[key(kernel)], target, trace, shaped), Origin(
-            kernel.name, "store", ""
-        )
+    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+        """Return a kernel under the schedule that won."""
+        return replay(scheduler, kernel, self.schedules[key(kernel)], shaped), Origin(kernel.name, "store", "")
 
 
 def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
@@ -361,8 +356,8 @@ def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
 def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
     """A way compiled with the schedules that won."""
     chosen = fusing.candidate(way) if way else None
-    options = CompileOptions(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
-    return compile_captured(fusing.values.captured, options)
+    options = Compiler(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
+    return options.compile(fusing.values.captured)
 
 
 def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:

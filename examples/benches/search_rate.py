@@ -21,7 +21,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembler
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space, Start
 from dplc.engine.tune.evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator
@@ -37,7 +37,7 @@ WHOLE_RUN = 10_000  # tries over which memory is looked at
 
 def space() -> Space:
     """A new one: nothing is remembered from the search before."""
-    plan = cut_into_kernels(capture_text(TEXT, 0), CompileOptions(toolchain(), MACHINE))[2]
+    plan = Compiler(toolchain(), MACHINE).cut(capture_text(TEXT, 0))[1]
     return Space(toolchain(), Start(plan.kernels), MACHINE)
 
 

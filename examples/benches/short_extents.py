@@ -29,7 +29,7 @@ from dplc.engine.bench.schedules import CaseSpace, Drawn
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.constants import bits
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.run.judge import accepted, run_eager, run_reference
 from dplc.ir.loop import For
@@ -80,7 +80,7 @@ def summed_over(suite: Suite, case: BenchCase, tools: Toolchain, target: Target)
     probe = {name: (SHORT + place) * KEPT + case.sizes[name] % KEPT for place, name in enumerate(names)}
     sizes = shortened(operation, case.sizes) | probe
     captured = subject_of(suite, BenchCase(case.name, case.operation, sizes, case.dtype)).capture()
-    kernels = cut_into_kernels(captured, CompileOptions(tools, target))[2].kernels
+    kernels = Compiler(tools, target).cut(captured)[1].kernels
     loops = {loop.stop for kernel in kernels for loop in nodes(kernel, For) if loop.role == "reduce"}
     return {name for name, n in probe.items() if n in loops}
 

@@ -19,7 +19,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.aliasing import with_aliases
@@ -60,7 +60,7 @@ APART = "without parts_by_lanes\nwithout parts_by_threads\nwithout stored_by_lan
 
 def compiled(text: str, given: Settings | None = None, rules: Path | None = None, device: str = "h200") -> Compilation:
     tools = toolchain([rules] if rules else None, given)
-    return compile_captured(capture_text(text), CompileOptions(tools, target(device)))
+    return Compiler(tools, target(device)).compile(capture_text(text))
 
 
 def is_right(compilation: Compilation) -> None:

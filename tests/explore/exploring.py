@@ -11,7 +11,7 @@ from random_programs import SMALL, Maker
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, Values, values_of
+from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration, exported, lowering
 from dplc.engine.explore.explore import Exploration, ExplorationOptions
 from dplc.engine.explore.problem import EGraph, sorted_operands
@@ -68,7 +68,7 @@ def tools() -> Toolchain:
 
 @functools.cache
 def values(text: str, exact: bool = False) -> Values:
-    return values_of(capture_text(text, 0), CompileOptions(tools().exactly if exact else tools(), H100))
+    return Compiler(tools().exactly if exact else tools(), H100).values(capture_text(text, 0))
 
 
 @functools.cache

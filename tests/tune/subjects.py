@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.space import Space, Start
 from dplc.engine.tune.runner import SEARCHES
@@ -31,7 +31,7 @@ RULES = Path(__file__).parent / "rules"
 @functools.cache
 def kernels(text: str) -> tuple[Kernel, ...]:
     """The Loop IR of an expression."""
-    return cut_into_kernels(capture_text(text, 0), CompileOptions(toolchain(), MACHINE))[2].kernels
+    return Compiler(toolchain(), MACHINE).cut(capture_text(text, 0))[1].kernels
 
 
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:
