@@ -21,6 +21,7 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
+from ..ir.sizes import Binding
 from ..ir.text import html
 from .capture.capture import Capture, capture
 from .compiler import Compilation, Compiler, buffer
@@ -162,7 +163,7 @@ class Compiled:
         carried = inputs and not any(x.is_cuda for x in inputs.values())
         return [result.cpu() for result in tensors_out] if carried else tensors_out
 
-    def _serving(self, sizes: Mapping[str, int]) -> Compilation:
+    def _serving(self, sizes: Binding) -> Compilation:
         return self.compilation if self.rows is None else self.rows.at(sizes)
 
     def warm_up(self) -> None:
@@ -432,7 +433,7 @@ def _gpu() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def _tensor(param: Param, result: Any, sizes: Mapping[str, int]) -> Any:
+def _tensor(param: Param, result: Any, sizes: Binding) -> Any:
     """A result as a tensor, also of a program that is given none."""
     return result if is_tensor(result) else as_tensor(buffer(param, sizes), result)
 

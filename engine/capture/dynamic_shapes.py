@@ -6,9 +6,7 @@ program asks of them; its symbols become sizes of our IRs, and what it asks for 
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,12 +38,6 @@ _SOLVED = re.compile(
     r"Expected op to be '==', got \S+ for (?:(?P<least>\d+)/(?P<of>\d+) (?P<from><=?) (?P<above>\w+)"
     r"|(?P<below>\w+) (?P<to><=?) (?P<most>\d+)/(?P<per>\d+))$"
 )
-_PYTHON_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
-
 Guard = Callable[[int], bool]
 
 
@@ -92,39 +84,13 @@ def guards_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _guard(text: str, place: str) -> Guard | None:
-    """A comparison of one length; None where it holds more than arithmetic of whole numbers."""
+    """A guard on one length, which torch prints as Python; None if it depends on anything else."""
     try:
-        tree = ast.parse(text.replace(place, "n"), mode="eval").body
-    except SyntaxError:
+        code = compile(text.replace(place, "n"), "<guard>", "eval")
+        eval(code, {}, {"n": 1})
+    except (SyntaxError, NameError):
         return None
-    known = (
-        ast.BinOp, ast.UnaryOp, ast.USub, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop,
-        ast.boolop, ast.Load,
-    )  # fmt: skip
-    parts = list(ast.walk(tree))
-    plain = all(isinstance(part, known) for part in parts)
-    names = all(part.id == "n" for part in parts if isinstance(part, ast.Name))
-    operations = [part for part in parts if isinstance(part, (ast.operator, ast.cmpop))]
-    if not (plain and names and all(type(each) in _PYTHON_OPERATIONS for each in operations)):
-        return None
-    return lambda n: bool(_value(tree, n))
-
-
-def _value(tree: Any, n: int) -> Any:
-    if isinstance(tree, ast.Name):
-        return n
-    if isinstance(tree, ast.Constant):
-        return tree.value
-    if isinstance(tree, ast.UnaryOp):
-        return -_value(tree.operand, n)
-    if isinstance(tree, ast.BinOp):
-        return _PYTHON_OPERATIONS[type(tree.op)](_value(tree.left, n), _value(tree.right, n))
-    if isinstance(tree, ast.BoolOp):
-        parts = (_value(part, n) for part in tree.values)
-        return all(parts) if isinstance(tree.op, ast.And) else any(parts)
-    values = [_value(part, n) for part in (tree.left, *tree.comparators)]
-    pairs = zip(tree.ops, values, values[1:], strict=False)
-    return all(_PYTHON_OPERATIONS[type(op)](a, b) for op, a, b in pairs)
+    return lambda n: bool(eval(code, {}, {"n": n}))
 
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int

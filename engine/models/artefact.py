@@ -38,6 +38,7 @@ from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.expr import Size, only_sizes
 from ...ir.program import Kernel
 from ...ir.schemas import DTYPES
+from ...ir.sizes import Binding
 from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
 from ...ir.verify.kernel import problems
@@ -213,7 +214,7 @@ def _ends(tensor: Any) -> tuple[float, float]:
     return (float(found.min()), float(found.max())) if found.numel() else (0.0, 1.0)
 
 
-def drawn(records: Sequence[ExampleRecord], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
+def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Any]:
     """{input: tensor} at a binding of the sizes, the same for the same seed; elements are evenly spread between the
     ends of a record."""
     generator, made = torch.Generator().manual_seed(seed), {}
@@ -278,7 +279,7 @@ class Artefact:
         """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return self.plan.batch, self.plan.length
 
-    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """(sequences, tokens of each) where the sizes are these numbers."""
         return self.plan.tokens_at(sizes)
 
@@ -287,13 +288,13 @@ class Artefact:
         """Which row serves a call."""
         return Dispatch(row.when for row in self.plan.rows)
 
-    def at(self, sizes: Mapping[str, int]) -> BoundModel:
+    def at(self, sizes: Binding) -> BoundModel:
         """What serves calls of such lengths, which must be within their ranges."""
         place = self.dispatch(sizes)
         part = self if place is None else self.rows[place]
         return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
 
-    def program_at(self, sizes: Mapping[str, int]) -> Program:
+    def program_at(self, sizes: Binding) -> Program:
         """The launches of this plan: the same kernels, with the grids and buffers of a binding."""
         if not self.sizes:
             return self.program
@@ -314,7 +315,7 @@ class Artefact:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
         return read_text(self.folder / "ir" / f"{stage}.ir")
 
-    def torch_graph(self, sizes: Mapping[str, int] | None = None) -> TorchGraph:
+    def torch_graph(self, sizes: Binding | None = None) -> TorchGraph:
         """What the program computes where the sizes are these numbers (by default their hints): the reference runs
         this in float64. Raises DplcError for what is no such graph."""
         path = self.folder / "ir" / "torch.ir"

@@ -19,6 +19,7 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
+from ...ir.sizes import Binding
 from ..bench.bench import provenance
 from ..bench.cases import Assembled, assembler, kernel_record, note_assembled, tried
 from ..bench.records import BenchRecord, CaseRecord, Totals
@@ -211,7 +212,7 @@ def emulator() -> EmulatorExecutor:
 
 
 def compare(
-    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Mapping[str, int] | None = None
+    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Binding | None = None
 ) -> Comparison:
     """Outputs against the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
 

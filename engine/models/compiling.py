@@ -22,7 +22,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names
 from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ...ir.sizes import highest, value_of
+from ...ir.sizes import Binding, highest, value_of
 from ...ir.torch import TorchGraph, TorchOp
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
@@ -259,7 +259,7 @@ class ModelShape:
             raise DplcError(f"this needs numbers, not {self.told}", hint="--seq-len 32")
         return self.length, self.batch
 
-    def at(self, binding: Mapping[str, int]) -> ModelShape:
+    def at(self, binding: Binding) -> ModelShape:
         """The shape where lengths are these numbers."""
         length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
@@ -316,7 +316,7 @@ class CompiledModel:
         """The lengths that are known at a call."""
         return self.compilation.sizes
 
-    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """(sequences, tokens of each) where the sizes are these numbers."""
         length, batch = self.shape.at(sizes).numbers
         return batch, length
@@ -331,7 +331,7 @@ class CompiledModel:
         """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
 
-    def at(self, sizes: Mapping[str, int]) -> BoundModel:
+    def at(self, sizes: Binding) -> BoundModel:
         """What serves calls of such lengths; a row is compiled when it is first needed."""
         place = self.rows.place(sizes) if self.rows is not None else None
         made = self.compilation if place is None else self.rows.compiled(self.rows.rows[place])  # type: ignore[union-attr]

@@ -12,7 +12,6 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -26,7 +25,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.expr import Size
 from ...ir.node import Node
 from ...ir.program import Kernel
-from ...ir.sizes import sizes_in
+from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.text.print_statements import print_expr
 from ..capture.dynamic_shapes import Dim
 from .artefact_folder import read_file
@@ -54,7 +53,7 @@ def extent_record(extent: Any) -> int | str:
     return print_expr(extent) if isinstance(extent, Node) else int(extent)
 
 
-def extent_at(extent: int | str, sizes: Mapping[str, int]) -> int:
+def extent_at(extent: int | str, sizes: Binding) -> int:
     """The number that an extent is where sizes are numbers. Raises DplcError for what is none."""
     if isinstance(extent, int):
         return extent
@@ -76,7 +75,7 @@ def _tree(text: str) -> ast.expr:
         raise DplcError(f"`{text}` is no extent") from None
 
 
-def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+def _value(tree: ast.expr, sizes: Binding) -> int:
     """Raises KeyError for what is no name of a size, and for any other thing."""
     if isinstance(tree, ast.Name):
         return sizes[tree.id]
@@ -230,7 +229,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """What the sizes are as a rule."""
         return {size.name: size.hint for size in self.sizes}
 
-    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """(sequences, tokens of each) where the sizes are these numbers."""
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
@@ -239,7 +238,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
 
     def program(
-        self, kernels: Mapping[str, CudaKernel], sizes: Mapping[str, int] = MappingProxyType({})
+        self, kernels: Mapping[str, CudaKernel], sizes: Binding = AT_HINTS
     ) -> Program:  # fmt: skip
         """The program, given its kernels by name, as they are at these sizes. Raises DplcError where the plan
         contradicts itself."""
@@ -259,7 +258,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         except (ValueError, IndexError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None
 
-    def torch_outputs(self, sizes: Mapping[str, int] = MappingProxyType({})) -> tuple[TorchOutput, ...]:
+    def torch_outputs(self, sizes: Binding = AT_HINTS) -> tuple[TorchOutput, ...]:
         return tuple(
             TorchOutput(buffer.name, result.dtype, tuple(extent_at(n, sizes) for n in result.shape))
             for buffer, result in zip(self.outputs, self.results, strict=True)
@@ -301,7 +300,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
 
 
-def _buffers(records: Sequence[BufferRecord], sizes: Mapping[str, int]) -> tuple[Buffer, ...]:
+def _buffers(records: Sequence[BufferRecord], sizes: Binding) -> tuple[Buffer, ...]:
     return tuple(Buffer(r.name, r.dtype, tuple(extent_at(n, sizes) for n in r.shape)) for r in records)
 
 
@@ -398,7 +397,7 @@ def _holds(outer: SizeRecord, inner: ConditionRecord) -> bool:
     return outer.low <= inner.low and least <= inner.high <= outer.high and inner.multiple % outer.multiple == 0
 
 
-def _at(records: Sequence[BufferRecord], sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+def _at(records: Sequence[BufferRecord], sizes: Binding) -> list[tuple[str, int]]:
     """What of each buffer is the same in all plans: a row of one length drops a dimension of one element."""
     return [(b.dtype, math.prod(extent_at(n, sizes) for n in b.shape)) for b in records]
 
@@ -410,7 +409,7 @@ def _arch(plan: PlanFile) -> Iterator[str]:
         yield f"`arch`: {error.what}"
 
 
-def _results(plan: PlanFile, program: Program, sizes: Mapping[str, int]) -> Iterator[str]:
+def _results(plan: PlanFile, program: Program, sizes: Binding) -> Iterator[str]:
     if len(plan.results) != len(plan.outputs):
         yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
     for output, result in zip(program.outputs, plan.results, strict=False):

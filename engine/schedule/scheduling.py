@@ -16,6 +16,7 @@ from ...codegen.target import Target
 from ...ir.expr import Var
 from ...ir.node import nodes
 from ...ir.program import Kernel
+from ...ir.sizes import AT_HINTS, Binding
 from ...ir.substitute import substitute, with_hints
 from ...ir.text.print_statements import print_expr
 from ...ir.tile import Tile
@@ -156,9 +157,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
 # ---- Print kernels as CUDA, and predict their times.
 
 
-def cuda_of(
-    kernels: Program, shaped: Shaped | None = None, sizes: Mapping[str, int] = MappingProxyType({})
-) -> tuple[CudaKernel, ...]:
+def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_HINTS) -> tuple[CudaKernel, ...]:
     """The CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of those that kernels declare."""
     named: Mapping[str, list[str]] = shaped or {}
     return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)

@@ -20,7 +20,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.program import Kernel
-from ...ir.sizes import hints, sizes_in
+from ...ir.sizes import Binding, hints, sizes_in
 from ...ir.substitute import with_sizes
 from ..kernels.sharing import key
 from ..language.pipeline import PassStep
@@ -138,7 +138,7 @@ class ScheduleCandidate:
         """What is known at a call, by name."""
         return sizes_in(self.start.kernels)
 
-    def at(self, sizes: Mapping[str, int]) -> Launched:
+    def at(self, sizes: Binding) -> Launched:
         """The candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
         cuda = tuple(bound(kernel, made, sizes) for kernel, made in zip(self.kernels, self.cuda, strict=True))
         return Launched(with_sizes(self.start.kernels, sizes), with_sizes(self.kernels, sizes), cuda)
