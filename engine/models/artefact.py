@@ -239,6 +239,7 @@ class Artefact:
 
     program: at the hints of its sizes. units, kernels: {name: its Kernel IR}, {name: as it is at the hints}. cubins:
     {kernel: what the driver loads, for the plan's arch}. rows: of the plan's table, in its order.
+    loops: Loop IR of a model that was compiled now.
     """
 
     folder: Path
@@ -250,6 +251,7 @@ class Artefact:
     cubins: Mapping[str, bytes]
     figures: Figures
     rows: tuple[Artefact, ...] = ()
+    loops: tuple[Kernel, ...] = ()
 
     @property
     def weights(self) -> dict[str, WeightRequest]:

@@ -450,9 +450,7 @@ def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[s
     """
     default = run.default.seconds
     kernels = [
-        _tuned_kernel(
-            log, start.kernels[0].name, log.kernels[start][1], log.kernels[start][0], leaders[0][0], leaders[0][1]
-        )
+        _tuned_kernel(log, start[0].name, log.kernels[start][1], log.kernels[start][0], leaders[0][0], leaders[0][1])
         for start, leaders in run.fastest.items()
         if start in log.kernels
     ]

@@ -39,7 +39,7 @@ from dplc.engine.models.plan_file import kernel_record
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.schedule.stored import StoredSchedules
 from dplc.engine.store.records import Tuned, key_of
 from dplc.engine.store.store import SqliteStore, export_lines, import_lines, open_store
@@ -234,7 +234,7 @@ class Artefacts:
         """What commands do with an artefact that was read."""
         for stage in ("torch", "kernel", "cuda"):
             found.ir(stage)
-        assert found.sizes or of_artefact(found).kernels
+        assert found.sizes or of_artefact(found).units
         found.torch_graph()
         weights.make(found.weights)
 
@@ -300,7 +300,7 @@ class Stores:
         self.captured, self.plan = captured, Compiler(self.tools, self.machine).compile(captured).plan
         with open_store(self.whole, self.tools.rules) as store:
             for kernel in self.plan.kernels:
-                candidate = Space(self.tools, Start((kernel,)), self.machine).default()
+                candidate = Space(self.tools, (kernel,), self.machine).default()
                 key = key_of(kernel, self.machine, self.tools.rules)
                 store.put(key, Tuned(candidate.schedule, 1e-5, "predicted", 2e-5, "hill", 0, 9, "emulator, whole"))
         with sqlite3.connect(self.whole) as db:

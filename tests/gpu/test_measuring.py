@@ -23,7 +23,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.tune.measure import Measuring, cubin, measuring
 
 H200 = target("h200")
@@ -57,7 +57,7 @@ def candidate(function: Any, *shapes: tuple[int, ...], dynamic: Any = None) -> S
     tools = toolchain()
     captured = capture(function, [torch.randn(shape) for shape in shapes], None, dynamic)
     loops = Compiler(tools, H200).cut(captured)[1].kernels
-    return Space(tools, Start(loops), H200).default()
+    return Space(tools, loops, H200).default()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.statements.driver import choices
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.schedule.scheduling import refusal
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.schedule.stored import decision, numbers_of, untiled
 from dplc.engine.store.records import Decision, Schedule
 from dplc.ir.program import Kernel
@@ -63,5 +63,5 @@ def _drawn(tools: Toolchain, kernel: Kernel, seed: int | None, machine: Target) 
 
 def default_schedule(tools: Toolchain, kernel: Kernel, machine: Target = H200) -> tuple[Schedule, tuple[Kernel, ...]]:
     """The default order, firing by firing."""
-    candidate = Space(tools, Start((kernel,)), machine).default()
+    candidate = Space(tools, (kernel,), machine).default()
     return candidate.schedule, candidate.tile

@@ -21,7 +21,7 @@ from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import Scheduler
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.schedule.stored import StoredSchedules, replay, stored_schedules
 from dplc.engine.store.records import distance, extents, family, key_of
 from dplc.engine.store.store import open_store
@@ -221,7 +221,7 @@ def test_a_schedule_holds_under_another_policy_unless_its_rules_read_the_number(
     tools: Toolchain, path: Path, tmp_path: Path, override: str, replayed: bool
 ) -> None:
     (kernel,) = loops(tools, product, *SHAPES)
-    schedule = Space(tools, Start((kernel,)), H200).default().schedule
+    schedule = Space(tools, (kernel,), H200).default().schedule
     with open_store(path, tools.rules) as store:
         store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule))
     (tmp_path / "mine.rw").write_text(f"override {override}\n")

@@ -10,7 +10,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.tune.runner import SEARCHES
 from dplc.ir.program import Kernel
 
@@ -36,4 +36,4 @@ def kernels(text: str) -> tuple[Kernel, ...]:
 
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:
     """The space of the first kernel of an expression; free: the passes that are decided, none for all."""
-    return Space(tools or toolchain(), Start(kernels(text)[:1]), MACHINE, frozenset(free) or None)
+    return Space(tools or toolchain(), kernels(text)[:1], MACHINE, frozenset(free) or None)

@@ -54,7 +54,7 @@ def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.Mo
 
 def test_a_visit_is_counted_when_it_is_proposed() -> None:
     search = tree()
-    proposal = search.propose(0.0)
+    proposal = search.propose()
     assert proposal is not None and proposal.memo[0] is search.root and all(n.visits == 1 for n in proposal.memo)
 
 
