@@ -6,7 +6,9 @@ program asks of them; its symbols become sizes of our IRs, and what it asks for 
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,13 +86,43 @@ def guards_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _guard(text: str, place: str) -> Guard | None:
-    """A guard on one length, which torch prints as Python; None if it depends on anything else."""
+    """A comparison of one length; None where it holds more than arithmetic of whole numbers."""
     try:
-        code = compile(text.replace(place, "n"), "<guard>", "eval")
-        eval(code, {}, {"n": 1})
-    except (SyntaxError, NameError):
+        tree = ast.parse(text.replace(place, "n"), mode="eval").body
+        value_at(tree, {"n": 1})
+    except (SyntaxError, KeyError):
         return None
-    return lambda n: bool(eval(code, {}, {"n": n}))
+    return lambda n: bool(value_at(tree, {"n": n}))
+
+
+_PYTHON_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def value_at(tree: ast.AST, numbers: Mapping[str, int]) -> Any:
+    """Return an expression of whole numbers, comparisons, `and` and `or` where names are these numbers.
+
+    It was parsed by Python and is not evaluated by Python. Raises KeyError for any other name and anything else.
+    """
+    if isinstance(tree, ast.Name):
+        return numbers[tree.id]
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+        return tree.value
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -value_at(tree.operand, numbers)
+    if isinstance(tree, ast.BinOp):
+        return _PYTHON_OPERATIONS[type(tree.op)](value_at(tree.left, numbers), value_at(tree.right, numbers))
+    if isinstance(tree, ast.BoolOp):
+        parts = [value_at(part, numbers) for part in tree.values]
+        return all(parts) if isinstance(tree.op, ast.And) else any(parts)
+    if not isinstance(tree, ast.Compare):
+        raise KeyError(tree)
+    values = [value_at(part, numbers) for part in (tree.left, *tree.comparators)]
+    pairs = zip(tree.ops, values, values[1:], strict=False)
+    return all(_PYTHON_OPERATIONS[type(op)](a, b) for op, a, b in pairs)
 
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
