@@ -27,41 +27,9 @@ from ..schedule.space import FusionVariant
 from ..schedule.stored import StoredSchedules, figures
 from ..store.digests import FUSING
 from ..store.records import PROGRAM, Decision, Schedule, TuningKey, tools_of
-from .explore import Exploration, ExplorationOptions, KernelPricer, Solved, or_else
-from .problem import Problem, sorted_operands
-from .rules_as_egglog import RuleTexts, export
+from .explore import Exploration, ExplorationOptions, KernelPricer, or_else
 from .saturate import available
-from .search import EgraphSearch
-from .solution import Extraction, Solution
-from .stored_solutions import NotProved, StoredSolution, proved, region_of, written
-
-
-class Replayed(Exploration):
-    """An exploration in which nothing is searched: every region has a recorded solution. remembered: by region."""
-
-    remembered: Mapping[str, StoredSolution] = {}
-
-    def solve(self, problem: Problem) -> Solved:
-        """Raises NotProved."""
-        recorded = self.remembered.get(region_of(problem))
-        if recorded is None:
-            raise NotProved("a region of the program has no recorded solution")
-        graph, classes = proved(problem, recorded, self.exported, self.options.budget)
-        graph.bindings = None
-        extraction = Extraction(graph, self.target, self.permissions)
-        search = EgraphSearch(extraction, self.options.effort)
-        choice = {
-            classes[place]: graph.classes[classes[place]].index(
-                sorted_operands((op, tuple(attributes), tuple(classes[child] for child in children)))
-            )
-            for place, (op, attributes, children) in enumerate(recorded.nodes)
-        }
-        stored = frozenset(classes[place] for place in recorded.stored)
-        groups = tuple(tuple(classes[place] for place in group) for group in recorded.groups)
-        solution = extraction.solution(choice, stored, groups)
-        if solution is None:
-            raise NotProved("it needs itself")
-        return Solved(search, [extraction.evaluate(Solution(solution.choice, solution.stored, solution.groups))])
+from .stored_solutions import NotProved, StoredSolution, proved, written
 
 
 def exploration(
@@ -75,33 +43,20 @@ def exploration(
 
     schedules: those of a store: a kernel is priced under the one that it would get.
     """
-    return Exploration(*_given(values, tools, target, options, schedules))
+    start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
+    ordered = commute(values.graph, tools.commuting, target, None, values.origins)
+    pricer = lowering(tools, target, schedules)
+    return Exploration(start, tools, target, pricer, values.known, values.origins, options, ordered)
 
 
 def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[StoredSolution]) -> Candidate:
     """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
-    made = Replayed(*_given(values, tools, target, None, None))
+    made = exploration(values, tools, target)
     made.remembered = {one.region: one for one in remembered}
     found = made.candidate((0,) * len(made.problems), "remembered")
     if found.problem:
         raise NotProved(f"it cannot be lowered: {found.problem}")
     return found
-
-
-def _given(
-    values: Values,
-    tools: Toolchain,
-    target: Target,
-    options: ExplorationOptions | None,
-    schedules: ScheduleStore | None,
-) -> Any:
-    """What an exploration is made of."""
-    start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
-    ordered = commute(values.graph, tools.commuting, target, None, values.origins)
-    return (
-        start, tools.fusion, exported(tools), target, lowering(tools, target, schedules), values.known,
-        values.origins, options, ordered,
-    )  # fmt: skip
 
 
 class ExplorationWarning(UserWarning):
@@ -152,20 +107,6 @@ def _planned(candidate: Candidate, values: Values) -> Candidate:
     """The candidate with its plan made already: a failure is met here, where the rules can still decide."""
     plan = candidate.plan(values.results)
     return replace(candidate, make_plan=lambda *_: plan)
-
-
-def exported(tools: Toolchain) -> RuleTexts:
-    """The algebra of a toolchain as egglog text. The last few are kept."""
-    key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
-    made = _EXPORTED.pop(key, None) or export(tools.equations)
-    _EXPORTED[key] = made
-    if len(_EXPORTED) > KEPT:
-        del _EXPORTED[next(iter(_EXPORTED))]
-    return made
-
-
-KEPT = 8
-_EXPORTED: dict[Any, RuleTexts] = {}
 
 
 def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None = None) -> KernelPricer:
@@ -265,16 +206,7 @@ class Fusing:
     @functools.cache  # noqa: B019
     def rules(self, way: int) -> tuple[str, ...]:
         """The rules without which a candidate would not be there."""
-        found: dict[str, None] = {}
-        for solved, rank in self._solutions(way):
-            found.update(dict.fromkeys(solved.credit(rank, self.exploration.exported, self.exploration.options.budget)))
-        return tuple(found)
-
-    def _solutions(self, way: int) -> Iterable[tuple[Any, int]]:
-        if way == 0:
-            return []
-        problems = (solved for _, solved in self.exploration.problems)
-        return zip(problems, self.choices[way - 1], strict=True)
+        return self.exploration.rules(self.choices[way - 1]) if way else ()
 
     def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
         """A way as it is remembered. scheduling: the rules that the schedules of its kernels use.
@@ -287,9 +219,8 @@ class Fusing:
         found: dict[str, StoredSolution] = {}
         made, choice = self.exploration, self.choices[way - 1]
         for (problem, solved), rank in zip(made.problems, choice, strict=True):
-            rules = solved.credit(rank, made.exported, made.options.budget)
             solution = solved.found[rank].solution
-            recorded = written(problem, solved.search.extraction, solution, rules)
+            recorded = written(problem, solved.search.extraction, solution, made.credit(solved, rank))
             if recorded.region not in found:
                 proved(problem, recorded, made.exported, made.options.budget)
                 found[recorded.region] = recorded

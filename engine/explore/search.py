@@ -54,7 +54,6 @@ class EgraphSearch:
         self.graph = extraction.graph
         self.deadline = math.inf
         self.limit = math.inf
-        self.timed_out = False
 
     # ---- the program as written
     def as_written(self, stored: Iterable[int] | None = None, groups: Sequence[Group] = ()) -> PricedSolution:
@@ -140,7 +139,6 @@ class EgraphSearch:
         """Different solutions, best first, from a first one; it is there even where the model has no price for it."""
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
-        self.timed_out = False
         beam: list[PricedSolution] = [start]
         done: set[object] = set()
         seen: set[object] = set()
@@ -162,7 +160,7 @@ class EgraphSearch:
             beam = self._different(beam)
             if progress:
                 stale = 0
-        self.timed_out, self.deadline, self.limit = self.late(), math.inf, math.inf
+        self.deadline = self.limit = math.inf
         return beam
 
     def _neighbours(self, here: PricedSolution, best: float, seen: set[object]) -> Iterable[PricedSolution]:
