@@ -339,4 +339,4 @@ def _moved(target: Target, base: Target, name: str, factor: float) -> Target | N
 
 
 def _agreement(points: Sequence[FitPoint], target: Target) -> Agreement:
-    return agreement(point.variant(target) for point in points)[-1]
+    return agreement(point.variant(target) for point in points)
