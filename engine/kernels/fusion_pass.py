@@ -120,9 +120,6 @@ def called(value: Term, names: Mapping[Term, str]) -> str:
 # a = mat(v), b = mat(w)              =>  (a, b) = mat(v, w)           siblings: one kernel stores both
 
 
-Spelling = Any
-
-
 class Siblings:
     """A two-root rule: guards over a pair of stored values."""
 
@@ -173,45 +170,37 @@ def _without_mat(statement: Any) -> s.Syntax:
     return s.Assign(statement.span, statement.target, statement.value.items[0])
 
 
-def _spell(value: Any, defined: dict[str, s.ValueTerm]) -> Spelling:
-    """A value as nested tuples, the names of other statements written out."""
+def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
+    """A value as nested tuples without its `mat`s, which go to `mats`; the names of other statements written out."""
+    if isinstance(value, s.MatTerm):
+        mats.append(value)
+        return _spell(value.x, defined, mats)
     if isinstance(value, s.NameTerm):
-        return _spell(defined[value.name], defined) if value.name in defined else value.name
+        return _spell(defined[value.name], defined, mats) if value.name in defined else value.name
     if isinstance(value, s.ValueTerm):
-        return (type(value).__name__, *(_spell(getattr(value, field), defined) for field in type(value).__slots__))
+        return (
+            type(value).__name__,
+            *(_spell(getattr(value, field), defined, mats) for field in type(value).__slots__),
+        )
     if isinstance(value, tuple):
-        return tuple(_spell(item, defined) for item in value)
+        return tuple(_spell(item, defined, mats) for item in value)
     return expression(value) if isinstance(value, s.Syntax) else value
-
-
-def _stripped(spelling: Spelling) -> Spelling:
-    """The spelling less every `mat`."""
-    if not isinstance(spelling, tuple):
-        return spelling
-    return _stripped(spelling[1]) if _is_mat(spelling) else tuple(map(_stripped, spelling))
-
-
-def _is_mat(spelling: Spelling) -> bool:
-    return isinstance(spelling, tuple) and spelling[:1] == (s.MatTerm.__name__,)
-
-
-def _mats(spelling: Spelling) -> int:
-    return _is_mat(spelling) + sum(map(_mats, spelling)) if isinstance(spelling, tuple) else 0
 
 
 def kind_of(rule: Rule) -> str:
     """inline, fuse, climb, share or siblings. Raises DplcError for a rule that does not only move a `mat`."""
     if len(rule.rewrite) == 1 and isinstance(rule.rewrite[0], s.Assign) and isinstance(rule.rewrite[0].target, s.Group):
         return "siblings"
-    before, after = (_spell(list(defined.values())[-1], defined) for defined in (rule.left, rule.right))
-    counts = _mats(before), _mats(after)
-    if _stripped(before) == _stripped(after):
-        if counts == (1, 0):
-            return "inline" if _is_mat(before) else "fuse"
-        if counts == (1, 1) and _is_mat(after) and not _is_mat(before):
-            return "climb"
-        if counts == (0, 1) and _is_mat(after):
-            return "share"
+    sides = []
+    for defined in (rule.left, rule.right):
+        root, mats = list(defined.values())[-1], list[Any]()
+        sides.append((_spell(root, defined, mats), len(mats), isinstance(root, s.MatTerm)))
+    (before, had, stored), (after, has, stores) = sides
+    if before == after:
+        if (had, has) == (1, 0):
+            return "inline" if stored else "fuse"
+        if stores and not stored and (had, has) in ((1, 1), (0, 1)):
+            return "climb" if had else "share"
     raise DplcError(
         f"rule `{rule.name}`: a fusion rule changes nothing but a `mat`", rule.span,
         ("its right side is its left side less one `mat`, or with the `mat` moved to the root, or with one put there",),
@@ -233,32 +222,6 @@ def _pair(rule: Rule) -> tuple[str, str, str, str]:
 
 
 NEVER_STORED = (Input, Const, Index)
-
-
-class FusionSite:
-    """What the facts of fusion rules see: an operation y, and the open values that its kernel would hold."""
-
-    def __init__(self, fusion: Fusion):
-        self.fusion, self.flow, self.target = fusion, fusion.flow, fusion.target
-        self.reader: Any = None
-        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
-        self.folded = 0  # mask of the axes that reductions of this kernel fold
-        self.space = 0  # mask of the axes the reader runs over
-        self.value: Any = None  # the open value in question
-        self.top: Any = None  # what a climbing store has come to
-        self.refused: GuardRefusal | None = None
-
-    def stored(self, operand: Any) -> Any:
-        """The value that `mat(v)` stands for at this operand, or None."""
-        return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
-
-    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
-        if self.refused is not None and not self.fusion.told:
-            return
-        refused = refusal(rule, guard, term, env, self.fusion.called)
-        if self.fusion.told:
-            self.fusion.refusals.setdefault((rule.name, guard.reason, self.value), refused)
-        self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
 
 
 class Fusion:
@@ -286,7 +249,14 @@ class Fusion:
         self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
         self.climbed: dict[tuple[Any, Any], Fused] = {}
         self.called = called_in(graph) if told else None
-        self.site = FusionSite(self)
+        # the operation that is asked, and the open values that its kernel would hold, for the facts of the rules
+        self.reader: Any = None
+        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
+        self.folded = 0  # mask of the axes that reductions of this kernel fold
+        self.space = 0  # mask of the axes the reader runs over
+        self.value: Any = None  # the open value in question
+        self.top: Any = None  # the value that a climbing store has come to
+        self.refused: GuardRefusal | None = None
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
         self.places = Places(self.flow, self.kept)
@@ -301,13 +271,25 @@ class Fusion:
         refusals = list(self.refusals.values())
         return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.told, self.asked)
 
-    def _fired(self, rule: Rule, value: Any, reader: Any, bound: dict[str, Any]) -> Fused:
+    def _fired(self, rule: Rule, bound: dict[str, Any], value: Any, reader: Any) -> Fused:
         guards = guards_of(rule, bound, self.asked, self.called)
         return Fused(rule, value, reader, bound if self.told else {}, guards)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
         return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
+
+    def stored(self, operand: Any) -> Any:
+        """The value that `mat(v)` stands for at this operand, or None."""
+        return self.value if operand is self.value or self.value in self.open.get(operand, ()) else None
+
+    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
+        if self.refused is not None and not self.told:
+            return
+        refused = refusal(rule, guard, term, env, self.called)
+        if self.told:
+            self.refusals.setdefault((rule.name, guard.reason, self.value), refused)
+        self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
 
     # ---- the walk
     def _forward(self, start: int) -> None:
@@ -368,7 +350,6 @@ class Fusion:
 
     def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, GuardRefusal | None] | None:
         """The first open value that no rule lets this operation take in."""
-        site = self.site
         self._at(term, seen)
         values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
         attempts = self.rules.fuse.at(term)
@@ -378,16 +359,16 @@ class Fusion:
         for value in values:
             if found is not None and not self._instead(value, found[0], term):
                 continue
-            site.value, site.refused = value, None
+            self.value, self.refused = value, None
             for attempt, run in attempts:
-                bound = run(term, site)
+                bound = run(term, self)
                 if bound is not None:
-                    self.fused[value, term] = self._fired(attempt.rule, value, term, bound)
+                    self.fused[value, term] = self._fired(attempt.rule, bound, value, term)
                     break
-                if site.refused is not None:
-                    self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
+                if self.refused is not None:
+                    self.refusals.setdefault((self.refused.rule.name, self.refused.because, value), self.refused)
             else:
-                found = value, site.refused
+                found = value, self.refused
         return found
 
     def _instead(self, value: Any, refused: Any, term: Any) -> bool:
@@ -396,9 +377,8 @@ class Fusion:
         """
         if refused not in self.open.get(value, {}):
             return False
-        site = self.site
         place, other = self._place_of(value, term), self._place_of(refused, term)
-        site.reader = term
+        self.reader = term
         if self._elements(place) > self._elements(other):
             return False
         todo, seen, first = [term], {place}, self.flow.position[refused]
@@ -418,36 +398,40 @@ class Fusion:
         )
 
     def _at(self, term: Any, seen: dict[Any, int]) -> None:
-        site, flow = self.site, self.flow
-        site.reader, site.seen = term, seen
+        flow = self.flow
+        self.reader, self.seen = term, seen
         folded = 0
         for value in seen:
             if value.__class__ in (Reduce, Fold):
                 folded |= flow.mask_of_axes(value.over)
-        site.space = flow.mask[term]
+        self.space = flow.mask[term]
         if term.__class__ in (Reduce, Fold):
             folded |= flow.mask_of_axes(term.over)
-            site.space = flow.mask[term] | flow.mask_of_axes(term.over)
-        site.folded = folded
+            self.space = flow.mask[term] | flow.mask_of_axes(term.over)
+        self.folded = folded
 
     def _inlined(self, term: Any) -> bool:
         """Whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
         if self.marked is not None and term not in self.marked:
             return True
-        site = self.site
-        site.reader = site.value = term
-        site.refused = None
-        for attempt, run in self.rules.inline.at(term):
-            bound = run(term, site)
+        fired = self._fires(self.rules.inline, term, term)
+        if fired is not None:
+            self.fused[term, None] = self._fired(*fired, term, None)
+        return fired is not None
+
+    def _fires(self, table: Table, term: Any, value: Any) -> tuple[Rule, dict[str, Any]] | None:
+        """The first rule of a table that fires at an operation for a value, and what its names are bound to."""
+        self.reader, self.value, self.refused = term, value, None
+        for attempt, run in table.at(term):
+            bound = run(term, self)
             if bound is not None:
-                self.fused[term, None] = self._fired(attempt.rule, term, None, bound)
-                return True
+                return attempt.rule, bound
         self._note(term)
-        return False
+        return None
 
     def _note(self, term: Any) -> None:
         """In an example, every refusal counts; otherwise only those that store something are kept."""
-        refused = self.site.refused
+        refused = self.refused
         if self.marked is not None and refused is not None:
             self.refusals[refused.rule.name, refused.because, term] = refused
 
@@ -515,16 +499,11 @@ class Fusion:
                 yield other
 
     def _climbs(self, term: Any, top: Any, value: Any) -> bool:
-        site = self.site
-        site.reader, site.value, site.top = term, value, top
-        site.refused = None
-        for attempt, run in self.rules.climb.at(term):
-            bound = run(term, site)
-            if bound is not None:
-                self.climbed[value, term] = self._fired(attempt.rule, value, term, bound)
-                return True
-        self._note(term)
-        return False
+        self.top = top
+        fired = self._fires(self.rules.climb, term, value)
+        if fired is not None:
+            self.climbed[value, term] = self._fired(*fired, value, term)
+        return fired is not None
 
     # ---- values that several kernels would compute
     def _share(self) -> int | None:
@@ -543,18 +522,13 @@ class Fusion:
             if not several and not self._widened(term):
                 continue
             self.owners = owners
-            self.site.reader = self.site.value = term
-            self.site.refused = None
-            for attempt, run in self.rules.share.at(term):
-                bound = run(term, self.site)
-                if bound is not None:
-                    changed.append(term)
-                    rule = attempt.rule
-                    reason, told = rule.docs[0] if rule.docs else rule.name, bound if self.told else {}
-                    guards = guards_of(rule, bound, self.asked, self.called)
-                    self.why[term] = Stored(term, None, reason, rule.location, told, guards)
-                    break
-            self._note(term)
+            fired = self._fires(self.rules.share, term, term)
+            if fired is not None:
+                rule, bound = fired
+                changed.append(term)
+                reason, told = rule.docs[0] if rule.docs else rule.name, bound if self.told else {}
+                guards = guards_of(rule, bound, self.asked, self.called)
+                self.why[term] = Stored(term, None, reason, rule.location, told, guards)
         self.kept.update(changed)
         return min((self.flow.position[term] for term in changed), default=None)
 

@@ -72,19 +72,13 @@ class Resolver:
             root.__class__ is not Remap or self._leaf(root.x)
         ):
             return root
-        return self._resolve((root, ()), self._step)
+        return self._resolve((root, ()))
 
-    def rename(self, term: Term, axes_: dict[Axis, Axis]) -> Term:
-        """A resolved value with free axes renamed."""
-        return self._resolve(
-            (term, self._order({own: new for own, new in axes_.items() if own in axes(term)})), self._step
-        )
+    def moved(self, value: Term, places: Mapping[Axis, Any]) -> Term:
+        """A value at other places, or with free axes renamed."""
+        return self._resolve((value, self._order({axis: e for axis, e in places.items() if axis in axes(value)})))
 
-    def moved(self, value: Term, places: dict[Axis, Any]) -> Term:
-        """The value of a stored term at other places."""
-        return self._resolve((value, self._order(places)), self._step)
-
-    def _resolve(self, task: tuple[Any, Substitution], first: Callable[..., Term]) -> Term:
+    def _resolve(self, task: tuple[Any, Substitution]) -> Term:
         # An explicit stack: a chain of ten thousand operations is no deeper than one.
         stack = [task]
         while stack:
@@ -93,7 +87,7 @@ class Resolver:
                 stack.pop()
                 continue
             self.missing = []
-            result = first(*key)
+            result = self._step(*key)
             if self.missing:
                 stack.extend(reversed(self.missing))
                 continue
@@ -451,12 +445,8 @@ def _merged(one: Below, other: Below) -> Below:
 def _common(guard: Guard, other: Guard) -> Guard:
     if guard == other:
         return guard
-    same = 0
-    for one, another in zip(guard, other, strict=False):
-        if one is not another:
-            break
-        same += 1
-    return guard[:same]
+    common = itertools.takewhile(lambda pair: pair[0] is pair[1], zip(guard, other, strict=False))
+    return tuple(one for one, _ in common)
 
 
 def _moved(below: Below, view: dict[Any, Any]) -> Below:

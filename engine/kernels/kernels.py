@@ -342,7 +342,7 @@ class Kernels:
                 for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True)
                 if own is not shared
             }
-            root = resolver.rename(entry.root, renaming) if renaming else entry.root
+            root = resolver.moved(entry.root, renaming) if renaming else entry.root
             buffer = entry.buffer
             writes.append(
                 Write(
