@@ -229,8 +229,8 @@ class Compiler(Scheduler):
         evidence = TermEvidence() if trace is not None else None
         graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
         trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
-        asked = frozenset() if trace is None else trace.asked
-        plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None, asked)
+        asked = None if trace is None else trace.asked
+        plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, asked)
         trace_fusion(trace, plan, graph, tools.fusion.rules)
         return graph, plan
 

@@ -68,8 +68,8 @@ class Fused:
 class FusionDecisions:
     """The program as a flow, its stored values, and the record of why.
 
-    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings. told:
-    whether to record why; asked: names of rules, or of their files, whose guards are recorded when they hold.
+    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
+    asked: names of rules, or of their files, whose guards are recorded when they hold; None: nobody reads why.
     """
 
     flow: Dataflow
@@ -78,13 +78,12 @@ class FusionDecisions:
     why: dict[Any, Stored] = field(default_factory=dict)
     refusals: list[GuardRefusal] = field(default_factory=list)
     firings: list[Fused] = field(default_factory=list)
-    told: bool = False
-    asked: frozenset[str] = frozenset()
+    asked: frozenset[str] | None = None
 
 
-def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str], called: Called | None) -> tuple[str, ...]:
+def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str] | None, called: Called | None) -> tuple[str, ...]:
     """Return the guards of a rule that fired, with their values, if the rule is in `asked`."""
-    if asked.isdisjoint((rule.name, rule.file, rule.family)):
+    if asked is None or asked.isdisjoint((rule.name, rule.file, rule.family)):
         return ()
     return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
@@ -225,8 +224,8 @@ NEVER_STORED = (Input, Const, Index)
 
 
 class Fusion:
-    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. told: somebody
-    reads why, so every refusal is kept with what its guard saw; asked: rules whose firings keep it, too.
+    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. asked: if
+    somebody reads why, every refusal is kept with the values of its guard, and so are the firings of these rules.
     """
 
     def __init__(
@@ -235,11 +234,9 @@ class Fusion:
         rules: FusionRules,
         target: Target,
         marked: frozenset[Any] | None = None,
-        told: bool = False,
-        asked: frozenset[str] = frozenset(),
+        asked: frozenset[str] | None = None,
     ):
-        self.asked = asked
-        self.rules, self.target, self.marked, self.told = rules, target, marked, told
+        self.rules, self.target, self.marked, self.asked = rules, target, marked, asked
         self.flow = Dataflow(out.value for out in graph.outs)
         self.kept = {out.value for out in graph.outs}
         self.result_axes = {out.value: out.axes for out in graph.outs}
@@ -248,7 +245,7 @@ class Fusion:
         self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}
         self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
         self.climbed: dict[tuple[Any, Any], Fused] = {}
-        self.called = called_in(graph) if told else None
+        self.called = None if asked is None else called_in(graph)
         # the operation that is asked, and the open values that its kernel would hold, for the facts of the rules
         self.reader: Any = None
         self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
@@ -269,11 +266,11 @@ class Fusion:
         fused = [one for one in self.fused.values() if self._is_open(one.value, one.reader)]
         fused += [one for one in self.climbed.values() if one.reader in self.why]
         refusals = list(self.refusals.values())
-        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.told, self.asked)
+        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.asked)
 
     def _fired(self, rule: Rule, bound: dict[str, Any], value: Any, reader: Any) -> Fused:
         guards = guards_of(rule, bound, self.asked, self.called)
-        return Fused(rule, value, reader, bound if self.told else {}, guards)
+        return Fused(rule, value, reader, {} if self.asked is None else bound, guards)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
@@ -284,10 +281,10 @@ class Fusion:
         return self.value if operand is self.value or self.value in self.open.get(operand, ()) else None
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
-        if self.refused is not None and not self.told:
+        if self.refused is not None and self.asked is None:
             return
         refused = refusal(rule, guard, term, env, self.called)
-        if self.told:
+        if self.asked is not None:
             self.refusals.setdefault((rule.name, guard.reason, self.value), refused)
         self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
 
@@ -526,7 +523,7 @@ class Fusion:
             if fired is not None:
                 rule, bound = fired
                 changed.append(term)
-                reason, told = rule.docs[0] if rule.docs else rule.name, bound if self.told else {}
+                reason, told = rule.docs[0] if rule.docs else rule.name, {} if self.asked is None else bound
                 guards = guards_of(rule, bound, self.asked, self.called)
                 self.why[term] = Stored(term, None, reason, rule.location, told, guards)
         self.kept.update(changed)

@@ -94,7 +94,7 @@ class Kernels:
     ):
         self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
         self.flow = decisions.flow
-        self.called = called_in(graph) if decisions.told else None
+        self.called = None if decisions.asked is None else called_in(graph)
         self.names = Names(graph, self.flow, decisions.stored, origins)
         self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
@@ -388,14 +388,13 @@ def compile_graph(
     target: Target | None = None,
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
-    told: bool = False,
-    asked: frozenset[str] = frozenset(),
+    asked: frozenset[str] | None = None,
 ) -> Plan:
     """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
-    told: whether the plan records every refusal with its values; asked: rules whose firings it records, too.
+    asked: if given, the plan records every refusal with its values, and the firings of these rules.
     """
     machine = target or default_target()
-    return plan(graph, Fusion(graph, rules, machine, told=told, asked=asked).decide(), rules, machine, origins, results)
+    return plan(graph, Fusion(graph, rules, machine, asked=asked).decide(), rules, machine, origins, results)
 
 
 def plan(
@@ -419,7 +418,7 @@ def plan(
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
     why, held = tuple(decisions.why.values()), tuple(builder.lifted)
-    if decisions.told:
+    if decisions.asked is not None:
         decisions.firings += builder.joined
         decisions.refusals += builder.refusals
     return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)
