@@ -213,7 +213,7 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
     new = settled.build()
     if all(new[out.value] is out.value for out in graph.outs):
         return graph
-    final = own_names(graph.ins, [new[out.value] for out in graph.outs])
+    ins, final = own_names([new[out.value] for out in graph.outs])
     becomes = {old: final.get(value, value) for old, value in new.items()}
     if origins is not None:
         for old, origin in tuple(origins.items()):
@@ -224,7 +224,7 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
         if value is not None and value.__class__ not in (Input, Remap):
             names.setdefault(value, Named(named.name, value))
     outs = tuple(Output(out.name, out.axes, becomes[out.value]) for out in graph.outs)
-    return TensorGraph(graph.name, tuple(final.get(x, x) for x in graph.ins), outs, tuple(names.values()))
+    return TensorGraph(graph.name, tuple(ins.get(x, x) for x in graph.ins), outs, tuple(names.values()))
 
 
 class RenamingPass:
@@ -332,8 +332,8 @@ def restricted(renaming: Renaming, term: Any) -> Renaming:
     return {a: e for a, e in renaming.items() if a in own}
 
 
-def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
-    """What becomes of each value when an input that is never read plainly takes the names of its first reader."""
+def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
+    """The inputs that are never read plainly, with the names of their first readers, and each value over these."""
     order = topological(roots)
     plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
     plain.update(roots)
@@ -344,22 +344,12 @@ def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
             names = tuple(mapping.get(a, a) for a in term.x.axes)
             if all(map(same_extent, term.x.axes, names)) and len(set(names)) == len(names):
                 better.setdefault(term.x, Input(term.x.name, names, term.x.dtype))
-    new: dict[Any, Any] = {x: better.get(x, x) for x in ins}
+    new: dict[Any, Any] = {x: remap(own, dict(zip(own.axes, x.axes, strict=True))) for x, own in better.items()}
     for term in order:
-        new[term] = _over_inputs(term, better, new)
-        axes(new[term])
-    return new
-
-
-def _over_inputs(term: Any, better: Mapping[Any, Input], new: Mapping[Any, Any]) -> Any:
-    def now(x: Any) -> Any:
-        return new.get(x, x)
-
-    source = better.get(term.x) if term.__class__ is Remap else None
-    if source is not None:
-        mapping = {a: substitute(e, {}, now) for a, e in term.map}
-        return remap(source, {b: mapping.get(a, a) for a, b in zip(term.x.axes, source.axes, strict=True)})
-    return better.get(term, term) if term.__class__ is Input else rebuilt(term, now)
+        if term not in new:
+            new[term] = rebuilt(term, lambda x: new.get(x, x))
+            axes(new[term])
+    return better, new
 
 
 # ---- At how many places a kernel would compute values for one element of another.
