@@ -1,4 +1,4 @@
-"""What one launch asks of a device, counted in its Kernel IR: instructions, sectors, wavefronts, bytes.
+"""Count the work of one launch in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
 All threads of the middle block are followed at once (of the first, where that does more: the grid may reach beyond the
 output), every statement once, weighted with how often it runs; addresses are those of the first turn of every loop,
@@ -116,7 +116,7 @@ class MoreWork(NamedTuple):
 
 
 def beside(spelled: WordCounts, sm: int) -> MoreWork:
-    """What a machine does in the place of atoms that it lacks."""
+    """The work of a machine in the place of atoms that it lacks."""
     issued = fma = tensor = 0.0
     for name, times, words in spelled:
         other = ATOMS[name].spelling(sm)
@@ -178,7 +178,7 @@ class InstructionCounts:
 
 
 def instruction_counts(kernel: Kernel, registers: int | None = None) -> InstructionCounts:
-    """What a kernel of Kernel IR executes, counted."""
+    """Count the instructions and accesses of a kernel of Kernel IR."""
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
     counter = _counted(kernel, launch, tuple(extent // 2 for extent in launch.grid))
@@ -285,7 +285,7 @@ class _Counter:
         self.turns, self.varying = outside, around
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
-        """What gives a register a value, or an address a name."""
+        """Count a statement that gives a register a value, or an address a name."""
         if isinstance(statement, Registers | Fragment):
             self.scope.defined(statement.dst, self.scope.here)
         elif isinstance(statement, Base):
@@ -306,7 +306,7 @@ class _Counter:
             self.compute((statement.val,), times, mask)
 
     def instruction(self, statement: Any, times: float, mask: Any) -> None:
-        """What is an instruction by itself."""
+        """Count a statement that is one instruction."""
         self.issue(1, times, mask)
         if isinstance(statement, LoadFrom):
             self.scope.changed(statement.into)

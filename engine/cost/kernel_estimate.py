@@ -202,7 +202,7 @@ class Pricing:
         return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
 
     def loads(self, resident: bool) -> dict[int, BlockWork]:
-        """What is done in all, by the axes of the grid whose blocks repeat it."""
+        """The work of the kernel, by the axes of the grid whose blocks repeat it."""
         totals: dict[int, BlockWork] = {}
         inside = set(self.products.values()) - self.products.keys()
         for n, step in enumerate(self.steps):
@@ -358,7 +358,7 @@ class Pricing:
 
 
 class Price(NamedTuple):
-    """What a kernel takes, predicted. reason: why it has no price.
+    """The predicted price of a kernel. reason: why it has no price.
 
     form: what schedules tell kernels apart by: contraction, row or flat; folds, contractions, sweeps, whether rows that
     are folded are stored.

@@ -171,7 +171,7 @@ class Replications:
         return total
 
     def _different(self, e: Any) -> float:
-        """Of the copies of an index that replication makes, the share that differ: `(k + r // 3) % 3` has a third."""
+        """The share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
         names = sorted(free_names(e) & self._variables.keys())
         extents = [self._extents.get(self._variables[name], 1) for name in names]
         points = list(itertools.product(*(range(extent) for extent in extents)))

@@ -78,7 +78,7 @@ class FirstCache:
         self._asked = outside
 
     def served(self, buffer: str, copies: Iterable[Any], mask: Any) -> float:
-        """Of the sectors that the copies of an unrolled access ask for, the share that was asked for before.
+        """The share of sectors of an unrolled access that were asked for before.
 
         copies: of each, the first byte of each lane (warps, lanes).
         """

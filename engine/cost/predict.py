@@ -36,7 +36,7 @@ RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
 
 
 class Counts(NamedTuple):
-    """What a prediction asks of a launch: of `InstructionCounts`, or of an estimate, in their units."""
+    """The input of a prediction for a launch: from `InstructionCounts`, or from an estimate, in their units."""
 
     blocks: int
     threads: int
@@ -99,7 +99,7 @@ def occupancy(launch: InstructionCounts | Counts, target: Target) -> tuple[float
 
 
 def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
-    """What one launch takes, in seconds, predicted."""
+    """Predict the seconds of one launch."""
     resident = resident_blocks(launch, target)
     wide = resident * target.multiprocessors
     full, rest = divmod(launch.blocks, wide)

@@ -76,7 +76,7 @@ def chosen(
     schedules: ScheduleStore | None = None,
     tell: Callable[[str], None] = warn,
 ) -> Explore:
-    """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none.
+    """Return the choice of a candidate for compile, by its number; 1 is the best. Raises UsageError if there is none.
 
     The best one is asked for without knowing it: where the search fails, `tell` is told why and the rules decide.
     """
@@ -110,7 +110,7 @@ def _planned(candidate: Candidate, values: Values) -> Candidate:
 
 
 def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None = None) -> KernelPricer:
-    """What makes kernels of loop nests, to see what they take: under a remembered schedule where there is one."""
+    """Return the pricer of loop nests, which schedules them: by a stored schedule if there is one."""
 
     def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         compiler = Compiler(tools, target, schedules=schedules)
@@ -132,7 +132,7 @@ TOP = 4
 
 
 def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
-    """What the candidate of a program is remembered under."""
+    """The key under which a store holds the candidate of a program."""
     name = program_key(values.lowered, values.known)
     return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
 
@@ -179,7 +179,8 @@ class Fusing:
         return list(found.values())
 
     def ways(self) -> list[FusionVariant]:
-        """What the rules decide in their order, then the candidates. Searches the regions, builds no candidate."""
+        """The fusion that the rules decide in their order, then the candidates. It searches the regions, but builds no
+        candidate."""
         explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
         names = ("rules", *(f"candidate {number}" for number in explored))
         return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
@@ -245,7 +246,7 @@ def remembered(
     schedules: StoredSchedules | None, tools: Toolchain, target: Target, otherwise: Explore | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Explore | None:  # fmt: skip
-    """What compile asks where there is a store: the way of fusing that was tuned, else what `otherwise` chooses.
+    """Return the choice for compile if there is a store: the tuned fusion, else the choice of `otherwise`.
 
     Without a store, or where it holds no program, this is `otherwise`, and costs nothing.
     """

@@ -66,7 +66,7 @@ STRICT = "DPLC_STRICT"  # in the environment: a failure of exploration is an err
 
 
 def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """What `make` makes; where it fails, `otherwise`, and `tell` is told why. Under DPLC_STRICT the failure is raised.
+    """Return the result of `make`; if it fails, tell why, and call `otherwise`. DPLC_STRICT raises the failure.
 
     A program that is too large is no failure: there is nothing to mend.
     """
@@ -249,7 +249,7 @@ class Cutting:
                     count[other] += count.pop(mine)
 
     def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
-        """What greedy fusion stores in these, or every so many operations."""
+        """The values that greedy fusion stores in large regions, or one every so many operations."""
         stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
         if stored:
             return stored
@@ -337,7 +337,7 @@ def _sum(prices: Iterable[KernelPrice]) -> KernelPrice:
 
 
 def _bytes(kernel: Kernel) -> float:
-    """What its buffers hold, at the lengths that a program with sizes is made for."""
+    """The bytes of its buffers, for symbolic dimensions at their hints."""
     return float(at_hint(buffer_bytes(kernel)))
 
 
@@ -609,7 +609,7 @@ class Exploration:
             yield choice
 
     def by_rules(self) -> Candidate:
-        """What the rules decide in their order."""
+        """The candidate that the rules decide in their order."""
         decided = self.rule_order
         if self.ordered is not self.graph:
             decided = Fusion(self.ordered, self.fusion, self.target).decide()

@@ -113,7 +113,7 @@ class Dtypes:
         return self.asked.setdefault(text, f"d{len(self.asked)}") if text.startswith("(") else text
 
     def guards(self) -> list[str]:
-        """What the e-graph has to be asked."""
+        """The conditions on dtypes that the e-graph has to check."""
         out = [f"(= {name} {text})" for text, name in self.asked.items()]
         for a, b in self.needed:
             left, right = a.root(), b.root()

@@ -55,7 +55,7 @@ def bindings() -> Any:
 
 
 def run(graph: Any, text: str) -> Any:
-    """What egglog answers to the commands of a text, one answer a command that has one. No command has two lines.
+    """Run the commands of a text and return the answers of egglog. No command has two lines.
 
     Line by line: every word of a parsed text keeps a copy of all of it, 100 MB for the rules.
     """
@@ -279,13 +279,13 @@ def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None =
 
 
 def _contents(problem: Problem) -> set[str]:
-    """What rules may need, in the words of `RuleTexts`."""
+    """The operations of a problem, in the words of `RuleTexts`."""
     there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
     return there | {"packed"} if problem.packs else there
 
 
 def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
-    """What egglog is told before a problem: what values are, and rules, each in a ruleset of its own."""
+    """The text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
     commuting = commutativity()
     rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
     analyses = (prelude(),) if there.isdisjoint(PARTS) else (prelude(), fold_analyses())

@@ -232,7 +232,7 @@ class EgraphSearch:
         return together + single
 
     def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
-        """What is computed and a class sums, as it is spelled: a value, or the factors of a product."""
+        """The computed operands of the sum that a class is: a value, or the factors of a product."""
         op, _, below = self.extraction.node(cls, now.choice)
         if op != "Red" or below[0] in self.extraction.leaves:
             return ()
@@ -330,7 +330,7 @@ class Rebuilder:
         return tuple(self.problem.axes[bit.bit_length() - 1] for bit in bits(mask))
 
     def read(self, cls: int) -> Term:
-        """What a kernel reads: a value that loading computes is an input of its own there."""
+        """The term that a kernel reads for a class: an input of its own for a value that loading computes."""
         value = self.built[cls]
         if (
             cls not in self.graph.known

@@ -101,7 +101,7 @@ class Body:
         ]
 
     def ranges(self, root: int) -> dict[Any, tuple[int, int]]:
-        """What a root reads at a range of one of its own axes, among what its kernel computes."""
+        """The values that a root reads at a range of one of its own axes, among those that its kernel computes."""
         found: dict[Any, tuple[int, int]] = {}
         pending, seen = [root], {root}
         while pending:
@@ -176,7 +176,7 @@ class Body:
         return EstimatedValue(axes, reads, 0, fn, item=item)
 
     def under(self, cls: int, inner: Mapping[int, int], under: Under) -> Under:
-        """What a class is seen under below an index map that is itself seen under other axes."""
+        """The axes of a class below an index map that is itself read under other axes."""
         out = {axis: self.mask(axis, under) for axis in bits(self.graph.mask[cls])}
         out.update((axis, image) for axis, image in inner.items() if axis in out)
         return tuple((axis, image) for axis, image in sorted(out.items()) if image != axis)
@@ -326,7 +326,7 @@ class Extraction:
         return Solution(needed, frozenset(kept), tuple(merged))
 
     def _stored_roots(self, needed: dict[int, int]) -> set[int]:
-        """What is written for others: a root that may be a view is read where its operand is stored."""
+        """The values that are stored for other regions: the operand of a root that is a view."""
         out: set[int] = set()
         for root in self.roots:
             cls = root
@@ -400,7 +400,7 @@ class Extraction:
         return PricedKernel(found, touched, key)
 
     def correct(self, kernel: PricedKernel, lowered: Price) -> None:
-        """What a kernel really takes; others of its form are expected to miss the model's price by as much.
+        """Note the lowered price of a kernel; others of its form are expected to miss the model's price by as much.
 
         Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon. The
         same kernel at other extents, in another region of this structure, is expected to miss by what it missed here.
@@ -488,6 +488,6 @@ class PricedSolution:
 
     @property
     def signature(self) -> Any:
-        """What tells solutions apart for a person: the kind of each kernel and the bytes it moves."""
+        """The difference between solutions that a person sees: the kind of each kernel and the bytes it moves."""
         kernels = (kernel.price for kernel in self.table.values())
         return tuple(sorted((price.kind, round(price.bytes / 1e4)) for price in kernels))

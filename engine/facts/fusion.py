@@ -274,7 +274,7 @@ def common_operand(site: Any, v: Value, w: Value) -> bool:
 
 
 def _reads(site: Any, value: Any) -> set[Any]:
-    """What a kernel reads from memory, and what it reads it as."""
+    """The values that a kernel reads from memory, and the index maps that it reads them through."""
     leaves, pending, seen = site.leaves(value), [value], {value}
     while pending:
         term = pending.pop()
@@ -408,7 +408,7 @@ def several_products(site: Any, v: Value, w: Value) -> bool:
 
 
 def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
-    """Those of some operations that are sums of products for groups of four warps, by their dtypes and sizes."""
+    """Yield the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     numbers = policy(site.target)
     late = [atom for atom in ATOMS.values() if atom.late and atom.on(site.target.sm)] if numbers.late_products else []
     for total in made:

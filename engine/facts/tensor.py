@@ -87,7 +87,7 @@ def contains_reduction(x: Term) -> bool:
 
 @tensor_fact
 def folded_below(x: Term, along: AxisList) -> tuple[Axis, ...]:
-    """Those of some axes that reductions fold which a value is computed from."""
+    """The axes of a list that reductions below a value fold."""
     folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
     return tuple(axis for axis in along if axis in folds)
 
@@ -328,7 +328,7 @@ def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
 
 
 def _loop(one: Any) -> Any:
-    """What tells the loop of a fold: parts of a tuple share one."""
+    """The key of the loop of a fold: parts of a tuple share one."""
     return common_key(one) if one.__class__ is Fold else one
 
 

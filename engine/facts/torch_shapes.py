@@ -149,7 +149,7 @@ def element(x: Number, to: Var) -> Number:
 
 @torch_fact
 def neutral(fold: str, of: Var) -> Number:
-    """What a fold of torch's (`sum`, `prod`, `mean`, `amax`, `amin`) starts from, as an element of a dtype."""
+    """The neutral element of a reduction of torch (`sum`, `prod`, `mean`, `amax`, `amin`) in a dtype."""
     fn = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}[fold]
     return identity(fn, of.name)  # type: ignore[no-any-return]
 
@@ -591,7 +591,7 @@ def _split_letters(term: str) -> list[str]:
 
 
 class RecurrenceParts(NamedTuple):
-    """What each tensor but the first is made of: the one before it times a factor, plus a summand."""
+    """The recurrence of a list of tensors: each but the first is the preceding one times a factor, plus a summand."""
 
     factors: tuple[View, ...]
     summands: tuple[View, ...]

@@ -98,13 +98,13 @@ def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called
 
 
 def called_in(graph: TensorGraph) -> dict[Any, str]:
-    """What the values of a program are called."""
+    """The names of the values of a program."""
     named: dict[Any, str] = {x: x.name for x in graph.ins if isinstance(x, Input)}
     return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}
 
 
 def called(value: Term, names: Mapping[Term, str]) -> str:
-    """What a value is called; one without a name by its operation: `multiply(..)`."""
+    """The name of a value; its operation if it has none: `multiply(..)`."""
     made = value.fn if isinstance(value, Elementwise) else type(value).__name__
     inside = f"{value.fn}, .." if isinstance(value, Reduce) else ".."
     return names.get(value) or f"{made}({inside})"
@@ -128,7 +128,7 @@ class Siblings:
         self.decide = runner.first()
 
     def names_of(self, first: Any, second: Any) -> dict[str, Any]:
-        """What the names of the pattern stand for."""
+        """The values of the names in the pattern."""
         a, v, b, w = self.names
         return {a: first, v: first, b: second, w: second}
 
@@ -442,7 +442,7 @@ class Fusion:
         return self.flow.position[chosen]
 
     def _place_of(self, value: Any, reader: Any) -> Any:
-        """What is stored so that a reader finds a value in memory: the value, or what it is part of."""
+        """The value to store so that a reader finds a value in memory: the value itself, or one computed from it."""
         if (
             reader.__class__ is Remap
             and reader.x not in self.kept
@@ -461,7 +461,7 @@ class Fusion:
         return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
 
     def _climb(self, value: Any, reader: Any) -> Any:
-        """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""
+        """The value that is stored instead of another one: all readers flow into it, as the climbing rules allow."""
         flow, top, steps = self.flow, value, policy(self.target).diamond_operations
         while top not in self.kept:
             front = set(self._readers(top, reader))
@@ -482,7 +482,7 @@ class Fusion:
         return top
 
     def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
-        """Who reads a value; a map that only renames axes is as good as its own readers."""
+        """The readers of a value; those of an index map that only renames axes instead of the map."""
         for other in self.flow.readers[term]:
             if (
                 other.__class__ is Remap

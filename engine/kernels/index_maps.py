@@ -208,7 +208,7 @@ Renaming = dict[Axis, Axis]
 
 
 def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = None) -> TensorGraph:
-    """The same program with renamings at the leaves. Names and origins follow the values that have them."""
+    """Return the program with renamings at the leaves. Names and origins follow the values that have them."""
     settled = RenamingPass(graph)
     new = settled.build()
     if all(new[out.value] is out.value for out in graph.outs):
@@ -494,7 +494,7 @@ MOST = 4  # axes whose orders are tried: 24
 
 
 def uncut_outputs(graph: TensorGraph) -> TensorGraph:
-    """The same program, its outputs over the axes of folds where a reshape cuts them. Places in memory stay."""
+    """Return the program with outputs over the axes of reductions that a reshape cuts. Places in memory stay."""
     values = {out.value for out in graph.outs}
     outs = tuple(_uncut(out, values) for out in graph.outs)
     return TensorGraph(graph.name, graph.ins, outs, graph.names) if outs != graph.outs else graph
@@ -511,7 +511,7 @@ def _uncut(out: Output, values: set[Any]) -> Output:
 
 
 def _beside(term: Term) -> Sequence[Term]:
-    """What is computed at the same places as its reader."""
+    """The operands that are computed at the same places as their reader."""
     return operands(term) if term.__class__ is Elementwise else ()
 
 
@@ -584,7 +584,7 @@ def translation(e: Any) -> Range | None:
 
 
 def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int]) -> tuple[Any, list[Range]] | None:
-    """What several values read at ranges that follow each other without a gap, and these ranges; None where nothing is.
+    """The value that several values read at ranges without a gap, and these ranges; None if there is no such value.
 
     views: for each value, {what it reads at a range: which}.
     """
@@ -630,7 +630,7 @@ def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Con
 
 
 def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterable[tuple[Any, Range]]:
-    """What a value reads at a range of one of its own axes, among what its kernel computes."""
+    """The values that a value reads at a range of one of its own axes, among those that its kernel computes."""
     pending, seen = [value], {value}
     while pending:
         term = pending.pop()

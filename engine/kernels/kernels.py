@@ -119,7 +119,7 @@ class Kernels:
             self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[StoredValue]]:
-        """What is stored, by kernel, in the order of the launches."""
+        """The stored values by kernel, in the order of the launches."""
         outs: dict[Any, Any] = {}
         copies = []
         for out in self.graph.outs:
@@ -324,7 +324,7 @@ class Kernels:
         return made
 
     def _writes(self, group: list[StoredValue]) -> list[Write]:
-        """What a kernel stores, over the loops of its first value."""
+        """The writes of a kernel, over the loops of its first value."""
         first = group[0]
         parts = self._parts(group)
         if parts is not None:
@@ -370,7 +370,7 @@ class Kernels:
 
 
 def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
-    """What a kernel stores: a value that turns out to be one in memory, as the first row of two, is read from there."""
+    """The value to store: one that turns out to be in memory, as the first row of two, is read from there."""
     return Remap(value, ()) if value.__class__ is Input or value in buffers else value
 
 
@@ -502,7 +502,7 @@ class Candidate:
         return html.together(html.table(titles, [row]), program).text
 
     def record(self) -> dict[str, Any]:
-        """What `--json` says of it."""
+        """The record for `--json`."""
         return {
             "kernels": self.kernels, "bytes": self.bytes, "predicted_us": self.predicted_us, "rules": list(self.rules),
             "label": self.label, "prepared": len(self.prepared), "problem": self.problem or None,

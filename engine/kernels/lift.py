@@ -252,7 +252,7 @@ def identifier(text: str) -> str:
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """Where a stored value lives. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
+    """The place of a stored value. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
 
     name: str
     dtype: str

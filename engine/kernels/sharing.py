@@ -37,7 +37,7 @@ def key(kernel: Kernel) -> str:
 
 @memoised
 def key_of_range(kernel: Kernel) -> str:
-    """The same for every hint and name of its sizes: what is legal does not depend on these."""
+    """The key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
     found = sizes_of(kernel)
     if not found:
         return key(kernel)
@@ -173,7 +173,7 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
 
 
 def _parameters(kernel: Kernel) -> tuple[Any, ...]:
-    """What kernels of one structure have in common, and is quickly seen."""
+    """The properties of a kernel that kernels of one structure share and that are quick to compare."""
     return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in _params(kernel)]
 
 

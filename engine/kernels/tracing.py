@@ -68,7 +68,7 @@ class Events:
         return "\n".join((*made, f"({a}, {b}) = mat({v[4:-1]}, {w[4:-1]})"))
 
     def shown(self, value: Any) -> str:
-        """What a pattern bound: a value of the program by its name there, one without a name as it is made."""
+        """The text of a bound value: the name of a value of the program, else its operation."""
         if isinstance(value, tuple):
             return f"({', '.join(map(self.shown, value))})"
         if not isinstance(value, Term):
@@ -148,8 +148,9 @@ Miss = tuple[Rule, NearMiss | None, Events]
 def _nearest(
     rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graphs: tuple[Events, ...]
 ) -> Iterator[Miss]:
-    """Of each file in which no rule did or refused anything, the rule that came furthest, if it came anywhere; and
-    whom somebody asks for. Looked for in the program as it came out first: what is gone from there, a rule took.
+    """Yield the rule that came furthest in each file whose rules neither fired nor refused, and each rule in `asked`.
+
+    The finished program is searched first: a rule took the values that are gone from it.
     """
     files: dict[str, list[Rule]] = {}
     for rule in rules:
