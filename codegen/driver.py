@@ -78,6 +78,7 @@ class Loaded(NamedTuple):
     kernel: CudaKernel
     registers: int
     local_bytes: int
+    module: ctypes.c_void_p | None = None
 
 
 class Driver:
@@ -116,7 +117,7 @@ class Driver:
         return found.value
 
     def load(self, kernel: CudaKernel, image: bytes) -> Loaded:
-        """A kernel out of its cubin, for as long as the process lives."""
+        """A kernel out of its cubin, until it is unloaded."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         data = ctypes.create_string_buffer(image, len(image))
         call("cuModuleLoadDataEx", ctypes.byref(module), data, ctypes.c_uint(0), None, None)
@@ -126,7 +127,11 @@ class Driver:
         registers, local = ctypes.c_int(), ctypes.c_int()
         call("cuFuncGetAttribute", ctypes.byref(registers), ctypes.c_int(REGISTERS), function)
         call("cuFuncGetAttribute", ctypes.byref(local), ctypes.c_int(LOCAL_BYTES), function)
-        return Loaded(function, kernel, registers.value, local.value)
+        return Loaded(function, kernel, registers.value, local.value, module)
+
+    def unload(self, loaded: Loaded) -> None:
+        """Remove a kernel that no launch needs any more."""
+        call("cuModuleUnload", loaded.module)
 
     def launch(self, loaded: Loaded, values: Sequence[int | bytes], stream: int) -> None:
         """Enqueue a kernel. values: as `tensor_maps.arguments` gives them: addresses, tensor maps, then sizes."""

@@ -21,9 +21,10 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.program import Param
 from ..ir.schemas import DTYPES
+from ..ir.sizes import Binding
 from ..ir.text import html
 from .capture.capture import Capture, capture
-from .compiler import Compilation, CompileOptions, buffer, compile_captured
+from .compiler import Compilation, Compiler, buffer
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
@@ -162,7 +163,7 @@ class Compiled:
         carried = inputs and not any(x.is_cuda for x in inputs.values())
         return [result.cpu() for result in tensors_out] if carried else tensors_out
 
-    def _serving(self, sizes: Mapping[str, int]) -> Compilation:
+    def _serving(self, sizes: Binding) -> Compilation:
         return self.compilation if self.rows is None else self.rows.at(sizes)
 
     def warm_up(self) -> None:
@@ -285,14 +286,14 @@ def compile(
     )
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
-    compilation = compile_captured(captured, options, (time.perf_counter() - start) * 1e3)
+    compilation = options.compile(captured, (time.perf_counter() - start) * 1e3)
     tell_unheard(compilation.unheard)
     remembered = logged(told, compilation)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = rows_of(compilation, options, wanted) if wanted else None
 
     def with_trace() -> Compilation:
-        return compile_captured(captured, replace(options, trace=Trace()))
+        return replace(options, trace=Trace()).compile(captured)
 
     return Compiled(compilation, chosen, function, Frozen(captured), remembered, parts, with_trace)
 
@@ -309,7 +310,7 @@ def compile_options(
     db: str | Path | bool | None = None,
     explore: bool = False,
     tell: Callable[[str], None] = lambda line: None,
-) -> tuple[str, CompileOptions]:
+) -> tuple[str, Compiler]:
     """Return the device and the options of a compile from the arguments of `compile`.
 
     Args:
@@ -324,12 +325,12 @@ def compile_options(
 
     search = best(tools, machine, schedules=schedules) if explore else None
     choose = remembered(schedules, tools, machine, search, tell)
-    return chosen, CompileOptions(tools, machine, Trace() if trace else None, schedules, choose)
+    return chosen, Compiler(tools, machine, Trace() if trace else None, schedules, choose)
 
 
 def rows_of(
     whole: Compilation,
-    options: CompileOptions,
+    options: Compiler,
     rows: Any,
     then: Callable[[Compilation], Compilation] | None = None,
 ) -> Rows:
@@ -350,7 +351,7 @@ def rows_of(
         told = list[str]()
         tuned = remembered(schedules, options.tools, options.target, None, told.append)
         trace = Trace() if options.trace is not None else None
-        found = compile_captured(part, replace(options, trace=trace, explore=tuned))
+        found = replace(options, trace=trace, explore=tuned).compile(part)
         logged(told, found)
         return found if then is None else then(found)
 
@@ -432,7 +433,7 @@ def _gpu() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def _tensor(param: Param, result: Any, sizes: Mapping[str, int]) -> Any:
+def _tensor(param: Param, result: Any, sizes: Binding) -> Any:
     """A result as a tensor, also of a program that is given none."""
     return result if is_tensor(result) else as_tensor(buffer(param, sizes), result)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 from ..codegen.cuda import bound as bound_kernel
@@ -16,7 +15,7 @@ from ..codegen.target import Target
 from ..ir.diagnostic import UsageError, did_you_mean
 from ..ir.expr import Size
 from ..ir.program import Kernel, Param, TensorType
-from ..ir.sizes import sizes_in, value_of
+from ..ir.sizes import AT_HINTS, Binding, sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
@@ -25,7 +24,7 @@ from .capture.constants import fold
 from .capture.export import export_lock
 from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
-from .kernels.sharing import Sharing, Steps, share
+from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.rule import policy
 from .language.rule_files import collections_paused
@@ -34,8 +33,7 @@ from .rewrite.terms.rewriter import TermEvidence, rewrite_graph
 from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Trace
-from .ruleset import Toolchain
-from .schedule.scheduling import Origin, ScheduleStore, cuda_of, kernel_ir, schedule_tiles
+from .schedule.scheduling import Origin, Scheduler, cuda_of
 
 BINDINGS = 64  # of a program whose launches are kept
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
@@ -90,7 +88,7 @@ class Compilation:
         """The greatest number of each size."""
         return {name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()}
 
-    def at(self, sizes: Mapping[str, int]) -> Program:
+    def at(self, sizes: Binding) -> Program:
         """The launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
         key = tuple(sizes[name] for name in self.sizes)
         if key not in self._bound:
@@ -161,83 +159,6 @@ class Stopwatch:
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
-@export_lock()
-@collections_paused()
-def compile_captured(
-    captured: Capture, options: CompileOptions, capture_ms: float = 0.0, watch: Stopwatch | None = None
-) -> Compilation:
-    """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
-    tools = options.tools
-    check_settings(tools.settings, tools.rules)
-    watch = watch or Stopwatch()
-    watch.timings["capture"] = capture_ms
-    return compile_values(values_of(captured, options, watch), options, watch)
-
-
-def compile_values(values: Values, options: CompileOptions, watch: Stopwatch) -> Compilation:
-    """The rest of the way for values: `options.explore` decides how they are fused, else the rules do."""
-    prepared: tuple[Prepared, ...] = ()
-    with watch.stage("fusion"):
-        chosen = options.explore(values) if options.explore is not None else None
-        if chosen is None:
-            graph, plan, made_from = *fused(values, options), values.origins
-        else:
-            graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
-            made_from = dict(chosen.origins)
-    made = compile_plan(values.captured, graph, plan, options, watch, prepared)
-    return replace(made, bounds=values.bounds, made_from=made_from)
-
-
-def compile_plan(
-    captured: Capture,
-    graph: TensorGraph | None,
-    plan: Plan,
-    options: CompileOptions,
-    watch: Stopwatch,
-    prepared: tuple[Prepared, ...] = (),
-    since: Literal["loop", "tile", "kernel"] = "loop",
-    units: tuple[Kernel, ...] | None = None,
-    sizes: Mapping[str, int] = MappingProxyType({}),
-) -> Compilation:
-    """Compile a program that is cut into kernels.
-
-    Args:
-        graph: the program as values, if it was given so.
-        since: the IR of the plan's kernels.
-        units: the plan's kernels with open sizes, if these differ.
-        sizes: numbers of the sizes, as `print_cuda` takes them.
-    """
-    if graph is not None:
-        watch.made("tensor", graph)
-    if since == "loop":
-        watch.made("loop", plan.kernels)
-    shared = share(plan.kernels if units is None else units)
-    tools, trace = options.tools, options.trace
-    heard = trace if trace is not None or not tools.settings else Trace()
-    tile, kernels, cuda, origins, launches = schedule(
-        plan, shared, options if heard is trace else replace(options, trace=heard), watch, since, sizes
-    )
-    with watch.stage("cuda"):
-        program, launched = launch_plan(plan, launches, kernels, cuda, captured.kinds)
-    return Compilation(
-        captured,
-        options.target,
-        graph,
-        plan,
-        tile,
-        kernels,
-        cuda,
-        program,
-        launched,
-        watch.timings,
-        trace,
-        origins,
-        prepared,
-        unheard(heard, tools.settings, tools.rules) if heard is not None else (),
-        steps=launches,
-    )
-
-
 @dataclass(frozen=True)
 class Values:
     """A program as values, before anything is stored. origins: the torch op of each term; results: torch's types.
@@ -263,91 +184,121 @@ Explore = Callable[[Values], Candidate | None]  # None: as the rules decide
 
 
 @dataclass(frozen=True)
-class CompileOptions:
-    """What a compile depends on beside its program, and where what the rules do is kept.
+class Compiler(Scheduler):
+    """Rules with settings, target, store and exploration of a compile, and the trace that the compile fills.
 
-    tools: the rules, with what is set of them; schedules: those of a store; explore: chooses spelling and cuts, else
-    the rules do; trace: none where nobody reads it. What the rules override for the target is in force in both.
+    explore: chooses equivalent expressions and cuts; without, the rules do.
     """
 
-    tools: Toolchain
-    target: Target
-    trace: Trace | None = None
-    schedules: ScheduleStore | None = None
     explore: Explore | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tools", self.tools.at(self.target))
-        object.__setattr__(self, "target", self.tools.on(self.target))
+    @export_lock()
+    @collections_paused()
+    def compile(self, captured: Capture, capture_ms: float = 0.0, watch: Stopwatch | None = None) -> Compilation:
+        """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
+        check_settings(self.tools.settings, self.tools.rules)
+        watch = watch or Stopwatch()
+        watch.timings["capture"] = capture_ms
+        return self.compile_values(self.values(captured, watch), watch)
 
+    def values(self, captured: Capture, watch: Stopwatch | None = None) -> Values:
+        """Lower Torch IR to Tensor IR, simplified, with constants folded."""
+        watch = watch or Stopwatch()
+        with watch.stage("torch"):
+            folded = fold(captured, policy(self.target))
+            watch.made("torch", folded.graph)
+            lowered = lower(folded, self.tools.torch, self.trace is not None)
+            trace_lowering(self.trace, lowered)
+        with watch.stage("tensor"):
+            settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
+            graph = self.simplified(settled, lowered.origins)
+        results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
+        return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
 
-def values_of(captured: Capture, options: CompileOptions, watch: Stopwatch | None = None) -> Values:
-    """Torch IR to Tensor IR, simplified, with constants folded."""
-    tools, target, trace = options.tools, options.target, options.trace
-    watch = watch or Stopwatch()
-    with watch.stage("torch"):
-        folded = fold(captured, policy(target))
-        watch.made("torch", folded.graph)
-        lowered = lower(folded, tools.torch, trace is not None)
-        trace_lowering(trace, lowered)
-    with watch.stage("tensor"):
-        settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
-        graph = simplified(settled, options, lowered.origins)
-    results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-    return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
+    def simplified(self, settled: TensorGraph, origins: dict[Any, TorchOp]) -> TensorGraph:
+        """Return values after algebra. origins: the torch op of each term."""
+        evidence = TermEvidence() if self.trace is not None else None
+        graph = rewrite_graph(settled, self.tools.algebra, self.target, evidence, origins)
+        trace_algebra(self.trace, evidence, settled, graph, self.tools.algebra.rules)
+        return graph
 
+    def fused(self, values: Values) -> tuple[TensorGraph, Plan]:
+        """Cut a program into kernels as the rules decide in their order."""
+        tools, target, trace = self.tools, self.target, self.trace
+        evidence = TermEvidence() if trace is not None else None
+        graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
+        trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
+        asked = None if trace is None else trace.asked
+        plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, asked)
+        trace_fusion(trace, plan, graph, tools.fusion.rules)
+        return graph, plan
 
-def simplified(settled: TensorGraph, options: CompileOptions, origins: dict[Any, TorchOp]) -> TensorGraph:
-    """Values after algebra. origins: the torch op of each term."""
-    evidence = TermEvidence() if options.trace is not None else None
-    graph = rewrite_graph(settled, options.tools.algebra, options.target, evidence, origins)
-    trace_algebra(options.trace, evidence, settled, graph, options.tools.algebra.rules)
-    return graph
+    def cut(self, captured: Capture) -> tuple[TensorGraph, Plan]:
+        """Lower Torch IR to values and to kernels of Loop IR, cut as the rules decide."""
+        return self.fused(self.values(captured))
 
+    def compile_values(self, values: Values, watch: Stopwatch) -> Compilation:
+        """Compile values: `explore` decides how they are fused, else the rules do."""
+        prepared: tuple[Prepared, ...] = ()
+        with watch.stage("fusion"):
+            chosen = self.explore(values) if self.explore is not None else None
+            if chosen is None:
+                graph, plan, made_from = *self.fused(values), values.origins
+            else:
+                graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
+                made_from = dict(chosen.origins)
+        made = self.compile_plan(values.captured, graph, plan, watch, prepared)
+        return replace(made, bounds=values.bounds, made_from=made_from)
 
-def cut_into_kernels(
-    captured: Capture, options: CompileOptions, watch: Stopwatch | None = None
-) -> tuple[Capture, TensorGraph, Plan]:
-    """Torch IR to Tensor IR to Loop IR: the program with constants folded, its values, its kernels."""
-    watch = watch or Stopwatch()
-    values = values_of(captured, options, watch)
-    with watch.stage("fusion"):
-        return values.captured, *fused(values, options)
+    def compile_plan(
+        self,
+        captured: Capture,
+        graph: TensorGraph | None,
+        plan: Plan,
+        watch: Stopwatch,
+        prepared: tuple[Prepared, ...] = (),
+        since: Literal["loop", "tile", "kernel"] = "loop",
+        units: tuple[Kernel, ...] | None = None,
+        sizes: Binding = AT_HINTS,
+    ) -> Compilation:
+        """Compile a program that is cut into kernels.
 
-
-def fused(values: Values, options: CompileOptions) -> tuple[TensorGraph, Plan]:
-    """A program cut into kernels as the rules decide in their order."""
-    tools, target, trace = options.tools, options.target, options.trace
-    evidence = TermEvidence() if trace is not None else None
-    graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
-    trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
-    asked = frozenset() if trace is None else trace.asked
-    plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, trace is not None, asked)
-    trace_fusion(trace, plan, graph, tools.fusion.rules)
-    return graph, plan
-
-
-def schedule(
-    plan: Plan, shared: Sharing, options: CompileOptions, watch: Stopwatch, since: str = "loop",
-    sizes: Mapping[str, int] = MappingProxyType({}),
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[CudaKernel, ...], tuple[Origin, ...], Steps]:  # fmt: skip
-    """Return the distinct kernels of a plan in Tile IR, in Kernel IR and in CUDA, the origins of their schedules, and
-    the launches. since: the IR that the kernels are in; nothing earlier is returned."""
-    tools, target, trace = options.tools, options.target, options.trace
-    shaped, units = Shaped(), shared.kernels
-    origins: tuple[Origin, ...] = ()
-    if since == "loop":
-        with watch.stage("tile"):
-            units, origins = schedule_tiles(units, tools, target, trace, shaped, options.schedules)
-            watch.made("tile", units)
-    launches = launches_of(plan, shared, units)
-    tile = units if since != "kernel" else ()
-    if since != "kernel":
-        with watch.stage("kernel"):
-            units = kernel_ir(tile, tools, target, trace, shaped)
-            watch.made("kernel", units)
-    with watch.stage("cuda"):
-        return tile, units, cuda_of(units, shaped, sizes), origins, launches
+        Args:
+            graph: the program as values, if it was given so.
+            since: the IR of the plan's kernels.
+            units: the plan's kernels with open sizes, if these differ.
+            sizes: numbers of the sizes, as `print_cuda` takes them.
+        """
+        if graph is not None:
+            watch.made("tensor", graph)
+        if since == "loop":
+            watch.made("loop", plan.kernels)
+        tools, heard = self.tools, self.trace
+        if heard is None and tools.settings:
+            heard = Trace()
+        within = self if heard is self.trace else replace(self, trace=heard)
+        shared = share(plan.kernels if units is None else units)
+        shaped, tile = Shaped(), shared.kernels
+        origins: tuple[Origin, ...] = ()
+        if since == "loop":
+            with watch.stage("tile"):
+                tile, origins = within.tiles(tile, shaped)
+                watch.made("tile", tile)
+        launches = launches_of(plan, shared, tile)
+        kernels = tile
+        if since == "kernel":
+            tile = ()
+        else:
+            with watch.stage("kernel"):
+                kernels = within.kernel_ir(tile, shaped)
+                watch.made("kernel", kernels)
+        with watch.stage("cuda"):
+            cuda = cuda_of(kernels, shaped, sizes)
+            program, launched = launch_plan(plan, launches, kernels, cuda, captured.kinds)
+        return Compilation(
+            captured, self.target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, self.trace,
+            origins, prepared, unheard(heard, tools.settings, tools.rules) if heard is not None else (), steps=launches,
+        )  # fmt: skip
 
 
 def launch_plan(
@@ -356,7 +307,7 @@ def launch_plan(
     kernels: tuple[Kernel, ...],
     cuda: tuple[CudaKernel, ...],
     kinds: Mapping[str, str],
-    sizes: Mapping[str, int] = MappingProxyType({}),
+    sizes: Binding = AT_HINTS,
 ) -> tuple[Program, tuple[int, ...]]:
     """Launches in order with the buffers they touch, and the index of each launch's kernel.
 
@@ -387,5 +338,5 @@ def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
     return (*names, *(place[param.box.source] for param in made.params if param.box is not None))
 
 
-def buffer(param: Param, sizes: Mapping[str, int] = MappingProxyType({})) -> Buffer:
+def buffer(param: Param, sizes: Binding = AT_HINTS) -> Buffer:
     return Buffer(param.name, param.dtype, tuple(value_of(n, sizes) for n in param.shape))  # type: ignore[arg-type]

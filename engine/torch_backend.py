@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..codegen.target import Target
@@ -52,7 +53,7 @@ class OptionWarning(UserWarning):
     """An option of torch.compile that dplc does not heed."""
 
 
-def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
+def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
     """What dynamo calls with a part of a program and gets a function for.
 
     options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact); `shares`
@@ -66,7 +67,7 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
         _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
     told: set[str] = set()
 
-    def function(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
+    def function(graph: GraphModule, inputs: Sequence[Any]) -> Function:
         for x in inputs:
             if isinstance(x, torch.Tensor) and (odd := odd_layout("an argument of a part", x)) is not None:
                 return GraphPart(graph, chosen, told, shares=shares)._eager(graph, odd)
@@ -153,7 +154,7 @@ class GraphPart:
 
     def __init__(
         self,
-        graph: torch.fx.GraphModule,
+        graph: GraphModule,
         options: dict[str, Any],
         told: set[str] | None = None,
         total: int | None = None,
@@ -253,19 +254,19 @@ class GraphPart:
         graph, results = lengths.of_tensors(args)
         tensors = [x for index, x in enumerate(args) if index not in lengths.numbers]
 
-        def computed(piece: torch.fx.GraphModule) -> Function:
+        def computed(piece: GraphModule) -> Function:
             return self._sized(piece, tensors, options, lengths.dynamic(piece, args))
 
         return lengths.around(split_off_views(graph, computed, lengths.at_call), results)
 
     def _compiled(
-        self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None
+        self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None
     ) -> Compiled:
         """Compile a graph whose results are all computed, for such arguments. Raises DplcError."""
         with torch.no_grad():
             return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
 
-    def _computed(self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
+    def _computed(self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """A function for one shape of each argument, in eager where the graph does not compile."""
         try:
             made = self._compiled(graph, args, options)
@@ -276,7 +277,7 @@ class GraphPart:
         return self._counted(graph, made)
 
     def _sized(
-        self, graph: torch.fx.GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
+        self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
     ) -> Function:
         """A function for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
         try:
@@ -294,7 +295,7 @@ class GraphPart:
             raise NotCompiled(problem, bad and bad.name) from None
         raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
 
-    def _counted(self, graph: torch.fx.GraphModule, made: Compiled) -> Function:
+    def _counted(self, graph: GraphModule, made: Compiled) -> Function:
         """A part that was compiled; the same part in eager, where who counts asks that nothing runs."""
         if self.shares is None:
             return made
@@ -302,7 +303,7 @@ class GraphPart:
         forward: Function = graph.forward
         return made if self.shares.runs else forward
 
-    def _eager(self, graph: torch.fx.GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
+    def _eager(self, graph: GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
         """The graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
         every = ops(graph)
         nodes = alike(graph, bad) if bad in every else set(every)

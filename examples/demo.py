@@ -10,7 +10,7 @@ import sys
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, choose_device
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import errors, run_reference
@@ -27,7 +27,7 @@ def main(expression: str) -> int:
     """Compile, show, run, compare. The exit code is 0 if the result agrees with float64."""
     print(expression)
     trace = Trace()
-    compilation = compile_captured(capture_text(expression), CompileOptions(toolchain(), target(), trace))
+    compilation = Compiler(toolchain(), target(), trace).compile(capture_text(expression))
     heading("what PyTorch said: Torch IR")
     print(compilation.ir("torch"), end="")
     heading("as values over named axes: Tensor IR")

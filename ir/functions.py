@@ -69,52 +69,13 @@ def _erfcx(x: float) -> float:
     return total / (x * math.sqrt(math.pi))
 
 
-def _bessel_j(order: int, x: float) -> float:
-    """Bessel's integral, a mean of cosines over a turn, which so many places give exactly for such x."""
-    turns = (2 * math.pi * place / _PLACES for place in range(_PLACES))
-    return sum(math.cos(order * turn - x * math.sin(turn)) for turn in turns) / _PLACES
-
-
-def _bessel_y(order: int, x: float) -> float:
-    """Neumann's series of J's beside the logarithm. Abramowitz and Stegun, 9.1.88 and 9.1.89."""
-    total, sign = 0.0, 1.0
-    for k in range(1, _PLACES // 4):
-        sign = -sign
-        weight = (order + 2 * k) / (k * (order + k))
-        total += sign * weight * _bessel_j(2 * k + order, x)
-    log = math.log(x / 2) + _EULER - order
-    return 2 / math.pi * (log * _bessel_j(order, x) - total - (_bessel_j(0, x) / x if order else 0.0))
-
-
-def _bessel_far(order: int, x: float) -> tuple[float, float]:
-    """J and Y by Hankel's expansion. DLMF 10.17.3 and 10.17.4."""
-    parts, term = [1.0, 0.0], 1.0
-    for k in range(1, 17):
-        term *= (4 * order * order - (2 * k - 1) ** 2) / (8 * k * x)
-        parts[k % 2] += term if k % 4 < 2 else -term
-    angle, size = x - (2 * order + 1) * math.pi / 4, math.sqrt(2 / (math.pi * x))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    return size * (parts[0] * cosine - parts[1] * sine), size * (parts[0] * sine + parts[1] * cosine)
-
-
-def _first_kind(order: int, x: float) -> float:
-    if math.isnan(x):
-        return x
-    size = math.copysign(1.0, x) if order else 1.0
-    if math.isinf(x):
-        return 0.0 * size
-    return size * (_bessel_j(order, abs(x)) if abs(x) < _NEAR else _bessel_far(order, abs(x))[0])
-
-
-def _second_kind(order: int, x: float) -> float:
-    if math.isnan(x) or x < 0:
+def _bessel(kind: str, order: int, x: float) -> float:
+    """Return J or Y of an order: `besselj` or `bessely` of mpmath, and their limits."""
+    if math.isnan(x) or (kind == "bessely" and x < 0):
         return math.nan
-    if x == 0 or math.isinf(x):
-        return 0.0 if x else -math.inf
-    return _bessel_y(order, x) if x < _NEAR else _bessel_far(order, x)[1]
-
-
-_PLACES, _NEAR, _EULER = 128, 25.0, 0.5772156649015329
+    if math.isinf(x):
+        return 0.0
+    return float(getattr(_mpmath(), kind)(order, x)) if x or kind == "besselj" else -math.inf
 
 
 def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float, e: float) -> float:
@@ -135,49 +96,15 @@ def three_terms(*operands: Any) -> Any:
 
 
 def _gamma_shares(a: float, x: float) -> tuple[float, float]:
-    """What of the gamma function's integral, of t ** (a - 1) * exp(-t), lies below x, and what above, as shares of all.
-
-    A series for small x, else a continued fraction; of a large a Temme's expansion. DLMF 8.7.1, 8.9.2, 8.12.
-    """
+    """Return the shares of the gamma function's integral, of t ** (a - 1) * exp(-t), below x and above x."""
     if not (a >= 0 and x >= 0) or a == x in (0, math.inf):
         return math.nan, math.nan
-    if a == 0 or x == math.inf:
-        return 1.0, 0.0
-    if x == 0 or a == math.inf:
-        return 0.0, 1.0
+    if 0 in (a, x) or math.inf in (a, x) or x > a + 100 * math.sqrt(a) + 800:  # above that nothing is left
+        return float(x > a), float(x < a)
     if a > _LARGE:
         return _gamma_shares_of_large(a, x)
-    if x < a + 1:
-        term = total = 1.0
-        for k in range(1, _MOST_TERMS):
-            term *= x / (a + k)
-            total += term
-            if term < 1e-17 * total:
-                break
-        below = min(1.0, _gamma_weight(a, x) * total)
-        return below, 1 - below
-    step = x + 1 - a
-    before, now = math.inf, 1 / step
-    fraction = now
-    for k in range(1, _MOST_TERMS):
-        step += 2
-        now = 1 / (step - k * (k - a) * now)
-        before = step - k * (k - a) / before
-        fraction *= now * before
-        if abs(now * before - 1) < 1e-16:
-            break
-    above = min(1.0, _gamma_weight(a, x) * a * fraction)
-    return 1 - above, above
-
-
-def _gamma_weight(a: float, x: float) -> float:
-    """x ** a * exp(-x) / gamma(a + 1); of a larger a by Stirling's series, so that no large numbers cancel."""
-    if a < 20:
-        return math.exp(a * math.log(x) - x - math.lgamma(a + 1))
-    over, square = (x - a) / a, a * a
-    rest = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / a
-    power = a * (math.log1p(over) - over) if over > -1 else -math.inf
-    return math.exp(power - rest) / math.sqrt(2 * math.pi * a)
+    share = functools.partial(_mpmath().gammainc, a, regularized=True)
+    return float(share(0, x)), float(share(x, math.inf))
 
 
 def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
@@ -195,11 +122,17 @@ def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
     return math.erfc(-place) / 2 - rest, math.erfc(place) / 2 + rest
 
 
-_LARGE, _MOST_TERMS = 20000.0, 2000
+_LARGE = 20000.0
 _TEMME = (
     (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600),
     (-1 / 540, -1 / 288, 1 / 378, -77 / 77760, 1 / 4860),
 )
+
+
+def _mpmath() -> Any:
+    import mpmath  # here: few programs have one of these functions
+
+    return mpmath
 
 
 def _share_of_gamma(which: int, a: Any, x: Any) -> Any:
@@ -209,13 +142,9 @@ def _share_of_gamma(which: int, a: Any, x: Any) -> Any:
     return of_one(*arrays) if arrays[0].size else arrays[0]
 
 
-def _of_order(of_one: Callable[[int, float], float], order: int) -> Callable[[Any], Any]:
-    return elementwise(functools.partial(of_one, order))
-
-
 erfinv, erfcinv, erfcx = map(elementwise, (_erfinv, _erfcinv, _erfcx))
 bessel_j0, bessel_j1, bessel_y0, bessel_y1 = (
-    _of_order(kind, order) for kind in (_first_kind, _second_kind) for order in (0, 1)
+    elementwise(functools.partial(_bessel, kind, order)) for kind in ("besselj", "bessely") for order in (0, 1)
 )
 gammainc, gammaincc = (functools.partial(_share_of_gamma, which) for which in (0, 1))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from .expr import (
@@ -35,6 +36,8 @@ from .expr import (
 )  # fmt: skip
 from .node import Expr, Node, contents, marks_of, nodes
 
+Binding = Mapping[str, int]  # {name of a size: its number}
+AT_HINTS: Binding = MappingProxyType({})
 _SIZES = marks_of(Size)
 _PROVED, _OF_CHOICES, _HINTED = range(3)
 MOST_FACTORS = 6  # of a sum of products, whose corners are looked at: 64

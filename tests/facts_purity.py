@@ -38,11 +38,12 @@ def statements(value: Any) -> Iterator[Stmt]:
 def checked(entry: Fact) -> Callable[..., Any]:
     """The fact, asking and then checking its answer."""
 
-    def ask(site: Any, *arguments: Any) -> Any:
-        answer = entry.ask(site, *arguments)
+    def ask(*arguments: Any) -> Any:
+        answer = entry.ask(*arguments)
+        site = arguments[0] if entry.sited else None
         new = set(statements(answer))
         if new:
-            new -= set(statements(arguments))
+            new -= set(statements(arguments[entry.sited :]))
             new -= set(statements(getattr(site, "program", ())))
         if new:
             raise InternalError(f"the fact `{entry.name}` built a statement: {new.pop()!r}")

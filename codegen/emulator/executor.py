@@ -263,37 +263,6 @@ class CheckingExecutor(EmulatorExecutor):
             self.launches.append(CheckedLaunch(kernel, chosen, sites, _distinct(findings)))
 
 
-class WholeExecutor(EmulatorExecutor):
-    """Runs programs in checked mode alone: every block, under several orders of threads, costs not counted.
-
-    What the first order leaves is what follows. Raises EmulatorError for the first finding.
-    """
-
-    def __init__(self, orders: tuple[int, ...] = ORDERS) -> None:
-        super().__init__(checked=True)
-        self._orders = orders
-
-    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
-        first, *others = (replace(self._options, order=order) for order in self._orders)
-        kernels.launch(kernel, buffers, first)
-        for options in others:
-            again = {param.name: _own(param, buffers[param.name]) for param in kernel.params}
-            kernels.launch(kernel, again, options)
-            for param in kernel.params:
-                if param.role == "out":
-                    _same(kernel, options.order, param.name, buffers[param.name].array, again[param.name].array)
-
-
-def _same(
-    kernel: CudaKernel, order: int, name: str, first: npt.NDArray[np.generic], again: npt.NDArray[np.generic]
-) -> None:
-    different = int((_bytes(first) != _bytes(again)).any(axis=1).sum())
-    if different:
-        raise EmulatorError(
-            f"kernel `{kernel.name}` gives other values for {different} elements of `{name}`: order {order}"
-        )
-
-
 def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
     """The buffer, or for an output one of its own full of poison."""
     return buffer if param.role != "out" else DeviceBuffer(buffer.buffer)
@@ -304,7 +273,7 @@ def _differences(
 ) -> Iterable[Violation]:
     """Elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
     for name, array in arrays.items():
-        got, whole = _bytes(array), _bytes(buffers[name].array)
+        got, whole = bytes_of(array), bytes_of(buffers[name].array)
         written = (got != POISON).any(axis=1)
         wrong = int((written & (got != whole).any(axis=1)).sum())
         if wrong:
@@ -315,7 +284,7 @@ def _differences(
 POISON = 0xFF  # mirrors dplc::poison
 
 
-def _bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def bytes_of(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(array).view(np.uint8).reshape(math.prod(array.shape), -1)
 
 

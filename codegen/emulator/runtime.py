@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.dtypes import DTYPES
-from ..arrays import Array, as_numpy
 from ..build import build_host, build_runtime, host_text
 from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
 
@@ -342,58 +341,6 @@ class LaunchOptions:
     counted: bool = True
 
 
-def launch(
-    kernel: CudaKernel, entry: int, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
-) -> tuple[LineCost, ...]:
-    """Runs a kernel's grid; in checked mode, returns what its accesses cost.
-
-    `entry` is the address of the kernel's entry point; `buffers` holds one buffer per parameter, by its name.
-    Raises EmulatorError.
-    """
-    pointers = [param for param in kernel.params if param.role != "tensor_map"]
-    maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
-    addresses = [ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params]
-    values = (ctypes.c_int * len(kernel.values))(*kernel.values)
-    addresses += [ctypes.addressof(values) + 4 * place for place in range(len(kernel.values))]
-    blocks = None if options.blocks is None else sorted({block // kernel.cluster for block in options.blocks})
-    reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
-    report_count = ctypes.c_uint64(0)
-    apart = spaced(kernel) if options.checked else Spaced(kernel, (), kernel.smem)
-    span = apart.span if kernel.cluster == 1 else -(-apart.span // SWIZZLE_REPEAT) * SWIZZLE_REPEAT
-    starts = range(0, span * kernel.cluster, max(span, 1))  # of the shared memories of a cluster
-    slabs = [SlabInfo(s.name.encode(), s.start, at + s.begin, s.bytes) for at in starts for s in apart.slabs]
-    request = LaunchRequest(
-        entry=entry,
-        arguments=(ctypes.c_void_p * len(addresses))(*addresses),
-        buffers=(BufferInfo * len(pointers))(*[buffers[param.name].info(param.name) for param in pointers]),
-        buffer_count=len(pointers),
-        blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
-        block_count=0 if blocks is None else len(blocks),
-        grid=(kernel.grid[0] // kernel.cluster, *kernel.grid[1:]),
-        threads=kernel.block * kernel.cluster,
-        shared_bytes=kernel.smem,
-        workers=_workers(kernel, options),
-        order=options.order,
-        checked=int(options.checked),
-        sites=reports,
-        site_capacity=MAX_SITES,
-        site_count=ctypes.pointer(report_count),
-        slabs=(SlabInfo * len(slabs))(*slabs),
-        slab_count=len(slabs),
-        shared_span=span * kernel.cluster,
-        cluster=kernel.cluster,
-    )
-    message = ctypes.create_string_buffer(MESSAGE_BYTES)
-    how = runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES)
-    if how != 0:
-        raise _failure(kernel, message.value.decode(errors="replace"), how == BY_DATA)
-    for param in kernel.params:
-        spoiled = buffers[param.name].spoiled_bytes() if param.role == "out" else 0
-        if spoiled:
-            raise EmulatorError(f"kernel `{kernel.name}` wrote {spoiled} bytes beside buffer `{param.name}`")
-    return tuple(LineCost.of(report) for report in reports[: report_count.value]) if reports is not None else ()
-
-
 def _workers(kernel: CudaKernel, options: LaunchOptions) -> int:
     if options.checked:
         return 1
@@ -451,70 +398,60 @@ class LoadedKernels:
     def launch(
         self, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory], options: LaunchOptions
     ) -> tuple[LineCost, ...]:
-        """Runs one of the kernels on a buffer per parameter name. Raises EmulatorError."""
-        entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p).value
-        assert entry is not None
-        return launch(kernel, entry, buffers, replace(options, checked=self._checked))
+        """Run the grid of one of the kernels on a buffer per parameter name. Raises EmulatorError.
+
+        Returns:
+            what its accesses cost, in checked mode.
+        """
+        options = replace(options, checked=self._checked)
+        entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p)
+        pointers = [param for param in kernel.params if param.role != "tensor_map"]
+        maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
+        addresses = [
+            ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params
+        ]
+        values = (ctypes.c_int * len(kernel.values))(*kernel.values)
+        addresses += [ctypes.addressof(values) + 4 * place for place in range(len(kernel.values))]
+        blocks = None if options.blocks is None else sorted({block // kernel.cluster for block in options.blocks})
+        reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
+        report_count = ctypes.c_uint64(0)
+        apart = spaced(kernel) if options.checked else Spaced(kernel, (), kernel.smem)
+        span = apart.span if kernel.cluster == 1 else -(-apart.span // SWIZZLE_REPEAT) * SWIZZLE_REPEAT
+        starts = range(0, span * kernel.cluster, max(span, 1))  # of the shared memories of a cluster
+        slabs = [SlabInfo(s.name.encode(), s.start, at + s.begin, s.bytes) for at in starts for s in apart.slabs]
+        request = LaunchRequest(
+            entry=entry.value,
+            arguments=(ctypes.c_void_p * len(addresses))(*addresses),
+            buffers=(BufferInfo * len(pointers))(*[buffers[param.name].info(param.name) for param in pointers]),
+            buffer_count=len(pointers),
+            blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
+            block_count=0 if blocks is None else len(blocks),
+            grid=(kernel.grid[0] // kernel.cluster, *kernel.grid[1:]),
+            threads=kernel.block * kernel.cluster,
+            shared_bytes=kernel.smem,
+            workers=_workers(kernel, options),
+            order=options.order,
+            checked=int(options.checked),
+            sites=reports,
+            site_capacity=MAX_SITES,
+            site_count=ctypes.pointer(report_count),
+            slabs=(SlabInfo * len(slabs))(*slabs),
+            slab_count=len(slabs),
+            shared_span=span * kernel.cluster,
+            cluster=kernel.cluster,
+        )
+        message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        how = runtime().dplc_launch(ctypes.byref(request), message, MESSAGE_BYTES)
+        if how != 0:
+            raise _failure(kernel, message.value.decode(errors="replace"), how == BY_DATA)
+        for param in kernel.params:
+            spoiled = buffers[param.name].spoiled_bytes() if param.role == "out" else 0
+            if spoiled:
+                raise EmulatorError(f"kernel `{kernel.name}` wrote {spoiled} bytes beside buffer `{param.name}`")
+        return tuple(LineCost.of(report) for report in reports[: report_count.value]) if reports is not None else ()
 
 
 @lru_cache(maxsize=256)
 def load(kernels: tuple[CudaKernel, ...], checked: bool = False) -> LoadedKernels:
     """The kernels, built if need be. Raises BuildError."""
     return LoadedKernels(kernels, checked)
-
-
-@dataclass(frozen=True)
-class KernelRun:
-    """What came of a kernel: its "out" parameters by name and, in checked mode, what its accesses cost."""
-
-    outputs: dict[str, npt.NDArray[np.generic]]
-    sites: tuple[LineCost, ...]
-
-
-def run(
-    kernel: CudaKernel,
-    arrays: Mapping[str, Array],
-    *,
-    workers: int | None = None,
-    blocks: Sequence[int] | None = None,
-    reverse: bool = False,
-) -> dict[str, npt.NDArray[np.generic]]:
-    """Runs one kernel on copies of the arrays and returns its "out" parameters by name.
-
-    An "out" parameter need not be given; it then starts as poison (NaN), and so do elements no block writes. `blocks`
-    restricts the run to some blocks by linear index, `reverse` starts the threads of a block from the last. Raises
-    BuildError, LaunchError (an array does not fit its parameter) and EmulatorError.
-    """
-    chosen = None if blocks is None else tuple(blocks)
-    options = LaunchOptions(workers=workers, blocks=chosen, order=int(reverse))
-    return run_with(kernel, arrays, options).outputs
-
-
-def run_with(kernel: CudaKernel, arrays: Mapping[str, Array], options: LaunchOptions) -> KernelRun:
-    """As `run`, with every option, and the costs of accesses that checked mode counts."""
-    pointers = [param for param in kernel.params if param.role != "tensor_map"]
-    buffers = {param.name: DeviceBuffer(param) for param in pointers}
-    for param in pointers:
-        if param.role == "in" or param.name in arrays:
-            buffers[param.name].array[...] = as_numpy(param, arrays[param.name])
-        buffers[param.name].protect(writable=param.role == "out")
-    buffers |= {param.name: buffers[param.box.source] for param in kernel.params if param.box is not None}
-    loaded = load((kernel,), options.checked)
-    sites = loaded.launch(kernel, buffers, options)
-    return KernelRun({p.name: buffers[p.name].array.copy() for p in kernel.params if p.role == "out"}, sites)
-
-
-def check(
-    kernel: CudaKernel,
-    arrays: Mapping[str, Array],
-    blocks: Sequence[int] | None = None,
-    order: int = 0,
-    counted: bool = True,
-) -> KernelRun:
-    """Runs a kernel, or some of its blocks, in checked mode: ten times slower, a hundred if costs are counted.
-
-    Raises EmulatorError for what no lucky order of threads excuses: a race, a read of shared memory that nothing wrote
-    or whose asynchronous copy was not waited for, an access out of bounds; and as `run`.
-    """
-    chosen = None if blocks is None else tuple(blocks)
-    return run_with(kernel, arrays, LaunchOptions(blocks=chosen, order=order, checked=True, counted=counted))

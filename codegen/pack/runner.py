@@ -303,17 +303,21 @@ class Deadline:
         return self._end - time.monotonic()
 
     def speeds(self) -> dict[str, float]:
-        """Megahertz, degrees and watts, read every few seconds; empty without nvidia-smi."""
-        program = shutil.which("nvidia-smi")
-        if program is None or time.monotonic() - self._read < CLOCK_SECONDS:
-            return self._known
-        self._read = time.monotonic()
-        asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
-        command = [program, f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
-        with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-            self._known = dict(zip(asked, map(float, done.stdout.splitlines()[0].split(",")), strict=True))
+        """Return what `gpu_speeds` says, read every few seconds."""
+        if time.monotonic() - self._read >= CLOCK_SECONDS:
+            self._read = time.monotonic()
+            self._known = gpu_speeds() or self._known
         return self._known
+
+
+def gpu_speeds() -> dict[str, float]:
+    """Return megahertz, degrees and watts of the first GPU; empty without nvidia-smi."""
+    asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
+    command = ["nvidia-smi", f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        return dict(zip(asked, map(float, done.stdout.splitlines()[0].split(",")), strict=True))
+    return {}
 
 
 def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: str, limit: float | None) -> None:

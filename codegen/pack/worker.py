@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,7 +24,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ..compiler import suited
 from ..driver import L2_BYTES, MULTIPROCESSORS, Driver, DriverError, Graph, Loaded, arguments
-from ..kernel import CudaKernel
+from ..kernel import CudaKernel, Program
 from .contents import OpenPack, PackedCase
 
 # ---- timing by events of the driver
@@ -62,12 +62,12 @@ class EventTimer:
         several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
         """
         began = time.monotonic()
-        until, each = began + SECONDS, max(self._batch(run, 3))
+        until, each = began + SECONDS, max(self.cold(run, 3))
         while time.monotonic() < began + WARM_UP:  # an idle device clocks lower
-            self._batch(run, 3)
+            self.cold(run, 3)
         found: list[float] = []
         while len(found) < MOST_RUNS and (len(found) < LEAST_RUNS or time.monotonic() < until):
-            found += self._batch(run, min(BATCH, max(2, int(0.1 / max(each, 1e-6)))))
+            found += self.cold(run, min(BATCH, max(2, int(0.1 / max(each, 1e-6)))))
             low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
             within = 1.57 * (high - low) / len(found) ** 0.5 / max(middle, 1e-12)
             if len(found) >= LEAST_RUNS and within <= WITHIN:
@@ -78,13 +78,16 @@ class EventTimer:
                 together = several()
         runs = 1 if together is run else TOGETHER
         count = min(50, max(2, int(WARM_SECONDS / max(middle * runs, 1e-6))))
-        warm = statistics.median(self._warm(together, count) / runs for _ in range(3))
+        warm = statistics.median(self.warm(together, count) / runs for _ in range(3))
         microseconds = {"median_us": middle, "low_us": low, "high_us": high, "warm_us": warm}
         rounded = {name: round(value * 1e6, 3) for name, value in microseconds.items()}
         return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
 
-    def _batch(self, run: Run, count: int) -> list[float]:
-        """Seconds of some runs; enqueued together, so that the device never waits for Python."""
+    def cold(self, run: Run, count: int) -> list[float]:
+        """Seconds of some runs, BATCH at most, each after a write that fills the L2 cache with other data.
+
+        They are enqueued together, so that the device never waits for Python.
+        """
         events = self._events[:count]
         for start, end in events:
             self._turn += 1
@@ -95,7 +98,8 @@ class EventTimer:
         self.driver.synchronize()
         return [self.driver.seconds(start, end) for start, end in events]
 
-    def _warm(self, run: Run, count: int) -> float:
+    def warm(self, run: Run, count: int) -> float:
+        """Seconds of a run among some that are enqueued one behind the other."""
         start, end = self._events[0]
         self.driver.record(start, self.stream)
         for _ in range(count):
@@ -183,9 +187,14 @@ class PackWorker:
         """Check a case; time it and, unless it is a candidate, eager."""
         from ..judge import judge
 
-        function, inputs = case.function, self.inputs(case)
+        torch, function, inputs = self.torch, case.function, self.inputs(case)
         references, eager = self.reference(function, inputs), self.tensors(function(*inputs))
-        bound = BoundCase(self, case, inputs)
+        given = dict(zip(case.about["parameters"], inputs, strict=True))
+        for buffer in case.program.constants:
+            bits = torch.from_numpy(self.pack.constant(case.about["constants"][buffer.name]))
+            given[buffer.name] = bits.view(getattr(torch, DTYPES[buffer.dtype].torch)).to(self.memory)
+        bound = BoundProgram(self.driver, self.stream, case.program, given, self.loaded, self.memory)
+        results = [bound.result(*each) for each in case.about["results"]]
         record: dict[str, Any] = {
             "registers": [one.registers for one in bound.kernels],
             "local_bytes": [one.local_bytes for one in bound.kernels],
@@ -193,7 +202,7 @@ class PackWorker:
         bound.poison()
         bound.launch()
         self.driver.synchronize()
-        first = [result.clone() for result in bound.results]
+        first = [result.clone() for result in results]
         found = judge(first, references, eager)
         error = found.relative if math.isfinite(found.relative) else None  # JSON has no infinity
         record |= {"error": error, "repeatable": True, "detail": "; ".join(found.notes)}
@@ -204,8 +213,8 @@ class PackWorker:
             bound.poison()
             graph()
             self.driver.synchronize()
-            record["repeatable"] &= all(map(_same_bits, first, bound.results))
-            found = judge(bound.results, references, eager)
+            record["repeatable"] &= all(map(_same_bits, first, results))
+            found = judge(results, references, eager)
             if not found.ok:
                 return record | {"status": "wrong", "detail": f"replayed: {found.verdict}, off by {found.relative:.1e}"}
         del references, eager, first
@@ -265,45 +274,46 @@ class PackWorker:
         return self._loaded[kernel]
 
 
-class BoundCase:
-    """A case with its memory on the device, ready to be launched."""
+class BoundProgram:
+    """A program with its memory on the device, ready to be launched on a stream.
 
-    def __init__(self, worker: PackWorker, case: PackedCase, inputs: list[Any]) -> None:
-        self.worker, self.case, program = worker, case, case.program
-        torch, memory = worker.torch, worker.memory
-        self._kept = dict(zip(case.about["parameters"], inputs, strict=True))
-        for buffer in program.constants:
-            bits = torch.from_numpy(worker.pack.constant(case.about["constants"][buffer.name]))
-            self._kept[buffer.name] = bits.view(getattr(torch, DTYPES[buffer.dtype].torch)).to(memory)
-        self._written: list[Any] = []
-        for buffer in (*program.outputs, *(() if program.arena else program.temporaries)):
-            self._own(buffer.name, buffer.nbytes)
-        places = {name: int(tensor.data_ptr()) for name, tensor in self._kept.items()}
-        if program.arena is not None:
-            arena = self._own("", program.arena.bytes)
-            places |= {name: int(arena.data_ptr()) + offset for name, offset in program.arena.offsets.items()}
-        self.kernels = [worker.loaded(kernel) for kernel in program.kernels]
+    given: {buffer: tensor} of inputs and constants; load: puts a kernel on the device. tensors: those of all buffers,
+    outputs as bytes.
+    """
+
+    def __init__(
+        self, driver: Driver, stream: int, program: Program, given: Mapping[str, Any],
+        load: Callable[[CudaKernel], Loaded], memory: str,
+    ) -> None:  # fmt: skip
+        import torch
+
+        self.driver, self.stream, self.tensors = driver, stream, dict(given)
+        arena = program.arena
+        sizes = {b.name: b.nbytes for b in (*program.outputs, *(() if arena else program.temporaries))}
+        sizes |= {"": arena.bytes} if arena else {}
+        self._written = {name: torch.empty(n, dtype=torch.uint8, device=memory) for name, n in sizes.items()}
+        self.tensors |= self._written
+        places = {name: int(tensor.data_ptr()) for name, tensor in self.tensors.items()}
+        places |= {name: places[""] + offset for name, offset in arena.offsets.items()} if arena else {}
+        loaded = {kernel.name: load(kernel) for kernel in program.distinct_kernels()}
+        self.kernels = [loaded[kernel.name] for kernel in program.kernels]
         self._values = [arguments(step.kernel, [places[name] for name in step.buffers]) for step in program.launches()]
-        self.results = []
-        for name, dtype, shape in case.about["results"]:
-            self.results.append(self._kept[name].view(getattr(torch, DTYPES[dtype].torch)).reshape(shape))
 
-    def _own(self, name: str, nbytes: int) -> Any:
-        """Memory of the case's own, in bytes."""
-        made = self.worker.torch.empty(nbytes, dtype=self.worker.torch.uint8, device=self.worker.memory)
-        self._kept[name] = made
-        self._written.append(made)
-        return made
+    def result(self, name: str, dtype: str, shape: Sequence[int]) -> Any:
+        """An output with its dtype and shape."""
+        import torch
+
+        return self.tensors[name].view(getattr(torch, DTYPES[dtype].torch)).reshape(tuple(shape))
 
     def poison(self) -> None:
         """Fill what the launches write."""
-        for tensor in self._written:
+        for tensor in self._written.values():
             tensor.fill_(POISON)
 
     def launch(self) -> None:
         """Enqueue all launches."""
         for loaded, values in zip(self.kernels, self._values, strict=True):
-            self.worker.driver.launch(loaded, values, self.worker.stream)
+            self.driver.launch(loaded, values, self.stream)
 
     def graph(self, times: int = 1) -> Run:
         """All launches, so often, as a CUDA graph."""
@@ -312,8 +322,8 @@ class BoundCase:
             for _ in range(times):
                 self.launch()
 
-        recorded = Graph(self.worker.stream, enqueue)
-        return lambda: recorded.replay(self.worker.stream)
+        recorded = Graph(self.stream, enqueue)
+        return lambda: recorded.replay(self.stream)
 
 
 def load(driver: Driver, pack: OpenPack, kernel: CudaKernel) -> Loaded:

@@ -17,7 +17,7 @@ import msgspec
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
-from ..compiler import CompileOptions, compile_captured
+from ..compiler import Compiler
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import predict
 from ..language.check import load_facts
@@ -106,7 +106,7 @@ class Subjects:
     def microseconds(self, name: str, tools: Toolchain, trace: Trace | None = None) -> float:
         """Return the predicted time of a program. Raises DplcError."""
         captured, rules = self.cases[name]
-        made = compile_captured(captured, CompileOptions(extended(tools, rules), self.target, trace))
+        made = Compiler(extended(tools, rules), self.target, trace).compile(captured)
         each = [predict(instruction_counts(kernel), made.target).seconds * 1e6 for kernel in made.kernels]
         return sum(each[index] for index in made.launched)
 

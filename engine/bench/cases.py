@@ -22,7 +22,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.program import Kernel
 from ..capture.capture import capture
-from ..compiler import Compilation, CompileOptions, compile_captured
+from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
 from ..cost.predict import occupancy, predict
@@ -142,7 +142,7 @@ def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> Compile
     try:
         captured = subject.capture()
         capture_ms = (time.perf_counter() - start) * 1e3
-        compilation = compile_captured(captured, CompileOptions(extended(tools, case.rules), target), capture_ms)
+        compilation = Compiler(extended(tools, case.rules), target).compile(captured, capture_ms)
     except DplcError as error:
         record.error = error.render()
         return CompiledCase(subject, None, record)

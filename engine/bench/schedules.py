@@ -19,14 +19,14 @@ from ...ir.node import nodes
 from ...ir.program import Kernel
 from ...ir.tile import Tile
 from ..capture.capture import Capture
-from ..compiler import CompileOptions, cut_into_kernels, launch_plan
+from ..compiler import Compiler, launch_plan
 from ..kernels.kernels import launches_of
 from ..kernels.sharing import share
 from ..language.pipeline import PassStep
 from ..rewrite.statements.driver import choices, run_pipeline
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
-from ..schedule.scheduling import cuda_of, kernel_ir
+from ..schedule.scheduling import cuda_of
 
 NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
 # How often a pass of a point does otherwise than by default: deep schedules need most of the default order.
@@ -62,8 +62,9 @@ class CaseSpace:
     """The schedules of one program on one target. What comes before the first choice is done once."""
 
     def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
-        self._tools, self._target = tools, target
-        self._folded, _, self._plan = cut_into_kernels(captured, CompileOptions(tools, target))
+        self._tools, self._target, self._compiler = tools, target, Compiler(tools, target)
+        values = self._compiler.values(captured)
+        self._folded, (_, self._plan) = values.captured, self._compiler.fused(values)
         self._shared = share(self._plan.kernels)
         self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
 
@@ -71,7 +72,7 @@ class CaseSpace:
         """The schedule that a seed stands for."""
         tiles, log = random_schedule(self._tools, self._loops, self._target, seed)
         try:
-            kernels = kernel_ir(tiles, self._tools, self._target)
+            kernels = self._compiler.kernel_ir(tiles)
             cuda = cuda_of(kernels)
         except DplcError as error:
             return Drawn(seed, log, refused=error.what)

@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -31,7 +32,7 @@ class Lengths:
     Raises DplcError for a graph whose lengths no dimension of a tensor tells.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule):
+    def __init__(self, graph: GraphModule):
         self.graph = graph
         given = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self.numbers = {index: value(node).node.expr for index, node in enumerate(given) if is_number(node)}
@@ -112,7 +113,7 @@ class Lengths:
             found.append(row)
         return tuple(found)
 
-    def dynamic(self, graph: torch.fx.GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
+    def dynamic(self, graph: GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
         """What `dplc.compile(dynamic=)` takes for a call with such tensors.
 
         graph: one of tensors alone; args: of the graph with numbers. The lengths of the call are the hints.
@@ -128,7 +129,7 @@ class Lengths:
             for index, own in self.dimensions.items()
         }
 
-    def of_tensors(self, args: Sequence[Any]) -> tuple[torch.fx.GraphModule, list[Any]]:
+    def of_tensors(self, args: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
         """The graph without numbers among its arguments and results, and the results: a symbol's expression for a
         number, None for a tensor.
 
@@ -161,7 +162,7 @@ class Lengths:
             else:
                 copies[node] = inner.node_copy(node, copies.__getitem__)
         inner.eliminate_dead_code()
-        return torch.fx.GraphModule(self.graph, inner), results
+        return GraphModule(self.graph, inner), results
 
     def around(self, function: Function, results: Sequence[Any]) -> Function:
         """The function of the graph's own arguments, of that of its tensors. results: as `of_tensors` says them."""
@@ -177,7 +178,7 @@ class Lengths:
         return run
 
 
-def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
+def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say. None
     for one that they do not tell, as what is read out of a tensor."""
     places: dict[
@@ -203,7 +204,7 @@ def at_call(graph: torch.fx.GraphModule) -> Callable[[Sequence[Any], Any], int |
     return found
 
 
-def _symbols(graph: torch.fx.GraphModule) -> set[Any]:
+def _symbols(graph: GraphModule) -> set[Any]:
     """All symbols of torch's in the shapes and numbers of a graph."""
     known = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     found = (n for leaf in known for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
@@ -238,7 +239,7 @@ MOST_VALUES = 64  # of the numbers of one graph; older ones are forgotten
 _READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
 
 
-def numbers(graph: torch.fx.GraphModule) -> dict[int, list[Any]]:
+def numbers(graph: GraphModule) -> dict[int, list[Any]]:
     """{argument that is a number in a tensor of no dimensions: the nodes that read it}."""
     found: dict[int, list[Any]] = {}
     for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
@@ -248,7 +249,7 @@ def numbers(graph: torch.fx.GraphModule) -> dict[int, list[Any]]:
     return found
 
 
-def guarded(graph: torch.fx.GraphModule) -> dict[int, Any]:
+def guarded(graph: GraphModule) -> dict[int, Any]:
     """{argument: its value}, of the numbers that have one value wherever this graph is called."""
     known = {}
     for index, readers in numbers(graph).items():
@@ -259,7 +260,7 @@ def guarded(graph: torch.fx.GraphModule) -> dict[int, Any]:
     return known
 
 
-def fixed(graph: torch.fx.GraphModule, values: Mapping[int, Any]) -> torch.fx.GraphModule:
+def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
     """The graph without such arguments, which have these values."""
     given = [node for node in graph.graph.nodes if node.op == "placeholder"]
     gone = {given[index] for index in values}
@@ -270,10 +271,10 @@ def fixed(graph: torch.fx.GraphModule, values: Mapping[int, Any]) -> torch.fx.Gr
     for node in graph.graph.nodes:
         if node not in copies and node not in gone:
             copies[node] = inner.node_copy(node, copies.__getitem__)
-    return torch.fx.GraphModule(graph, inner)
+    return GraphModule(graph, inner)
 
 
-def carried(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def carried(graph: GraphModule) -> GraphModule:
     """The graph where floats are read as tensors, as far as its ops take them so; the graph itself if none are."""
     given = [node for node in graph.graph.nodes if node.op == "placeholder"]
     found = dict[Any, Any]()  # a number: the tensor in its place
@@ -292,7 +293,7 @@ def carried(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         copies[node] = inner.node_copy(node, lambda x, kind=kind: _cast(inner, copies[x], kind if x in found else None))
         if node in found:
             copies[node].meta = {"example_value": _PLACE.clone()}
-    return torch.fx.GraphModule(graph, inner)
+    return GraphModule(graph, inner)
 
 
 _PLACE = torch.empty((), dtype=torch.float64, device="meta")
@@ -377,8 +378,8 @@ class ByNumbers:
 
     def __init__(
         self,
-        graph: torch.fx.GraphModule,
-        make: Callable[[torch.fx.GraphModule, Sequence[Any]], Function],
+        graph: GraphModule,
+        make: Callable[[GraphModule, Sequence[Any]], Function],
         told: Callable[[Sequence[Any]], Hashable],
         changed: Callable[[Any, Any, Any], None],
     ):

@@ -40,12 +40,6 @@ _SOLVED = re.compile(
     r"Expected op to be '==', got \S+ for (?:(?P<least>\d+)/(?P<of>\d+) (?P<from><=?) (?P<above>\w+)"
     r"|(?P<below>\w+) (?P<to><=?) (?P<most>\d+)/(?P<per>\d+))$"
 )
-_PYTHON_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
-
 Guard = Callable[[int], bool]
 
 
@@ -95,34 +89,38 @@ def _guard(text: str, place: str) -> Guard | None:
     """A comparison of one length; None where it holds more than arithmetic of whole numbers."""
     try:
         tree = ast.parse(text.replace(place, "n"), mode="eval").body
-    except SyntaxError:
+        value_at(tree, {"n": 1})
+    except (SyntaxError, KeyError):
         return None
-    known = (
-        ast.BinOp, ast.UnaryOp, ast.USub, ast.Compare, ast.BoolOp, ast.Name, ast.Constant, ast.operator, ast.cmpop,
-        ast.boolop, ast.Load,
-    )  # fmt: skip
-    parts = list(ast.walk(tree))
-    plain = all(isinstance(part, known) for part in parts)
-    names = all(part.id == "n" for part in parts if isinstance(part, ast.Name))
-    operations = [part for part in parts if isinstance(part, (ast.operator, ast.cmpop))]
-    if not (plain and names and all(type(each) in _PYTHON_OPERATIONS for each in operations)):
-        return None
-    return lambda n: bool(_value(tree, n))
+    return lambda n: bool(value_at(tree, {"n": n}))
 
 
-def _value(tree: Any, n: int) -> Any:
+_PYTHON_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def value_at(tree: ast.AST, numbers: Mapping[str, int]) -> Any:
+    """Return an expression of whole numbers, comparisons, `and` and `or` where names are these numbers.
+
+    It was parsed by Python and is not evaluated by Python. Raises KeyError for any other name and anything else.
+    """
     if isinstance(tree, ast.Name):
-        return n
-    if isinstance(tree, ast.Constant):
+        return numbers[tree.id]
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
         return tree.value
-    if isinstance(tree, ast.UnaryOp):
-        return -_value(tree.operand, n)
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -value_at(tree.operand, numbers)
     if isinstance(tree, ast.BinOp):
-        return _PYTHON_OPERATIONS[type(tree.op)](_value(tree.left, n), _value(tree.right, n))
+        return _PYTHON_OPERATIONS[type(tree.op)](value_at(tree.left, numbers), value_at(tree.right, numbers))
     if isinstance(tree, ast.BoolOp):
-        parts = (_value(part, n) for part in tree.values)
+        parts = [value_at(part, numbers) for part in tree.values]
         return all(parts) if isinstance(tree.op, ast.And) else any(parts)
-    values = [_value(part, n) for part in (tree.left, *tree.comparators)]
+    if not isinstance(tree, ast.Compare):
+        raise KeyError(tree)
+    values = [value_at(part, numbers) for part in (tree.left, *tree.comparators)]
     pairs = zip(tree.ops, values, values[1:], strict=False)
     return all(_PYTHON_OPERATIONS[type(op)](a, b) for op, a, b in pairs)
 

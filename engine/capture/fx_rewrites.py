@@ -15,6 +15,7 @@ from torch._guards import detect_fake_mode
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.wrap import tag_activation_checkpoint, wrap_with_autocast
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -49,8 +50,8 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def split_off_views(
-    graph: torch.fx.GraphModule,
-    compiled: Callable[[torch.fx.GraphModule], Function],
+    graph: GraphModule,
+    compiled: Callable[[GraphModule], Function],
     known: Callable[[Sequence[Any], Any], int | None],
 ) -> Function:
     """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
@@ -95,7 +96,7 @@ def _unusual_strides(node: Any) -> tuple[int, ...] | None:
     return None if not isinstance(known, torch.Tensor) or known.is_contiguous() else tuple(known.stride())
 
 
-def _views(graph: torch.fx.GraphModule, results: Sequence[Any]) -> set[Any]:
+def _views(graph: GraphModule, results: Sequence[Any]) -> set[Any]:
     """The views among the results, and those that they are views of."""
     found: set[Any] = set()
     for node in reversed(graph.graph.nodes):
@@ -104,7 +105,7 @@ def _views(graph: torch.fx.GraphModule, results: Sequence[Any]) -> set[Any]:
     return found
 
 
-def _computing(graph: torch.fx.GraphModule, results: Sequence[Any]) -> torch.fx.GraphModule:
+def _computing(graph: GraphModule, results: Sequence[Any]) -> GraphModule:
     """The graph with other results, and nothing that only views needed."""
     inner = torch.fx.Graph()
     copies: dict[Any, Any] = {}
@@ -113,10 +114,10 @@ def _computing(graph: torch.fx.GraphModule, results: Sequence[Any]) -> torch.fx.
             copies[node] = inner.node_copy(node, copies.__getitem__)
     inner.output(tuple(copies[node] for node in results))
     inner.eliminate_dead_code()
-    return torch.fx.GraphModule(graph, inner)
+    return GraphModule(graph, inner)
 
 
-def _numbers(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
+def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
     """Lengths among what results and views read, of tensors that are not there: those of a call say them, too."""
     there = {*below, *views, *(node for node in graph.graph.nodes if node.op == "placeholder")}
     for node in graph.graph.nodes:
@@ -125,7 +126,7 @@ def _numbers(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any],
     return [node for node in dict.fromkeys(read) if node not in there and isinstance(value(node), torch.SymInt)]
 
 
-def _viewing(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
+def _viewing(graph: GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
     """The results, of the arguments and what was computed."""
     inner = torch.fx.Graph()
     given = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -137,7 +138,7 @@ def _viewing(graph: torch.fx.GraphModule, below: Sequence[Any], views: set[Any])
     (results,) = graph.graph.output_node().args
     inner.output(torch.fx.map_arg(results, copies.__getitem__))
     inner.eliminate_dead_code()
-    forward: Function = torch.fx.GraphModule(graph, inner).forward
+    forward: Function = GraphModule(graph, inner).forward
     return forward
 
 
@@ -219,7 +220,7 @@ def read_elements(tensor: Any, index: Any) -> Any:
     return torch.ops.aten.index(part, places)
 
 
-def by_elements(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def by_elements(graph: GraphModule) -> GraphModule:
     """dynamo's graph with these functions in place of indexing by tensors of no dimensions.
 
     What is read stays a view where anything made of it is changed in place, but for `v[i] += x`, which writes it back.
@@ -298,7 +299,7 @@ def _apart(tensor: Any, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
 # ---- Inline scans, checkpoints and autocast regions of dynamo's graphs.
 
 
-def flattened(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.GraphModule:
+def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     """Return the same graph without scans; itself where it has none, or where lengths are open.
 
     inputs: tensors of the shapes of a call.
@@ -330,7 +331,7 @@ class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
         return tuple(torch.stack(part) for part in zip(*found, strict=True))
 
 
-def without_checkpoints(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def without_checkpoints(graph: GraphModule) -> GraphModule:
     """Replace the call of each checkpoint by its body, which is right without a derivative."""
     for call in _calls(graph, tag_activation_checkpoint):
         results = _inline(graph, call, call.args[0], call.args[1:])
@@ -340,7 +341,7 @@ def without_checkpoints(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return graph
 
 
-def switching_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def switching_autocast(graph: GraphModule) -> GraphModule:
     """Replace the call of each autocast region of an exported program by its body.
 
     Autocast is switched before and after a body, so that whoever runs the graph node by node knows the place of each.
@@ -357,11 +358,11 @@ def switching_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return graph
 
 
-def entering_autocast(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def entering_autocast(graph: GraphModule) -> GraphModule:
     """Return the graph, or a copy that switches autocast during a trace. torch's own ops only leave nodes then."""
     if not graph.graph.find_nodes(op="call_function", target=torch.amp._enter_autocast):
         return graph
-    copied = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    copied = GraphModule(graph, copy.deepcopy(graph.graph))
     for node in copied.graph.nodes:
         node.target = {torch.amp._enter_autocast: _enter, torch.amp._exit_autocast: _exit}.get(node.target, node.target)
     copied.recompile()
@@ -396,7 +397,7 @@ torch.fx.node.has_side_effect(_enter)  # not dead, though nobody reads what they
 torch.fx.node.has_side_effect(_exit)
 
 
-def _calls(graph: torch.fx.GraphModule, kind: Any) -> Iterator[Any]:
+def _calls(graph: GraphModule, kind: Any) -> Iterator[Any]:
     """The calls of a kind that hold a body, those within a body too; then they are erased."""
     while calls := graph.graph.find_nodes(op="call_function", target=kind):
         yield from calls
@@ -405,7 +406,7 @@ def _calls(graph: torch.fx.GraphModule, kind: Any) -> Iterator[Any]:
         graph.recompile()
 
 
-def _inline(graph: torch.fx.GraphModule, call: Any, body: Any, operands: Sequence[Any]) -> Any:
+def _inline(graph: GraphModule, call: Any, body: Any, operands: Sequence[Any]) -> Any:
     """The results of the nodes of a body, put before its call. body: the node that names it."""
     nodes = graph.get_submodule(body.target).graph
     copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
@@ -433,7 +434,7 @@ def as_tensors(program: Any) -> Any:
     """The program, whose graph is changed: ops read floats of lengths as tensors, as far as they take one there."""
     changed = False
     for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule) and any(map(_varies, module.graph.nodes)):
+        if isinstance(module, GraphModule) and any(map(_varies, module.graph.nodes)):
             changed |= _Floats(module.graph).run()
     if changed:
         program.graph_module.recompile()

@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx import GraphModule
 from torch.fx.passes.split_module import split_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
@@ -40,12 +41,12 @@ class Piece(torch.nn.Module):  # type: ignore[misc]
         self.forward = function
 
 
-def ops(graph: torch.fx.GraphModule) -> list[Any]:
+def ops(graph: GraphModule) -> list[Any]:
     """The nodes that compute, without those that switch autocast or gradients: torch gives them to every piece."""
     return [node for node in graph.graph.nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
 
 
-def alike(graph: torch.fx.GraphModule, bad: Any) -> set[Any]:
+def alike(graph: GraphModule, bad: Any) -> set[Any]:
     """A node and what goes with it: the same function elsewhere, and what takes its several results apart."""
     if bad.target is operator.getitem:  # which may be anything: a slice, a mask
         return {bad}
@@ -60,7 +61,7 @@ def _several(node: Any) -> bool:
     return isinstance(value(node), (tuple, list))
 
 
-def cut(graph: torch.fx.GraphModule, bad: set[Any], compiled: Callable[[torch.fx.GraphModule], Function]) -> Function:
+def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Function]) -> Function:
     """The graph with `bad` nodes in eager and every run of others as `compiled` makes it, in the order of the graph."""
     number: dict[Any, int] = {}
     run, last = 0, False
@@ -70,13 +71,13 @@ def cut(graph: torch.fx.GraphModule, bad: set[Any], compiled: Callable[[torch.fx
     whole = split_module(graph, graph, lambda node: number[node], keep_original_order=True)
     eager = {f"submod_{number[node]}" for node in bad}
     for name, child in list(whole.named_children()):
-        if name not in eager and isinstance(child, torch.fx.GraphModule) and ops(child):
+        if name not in eager and isinstance(child, GraphModule) and ops(child):
             setattr(whole, name, Piece(compiled(child)))
     forward: Function = whole.forward
     return forward
 
 
-def node_at(graph: torch.fx.GraphModule, span: Span | None) -> Any | None:
+def node_at(graph: GraphModule, span: Span | None) -> Any | None:
     """The node of a line of the graph's own text; None for a place elsewhere."""
     if span is None or not span.source.name.startswith("<eval_with_key>"):
         return None
@@ -174,7 +175,7 @@ def _percent(share: float) -> str:
 # ---- Let AOTAutograd make forward and backward graphs without gradients and in-place changes.
 
 
-def needs_autograd(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     """Return whether AOTAutograd must trace a graph of dynamo's that is called with such arguments.
 
     It need not where the graph only computes values of plain tensors: without gradients, changes in place, transforms
@@ -186,7 +187,7 @@ def needs_autograd(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     return wrapped or _differentiated(graph, inputs) or changes(graph) or any(map(_transforms, nodes))
 
 
-def _differentiated(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     """Whether gradients flow through a call or within it, or the graph ends in another gradient mode than it starts."""
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return True
@@ -202,7 +203,7 @@ def _transforms(node: Any) -> bool:
     return getattr(node.target, "__name__", "").endswith("_increment_nesting")
 
 
-def changes(graph: torch.fx.GraphModule) -> bool:
+def changes(graph: GraphModule) -> bool:
     """Whether an op of dynamo's graph changed a tensor in place.
 
     It ran on tensors without data, and their version says so; that of `torch._foreach_add_` only by its name.
@@ -218,15 +219,13 @@ def _ends_in_place(name: str) -> bool:
     return name.endswith("_") and not keyword.iskeyword(name[:-1])
 
 
-def joint(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], compiled: Callable[[torch.fx.GraphModule], Function]
-) -> Function:
+def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphModule], Function]) -> Function:
     """Return a function that computes what `graph` does on such inputs, changes and gradients included.
 
     compiled: makes a function of each graph that only computes. Raises DplcError for what AOTAutograd cannot trace.
     """
 
-    def compiler(piece: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
+    def compiler(piece: GraphModule, _: Sequence[Any]) -> Function:
         _spell(piece)
         boxed: Function = make_boxed_func(compiled(piece))
         return boxed
@@ -244,7 +243,7 @@ def joint(
     return function
 
 
-def _spell(graph: torch.fx.GraphModule) -> None:
+def _spell(graph: GraphModule) -> None:
     """Ops that AOTAutograd makes of others, as programs have them: casts of numbers, and adaptive pools."""
     aten = torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):

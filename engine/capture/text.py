@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import CodeType, MappingProxyType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from ...ir.diagnostic import DplcError, Source, Span, UsageError
 from ...ir.expr import Size, Var
 from ...ir.names import unused
 from ...ir.schemas import DTYPES
+from ...ir.sizes import AT_HINTS, Binding
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .dynamic_shapes import Dim, Extent
@@ -178,7 +179,7 @@ def _zeros(like: torch.Tensor) -> torch.Tensor:
 @export_lock()
 def capture_text(
     text: str, seed: int = 0, dtype: str | None = None, values: bool = True,
-    sizes: Mapping[str, int] = MappingProxyType({}),
+    sizes: Binding = AT_HINTS,
 ) -> Capture:  # fmt: skip
     """The program that the last expression of a text is. In scope: torch, nn, F, math, and `dim(s, 1..4096)`.
 
@@ -240,7 +241,7 @@ class _Kept:
 class Evaluation:
     """Both evaluations of a text, and what the second keeps of the first."""
 
-    def __init__(self, program: ParsedText, places: SourcePlaces, sizes: Mapping[str, int]):
+    def __init__(self, program: ParsedText, places: SourcePlaces, sizes: Binding):
         self.made: list[FactoryResult] = []
         self._dims: dict[str, tuple[Dim, Extent]] = {}
         self._sizes = sizes

@@ -30,7 +30,7 @@ from .programs import at_each_binding, bindings, compile_text, each_binding, mac
 from .run import benched, layout, teller
 
 if TYPE_CHECKING:
-    from ..models.benching import BenchedModel
+    from ..models.artefact import Artefact
 
 
 def bench_suite(path: Path, flags: Flags, steps: BenchSteps) -> None:
@@ -121,7 +121,7 @@ def bench_model(path: str, flags: Flags, steps: BenchSteps, weights: Path | None
         complain(record)
 
 
-def _subjects(path: str, flags: Flags) -> Iterator[BenchedModel]:
+def _subjects(path: str, flags: Flags) -> Iterator[Artefact]:
     """Yield what is benched: an artefact, or a model at each binding of its sizes."""
     from ..models import artefact, benching
     from .models import compiled_model
@@ -139,7 +139,7 @@ def _subjects(path: str, flags: Flags) -> Iterator[BenchedModel]:
         yield benching.of_compiled(bound)
 
 
-def _measure(subject: BenchedModel, cases: list[CaseRecord], folder: Path | None) -> None:
+def _measure(subject: Artefact, cases: list[CaseRecord], folder: Path | None) -> None:
     """On the GPU that is here."""
     from ..models import benching, weights
 

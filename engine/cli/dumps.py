@@ -41,13 +41,9 @@ from ..capture.capture import Capture, check_types
 from ..capture.signature import Signature
 from ..compiler import (
     Compilation,
-    CompileOptions,
+    Compiler,
     Stopwatch,
     Values,
-    compile_captured,
-    compile_plan,
-    compile_values,
-    simplified,
 )
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
@@ -140,21 +136,21 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     return sort_problems(unit) or VERIFIERS[level](unit)
 
 
-def compile_dump(dump: Dump, options: CompileOptions, seed: int = 0) -> Compilation:
+def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
     """The rest of the way to CUDA. The inputs of its capture are drawn. Raises DplcError where that is not possible."""
     captured, watch = stand_in(dump, seed), Stopwatch()
     check_settings(options.tools.settings, options.tools.rules)
     if dump.level == "torch":
-        made = compile_captured(captured, options)
+        made = options.compile(captured)
     elif dump.level == "tensor":
         settled = push_renamings(dump.graph)
-        values = Values(captured, settled, simplified(settled, options, {}), {}, _types(dump.outs))
-        made = compile_values(values, options, watch)
+        values = Values(captured, settled, options.simplified(settled, {}), {}, _types(dump.outs))
+        made = options.compile_values(values, watch)
     elif dump.level == "loop":
-        made = compile_plan(captured, None, plan_of(dump), options, watch)
+        made = options.compile_plan(captured, None, plan_of(dump), watch)
     else:
         since: Any = dump.level
-        made = compile_plan(captured, None, plan_of(dump), options, watch, (), since, dump.sized, dump.sizes)
+        made = options.compile_plan(captured, None, plan_of(dump), watch, (), since, dump.sized, dump.sizes)
     return dataclasses.replace(made, since=dump.level)
 
 

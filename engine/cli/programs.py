@@ -21,7 +21,7 @@ from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.text import capture_text
-from ..compiler import STAGES, Compilation, CompileOptions, Explore, compile_captured
+from ..compiler import STAGES, Compilation, Compiler, Explore
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
@@ -41,7 +41,7 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
     given = compile_options(flags, device)
     captured, elapsed = captured_text(flags, values)
     with progress("compiling"):
-        compilation = compile_captured(captured, given, elapsed)
+        compilation = given.compile(captured, elapsed)
     tell_compilation(compilation)
     return compilation
 
@@ -52,11 +52,11 @@ def tell_compilation(compilation: Compilation) -> None:
     print_schedules(compilation)
 
 
-def compile_options(flags: Flags, device: str | None = None) -> CompileOptions:
+def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     """What the flags of a command say that a compile depends on."""
     tools, machine = tools_for(flags, device), machine_for(flags, device)
     schedules = schedules_for(flags, tools)
-    return CompileOptions(tools, machine, trace_for(flags), schedules, fusing_for(flags, tools, machine, schedules))
+    return Compiler(tools, machine, trace_for(flags), schedules, fusing_for(flags, tools, machine, schedules))
 
 
 def captured_text(

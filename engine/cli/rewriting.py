@@ -19,7 +19,7 @@ from ...ir.text.programs import print_program, read_program
 from ...ir.tile import Tile
 from ...ir.torch import TorchGraph
 from ..capture.capture import check_types
-from ..compiler import CompileOptions, cut_into_kernels
+from ..compiler import Compiler
 from ..kernels.index_maps import push_renamings
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep
@@ -120,7 +120,8 @@ def rewrite_expression(
     last = last_pipeline(tools, only) if only else "tile"
     captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
-        _, graph, plan = cut_into_kernels(captured, CompileOptions(tools, machine, trace))
+        compiler = Compiler(tools, machine, trace)
+        graph, plan = compiler.cut(captured)
         if last in ("torch", "tensor"):
             return "tensor", (graph,)
         units: tuple[Kernel, ...] = plan.kernels

@@ -18,7 +18,7 @@ from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
 from ..bench.suites import read_suite
 from ..capture.capture import Capture
-from ..compiler import Compilation, CompileOptions, Values, compile_captured, values_of
+from ..compiler import Compilation, Compiler, Values
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
@@ -26,9 +26,9 @@ from ..kernels.kernels import Candidate
 from ..models import weights
 from ..models.compiling import capture_results, drawn
 from ..models.sources import build
+from ..rewrite.statements.compiled import Program
 from ..ruleset import Toolchain
 from ..run.dispatch import narrowed
-from ..schedule.space import Start
 from ..store.records import Decision, Schedule
 from ..store.store import default_path, open_store
 from ..tune.jobs import (
@@ -48,7 +48,7 @@ from ..tune.jobs import (
 )
 from ..tune.runner import SEARCHES, SearchProgress
 from ..tune.search import Tried
-from ..tune.search_log import SearchLog, micro
+from ..tune.search_log import micro
 from ..tune.tuning import CANDIDATE, Programmed, SearchOptions, TuningOutcome, tune_program
 from .models import shape_of, source_of
 from .options import Flags, Subject
@@ -86,18 +86,17 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     check_passes(search.free, tools)
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
-    log, tried_so_far = SearchLog(), Candidates(flags.verbose)
+    tried_so_far = Candidates(flags.verbose)
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with evaluator_for(fusing.target, search) as evaluator, kept as store, bars() as show:
 
         def heard(run: SearchProgress, tried: Tried) -> None:
-            log.heard(run, tried)
             tried_so_far.heard(run, tried)
             show(searching(run), run.tries, run.limit or 0)
 
         with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             found = tune_program(fusing, evaluator, search, store, heard)
-    _report(flags, found, log)
+    _report(flags, found)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
     return found.run.interrupted
@@ -126,7 +125,7 @@ def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
     tools, machine = tools_for(flags), machine_for(flags)
     captured = captured_row(replace(flags, seed=0))
     tell_lengths(captured)
-    values = values_of(captured, CompileOptions(tools, machine))
+    values = Compiler(tools, machine).values(captured)
     if top > 1 and not available():
         print_remark(HINT)
     return tools, Fusing(values, tools, machine, top)
@@ -149,7 +148,7 @@ class Candidates:
     def __init__(self, verbose: int) -> None:
         self.verbose = verbose
         self.way = 0
-        self.best: dict[Start, Schedule] = {}  # of the kernels of the best one
+        self.best: dict[Program, Schedule] = {}  # of the kernels of the best one
 
     def heard(self, run: SearchProgress, tried: Tried) -> None:
         """Another candidate was tried."""
@@ -158,15 +157,15 @@ class Candidates:
             print_note("\n".join((f"try {run.tries}: {_scored(run, tried)}", *self._changes(run, tried))))
         if improved:
             self.way = tried.candidate.way
-            self.best |= {candidate.start: candidate.schedule for candidate, _, _ in tried.parts}
+            self.best |= {candidate.loops: candidate.schedule for candidate, _, _ in tried.parts}
 
     def _changes(self, run: SearchProgress, tried: Tried) -> Iterator[str]:
         if tried.candidate.way != self.way:
             yield f"  fusion: {run.search.space.ways[tried.candidate.way]}"
         for candidate, _, _ in tried.parts:
-            before = self.best.get(candidate.start)
+            before = self.best.get(candidate.loops)
             if before is not None and (found := changes(before, candidate.schedule)):
-                yield f"  {candidate.start.kernels[0].name}: {'; '.join(found)}"
+                yield f"  {candidate.loops[0].name}: {'; '.join(found)}"
 
 
 def _scored(run: SearchProgress, tried: Tried) -> str:
@@ -214,7 +213,7 @@ def searching(run: SearchProgress) -> str:
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 
 
-def _report(flags: Flags, found: Programmed, log: SearchLog) -> None:
+def _report(flags: Flags, found: Programmed) -> None:
     if flags.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:
@@ -416,7 +415,7 @@ def fuse_expression(flags: Flags) -> None:
     device = flags.device if flags.run else None
     tools, machine = tools_for(flags, device), machine_for(flags, device)
     captured, elapsed = captured_text(flags, values=flags.run)
-    values = values_of(captured, CompileOptions(tools, machine))
+    values = Compiler(tools, machine).values(captured)
     top = max(flags.top, flags.candidate or 1)
     made = exploration(values, tools, machine, ExplorationOptions(top=top))
     with progress("exploring"):
@@ -425,7 +424,7 @@ def fuse_expression(flags: Flags) -> None:
         print_remark(note)
     if flags.ir is not None or flags.run:
         chosen = _chosen(found, flags.candidate or 1)
-        compilation = compile_captured(captured, CompileOptions(tools, machine, explore=lambda _: chosen), elapsed)
+        compilation = Compiler(tools, machine, explore=lambda _: chosen).compile(captured, elapsed)
         show_one(compilation, flags)
     elif flags.as_json:
         print_json(

@@ -54,14 +54,14 @@ def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
 
 def _egraph(flags: Flags) -> dict[str, Any]:
     """The e-graph of an expression and what was taken out of it."""
-    from ..compiler import CompileOptions, values_of
+    from ..compiler import Compiler
     from ..explore.candidates import exploration
     from ..view.records import egraph_record
     from .programs import captured_text, machine_for, tools_for
 
     tools, machine = tools_for(flags), machine_for(flags)
     captured, _ = captured_text(flags, values=False)
-    made = exploration(values_of(captured, CompileOptions(tools, machine)), tools, machine)
+    made = exploration(Compiler(tools, machine).values(captured), tools, machine)
     with progress("exploring"):
         return egraph_record(made, made.explained(made.candidates()))
 

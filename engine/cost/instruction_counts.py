@@ -1,4 +1,4 @@
-"""What one launch asks of a device, counted in its Kernel IR: instructions, sectors, wavefronts, bytes.
+"""Count the work of one launch in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
 All threads of the middle block are followed at once (of the first, where that does more: the grid may reach beyond the
 output), every statement once, weighted with how often it runs; addresses are those of the first turn of every loop,
@@ -13,14 +13,16 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from ...ir.atoms import ATOMS, Atom
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
+from ...ir.facts.layout import SECTOR
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
     BLOCK_INDEX,
@@ -63,7 +65,6 @@ from .memory_model import (
     KEPT_BELOW,
     LANES,
     LINE,
-    SECTOR,
     WORD,
     FirstCache,
     Waits,
@@ -76,7 +77,9 @@ from .memory_model import (
 # ---- Atoms that some machines have no instruction for: the assembler makes them of others, which the atom's row tells.
 
 
-WordCounts = tuple[tuple[str, float, float], ...]  # of an atom: how often a warp has it, the words of its operands
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+WordCounts = tuple[tuple[str, Amount, Amount], ...]  # of an atom: how often a warp has it, the words of its operands
 HALVES = ATOMS["m16n8k16"]
 
 
@@ -113,7 +116,7 @@ class MoreWork(NamedTuple):
 
 
 def beside(spelled: WordCounts, sm: int) -> MoreWork:
-    """What a machine does in the place of atoms that it lacks."""
+    """The work of a machine in the place of atoms that it lacks."""
     issued = fma = tensor = 0.0
     for name, times, words in spelled:
         other = ATOMS[name].spelling(sm)
@@ -144,23 +147,23 @@ class InstructionCounts:
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
-    blocks: int
-    threads: int
-    shared: int
-    dram: float
-    sectors: float = 0.0
-    ideal_sectors: float = 0.0
-    wavefronts: float = 0.0
-    ideal_wavefronts: float = 0.0
-    issued: float = 0.0
-    fma: float = 0.0
-    special: float = 0.0
-    tensor: float = 0.0
-    registers: int | None = None
+    blocks: Number
+    threads: Number
+    shared: Number
+    dram: Amount
+    sectors: Amount = 0.0
+    ideal_sectors: Amount = 0.0
+    wavefronts: Amount = 0.0
+    ideal_wavefronts: Amount = 0.0
+    issued: Amount = 0.0
+    fma: Amount = 0.0
+    special: Amount = 0.0
+    tensor: Amount = 0.0
+    registers: Number | None = None
     waits: Waits = field(default_factory=Waits)
-    block: tuple[int, ...] = ()
-    late: float = 0.0
-    hits: float = 0.0
+    block: tuple[Number, ...] = ()
+    late: Amount = 0.0
+    hits: Amount = 0.0
     spelled: WordCounts = ()
 
     @property
@@ -175,7 +178,7 @@ class InstructionCounts:
 
 
 def instruction_counts(kernel: Kernel, registers: int | None = None) -> InstructionCounts:
-    """What a kernel of Kernel IR executes, counted."""
+    """Count the instructions and accesses of a kernel of Kernel IR."""
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
     counter = _counted(kernel, launch, tuple(extent // 2 for extent in launch.grid))
@@ -282,7 +285,7 @@ class _Counter:
         self.turns, self.varying = outside, around
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
-        """What gives a register a value, or an address a name."""
+        """Count a statement that gives a register a value, or an address a name."""
         if isinstance(statement, Registers | Fragment):
             self.scope.defined(statement.dst, self.scope.here)
         elif isinstance(statement, Base):
@@ -303,7 +306,7 @@ class _Counter:
             self.compute((statement.val,), times, mask)
 
     def instruction(self, statement: Any, times: float, mask: Any) -> None:
-        """What is an instruction by itself."""
+        """Count a statement that is one instruction."""
         self.issue(1, times, mask)
         if isinstance(statement, LoadFrom):
             self.scope.changed(statement.into)
@@ -464,15 +467,12 @@ class _Counter:
 
 
 Features = dict[str, Any]
-WAITS = tuple(name for name in vars(Waits()) if not name.startswith("_"))
-NAMES = frozenset(field.name for field in dataclasses.fields(InstructionCounts))
+WAITS, NAMES = ({field.name for field in dataclasses.fields(kind)} for kind in (Waits, InstructionCounts))
 
 
 def features(counts: InstructionCounts) -> Features:
     """Numbers by name; `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers."""
-    found = {field.name: getattr(counts, field.name) for field in dataclasses.fields(InstructionCounts)}
-    waits = {name: getattr(counts.waits, name) for name in WAITS}
-    return found | {"waits": waits, "block": list(counts.block), "spelled": [list(atom) for atom in counts.spelled]}
+    return msgspec.to_builtins(counts)  # type: ignore[no-any-return]
 
 
 def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
@@ -480,25 +480,14 @@ def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
     waits = found.get("waits")
     odd = set(found) ^ NAMES
     if isinstance(waits, dict):
-        odd |= {f"waits.{name}" for name in set(waits) ^ set(WAITS)}
+        odd |= {f"waits.{name}" for name in set(waits) ^ WAITS}
     if odd:
         hint = "measure again: `dplc tune` keeps the features of what it measures"
         raise DplcError(f"features that are not those of this model: {', '.join(sorted(odd))}", hint=hint)
-    numbers = [value for name, value in found.items() if name not in ("waits", "block", "registers", "spelled")]
-    numbers += [found["registers"] or 0, *(waits or {}).values(), *found["block"]]
-    spelled = _spelled(found["spelled"])
-    numbers += [number for atom in spelled for number in atom[1:]]
-    if not isinstance(waits, dict) or not all(isinstance(value, int | float) and value >= 0 for value in numbers):
-        raise DplcError("features that are no numbers")
-    made = Waits()
-    for name in WAITS:
-        setattr(made, name, waits[name])
-    return InstructionCounts(**{**found, "waits": made, "block": tuple(found["block"]), "spelled": spelled})
-
-
-def _spelled(found: Any) -> tuple[Any, ...]:
-    """Atoms that the assembler makes of others, read back."""
-    rows = found if isinstance(found, list | tuple) else (None,)
-    if not all(isinstance(row, list | tuple) and len(row) == 3 and str(row[0]) in ATOMS for row in rows):
+    try:
+        counts = msgspec.convert(found, InstructionCounts, strict=False)
+    except msgspec.ValidationError as error:
+        raise DplcError(f"features that are no numbers: {error}") from None
+    if not ATOMS.keys() >= {atom for atom, _, _ in counts.spelled}:
         raise DplcError("features of products that are not those of this model")
-    return tuple(tuple(row) for row in rows)
+    return counts

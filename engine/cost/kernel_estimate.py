@@ -20,6 +20,12 @@ from .limits import COSTS, blocks_across
 from .memory_model import LANES, Waits
 from .predict import Counts, predict
 
+THREADS = 256
+FLAT = 1024  # elements that a block of a kernel without reductions computes
+CHUNK = 16  # of a contracted axis, that is in shared memory at once
+ROWS = (1, 8, 64)
+SIDES = (16, 64, 128)
+NO_WAITS = Waits()
 DEEPEST = 2  # contractions inside of each other
 FOLDED = 3  # axes that one kernel reduces
 ACCUMULATORS = 4  # contractions that share a kernel
@@ -95,7 +101,6 @@ class Pricing:
             if product is not None:
                 self.products[n] = product
         self.stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in estimate.stores)
-        self._totals: dict[bool, dict[int, BlockWork]] = {}
 
     def _space(self, step: EstimatedValue) -> int:
         mask = step.axes | step.over
@@ -197,11 +202,8 @@ class Pricing:
         return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
 
     def loads(self, resident: bool) -> dict[int, BlockWork]:
-        """What is done in all, by the axes of the grid whose blocks repeat it."""
-        known = self._totals.get(resident)
-        if known is not None:
-            return known
-        totals = self._totals[resident] = {}
+        """The work of the kernel, by the axes of the grid whose blocks repeat it."""
+        totals: dict[int, BlockWork] = {}
         inside = set(self.products.values()) - self.products.keys()
         for n, step in enumerate(self.steps):
             if n in inside:
@@ -228,54 +230,33 @@ class Pricing:
                 load.products += times
         return totals
 
+    # ---- tiles
+    #
+    # A search asks this for thousands of kernels, tile by tile. All that sides do not change is computed before: tiles
+    # have at most two of them, and a product over some axes is a number times one of four (of no side, the first, the
+    # second, both).
 
-# What a kernel would take with each tile of a small menu: its instructions are estimated, and the model predicts.
-#
-# For thousands of kernels this is asked tile by tile, so all that sides do not change is computed before: tiles have
-# at most two of them, and a product over some axes is a number times one of four (of no side, the first, the second,
-# both).
-
-
-THREADS = 256
-FLAT = 1024  # elements that a block of a kernel without reductions computes
-CHUNK = 16  # of a contracted axis, that is in shared memory at once
-ROWS = (1, 8, 64)
-SIDES = (16, 64, 128)
-NO_WAITS = Waits()
-
-
-class Estimate(NamedTuple):
-    """What a tile gives. sides: of the tile; dram: bytes."""
-
-    seconds: float
-    dram: float
-    sides: tuple[int, ...]
-
-
-class Tiles:
-    """A menu of tiles for one kernel, and what each of them would take."""
-
-    def __init__(self, kernel: Pricing):
-        self.kernel, self.target = kernel, kernel.target
+    def prepare(self) -> None:
+        """Compute what the tiles of the menu have in common."""
         menu = self._menu()
         self.axes, self.sides = tuple(menu), tuple(menu.values())
         first, second = (*self.axes, 0, 0)[:2]
         self.first, self.second, self.both = first, second, first | second
-        steps, folded = kernel.steps, kernel.folded
-        self.rest = kernel.size(kernel.grid & ~self.both)
-        self.held = [self._which(steps[n].axes & ~folded) for n in kernel.folds]
-        again = [steps[n].axes for n, times in kernel.times.items() if times > 1] if kernel.again else []
+        steps, folded = self.steps, self.folded
+        self.rest = self.size(self.grid & ~self.both)
+        self.held = [self._which(steps[n].axes & ~folded) for n in self.folds]
+        again = [steps[n].axes for n, times in self.times.items() if times > 1] if self.again else []
         self.rows = [(self._chunk(axes & folded), self._which(axes)) for axes in again]
         self.work = {
             resident: [
-                (load, kernel.size(missing & ~self.both), self._which(missing))
-                for missing, load in kernel.loads(resident).items()
+                (load, self.size(missing & ~self.both), self._which(missing))
+                for missing, load in self.loads(resident).items()
             ]
-            for resident in ((True, False) if kernel.again else (True,))
+            for resident in ((True, False) if self.again else (True,))
         }
         self.reads = [
-            (step.buffer, min(kernel.size(step.axes) * step.item, step.whole), kernel.times.get(n, 1),
-             kernel.size(step.axes & folded) * step.item, self._which(step.axes))
+            (step.buffer, min(self.size(step.axes) * step.item, step.whole), self.times.get(n, 1),
+             self.size(step.axes & folded) * step.item, self._which(step.axes))
             for n, step in enumerate(steps)
             if step.is_load and step.item
         ]  # fmt: skip
@@ -284,21 +265,20 @@ class Tiles:
 
     def _menu(self) -> dict[int, list[int]]:
         """The sides that a tile may have along some axes: those whose places share what they read."""
-        kernel = self.kernel
-        extents, loads = kernel.estimate.extents, [step for step in kernel.steps if step.is_load]
+        extents, loads = self.estimate.extents, [step for step in self.steps if step.is_load]
         options: Sequence[int] = ROWS
         axes = [
             bit
-            for bit in bits(kernel.grid)
-            if any(bit & ~load.axes for load in loads) or any(bit & ~space for space in kernel.space)
+            for bit in bits(self.grid)
+            if any(bit & ~load.axes for load in loads) or any(bit & ~space for space in self.space)
         ]
-        if kernel.products:
+        if self.products:
             options = SIDES
-            axes = [bit for bit in axes if any(kernel.space[n] & bit for n in kernel.products)]
-        elif not kernel.folded:
+            axes = [bit for bit in axes if any(self.space[n] & bit for n in self.products)]
+        elif not self.folded:
             return {}
         elif not axes:  # nothing is shared between rows: several rows in a block only fill it
-            axes = list(bits(kernel.grid))[-1:]
+            axes = list(bits(self.grid))[-1:]
         chosen = sorted(axes, key=lambda bit: (-extents[bit], bit))[:2]
         return {bit: sorted({min(option, extents[bit]) for option in options}) for bit in chosen}
 
@@ -308,16 +288,15 @@ class Tiles:
 
     def _chunk(self, mask: int) -> int:
         """How much of folded axes is on chip: all of what is swept again, else a chunk."""
-        extents, again = self.kernel.estimate.extents, self.kernel.again
+        extents, again = self.estimate.extents, self.again
         return math.prod(extents[bit] if bit == again else min(CHUNK, extents[bit]) for bit in bits(mask))
 
     # ---- one tile
 
     def take(self, sides: tuple[int, ...]) -> None:
         """The tile that is asked about from now on."""
-        extents = self.kernel.estimate.extents
+        extents = self.estimate.extents
         a, b = (*sides, 1, 1)[:2]
-        self.tile = sides
         self.part = (1, a, b, a * b)
         a, b = (*(-(-extents[axis] // side) for axis, side in zip(self.axes, sides, strict=True)), 1, 1)[:2]
         self.count = (1, a, b, a * b)
@@ -333,15 +312,16 @@ class Tiles:
 
     def splits(self) -> tuple[int, ...]:
         """Into how many blocks a reduction may be cut where too few run: partials first, a second launch after."""
-        kernel, blocks = self.kernel, self.blocks
+        blocks = self.blocks
         wide = self.target.multiprocessors
-        streams = kernel.folded and not (kernel.again and kernel.products)
+        streams = self.folded and not (self.again and self.products)
         return (1, -(-2 * wide // blocks)) if streams and 2 * blocks <= wide else (1,)
 
-    def estimate(self, resident: bool, split: int) -> Estimate:
-        kernel, target = self.kernel, self.target
-        flat = not kernel.folded
-        blocks = max(1, -(-kernel.size(kernel.grid) // FLAT)) if flat else self.blocks * split
+    def taken(self, resident: bool, split: int) -> tuple[float, float]:
+        """The seconds of the tile, and the bytes that come from memory and go there."""
+        target = self.target
+        flat = not self.folded
+        blocks = max(1, -(-self.size(self.grid) // FLAT)) if flat else self.blocks * split
         fill = issued = fma = special = tensor = products = 0.0
         for load, rest, which in self.work[resident]:
             repeats = 1 if flat else rest * self.count[which]
@@ -351,7 +331,7 @@ class Tiles:
             special += load.special * repeats
             tensor += load.tensor * repeats
             products += load.products * repeats
-        stored = kernel.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
+        stored = self.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
         running = min(blocks, target.multiprocessors)
         dram = stored + (self.once if resident else self._from_memory(running))
         warps = blocks * LANES
@@ -362,7 +342,7 @@ class Tiles:
         )  # fmt: skip
         told = predict(counts, target)
         more = target.launch_seconds + 2 * target.memory_latency_seconds if split > 1 else 0.0
-        return Estimate(told.seconds + more, dram, self.tile)
+        return told.seconds + more, dram
 
     def _from_memory(self, running: int) -> float:
         """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""
@@ -378,7 +358,7 @@ class Tiles:
 
 
 class Price(NamedTuple):
-    """What a kernel takes, predicted. reason: why it has no price.
+    """The predicted price of a kernel. reason: why it has no price.
 
     form: what schedules tell kernels apart by: contraction, row or flat; folds, contractions, sweeps, whether rows that
     are folded are stored.
@@ -388,7 +368,6 @@ class Price(NamedTuple):
     bytes: float
     kind: str
     reason: str = ""
-    tile: tuple[tuple[int, int], ...] = ()
     form: tuple[object, ...] = ()
 
     @property
@@ -406,19 +385,16 @@ def price(estimate: KernelEstimate, target: Target) -> Price:
     reason = kernel.refused()
     if reason:
         return impossible(reason)
-    tiles = Tiles(kernel)
+    kernel.prepare()
     kind = "contraction" if kernel.products else "row" if kernel.folded else "flat"
-    found: Estimate | None = None
-    for sides in itertools.product(*tiles.sides):
-        tiles.take(sides)
+    found = math.inf, 0.0
+    for sides in itertools.product(*kernel.sides):
+        kernel.take(sides)
         for resident in (True, False) if kernel.again else (True,):
-            if tiles.shared(resident) > target.smem:
+            if kernel.shared(resident) > target.smem:
                 continue
-            for split in tiles.splits():
-                one = tiles.estimate(resident, split)
-                if found is None or one.seconds < found.seconds:
-                    found = one
-    if found is None:
+            for split in kernel.splits():
+                found = min(found, kernel.taken(resident, split), key=lambda one: one[0])
+    if found[0] == math.inf:
         return impossible("a row does not fit and cannot be swept again")
-    tile = tuple(sorted(zip(tiles.axes, found.sides, strict=True)))
-    return Price(found.seconds, found.dram, kind, "", tile, kernel.form(kind))
+    return Price(*found, kind, "", kernel.form(kind))

@@ -19,6 +19,7 @@ from ...codegen.target import Target
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Not, Sum, Var, free_names, linear
 from ...ir.facts.dataflow import Dataflow
+from ...ir.facts.layout import SECTOR
 from ...ir.facts.structure import dependencies, summary
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
@@ -30,7 +31,6 @@ from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
 from ...ir.tensor import Const, Elementwise, Index, Input, Reduce, Remap, dtype, operands
 from ..language.rule import policy
-from .memory_model import SECTOR
 
 # ---- Instructions of expressions, counted as the assembler would leave them.
 #
@@ -144,15 +144,21 @@ class Replications:
         depends = [self._visit(value, total, seen)[0] for value in values]
         return total, frozenset().union(*depends)
 
-    def _visit(self, e: Any, total: Work, seen: dict[Any, tuple[Copies, bool]]) -> tuple[Copies, bool]:
+    def _visit(
+        self, e: Any, total: Work, seen: dict[Any, tuple[Copies, bool]], varying: frozenset[str] | None = None
+    ) -> tuple[Copies, bool]:
+        """Count an expression and its operands. varying: of an index, the names that are not known before the loop."""
         if not isinstance(e, Call | Binary | Sum | Not):
-            return self.depends(e)
+            depends, known = self.depends(e)
+            return depends, known if varying is None else not (isinstance(e, Var) and e.name in varying)
         if e not in seen:
-            parts = [self._visit(part, total, seen) for part in value_operands(e)]
+            parts = [self._visit(part, total, seen, varying) for part in value_operands(e)]
             depends, known = frozenset().union(*(p for p, _ in parts)), all(k for _, k in parts)
             seen[e] = depends, known
             if not known:
-                total.add(self._own(e, depends, seen), self.copies(depends))
+                divides = isinstance(e, Binary) and e.op in QUOTIENTS and not _power_of_two(e.b)
+                work = Work(DIVISION) if divides and varying is not None else self._own(e, depends, seen)
+                total.add(work, self.copies(depends) * (1.0 if varying is None else self._different(e)))
         return seen[e]
 
     def digits(self, values: Sequence[Any], varying: frozenset[str]) -> Work:
@@ -161,27 +167,11 @@ class Replications:
         total, seen = Work(), dict[Any, tuple[Copies, bool]]()
         for value in values:
             if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary)):
-                self._digits(value, total, seen, varying)
+                self._visit(value, total, seen, varying)
         return total
 
-    def _digits(
-        self, e: Any, total: Work, seen: dict[Any, tuple[Copies, bool]], varying: frozenset[str]
-    ) -> tuple[Copies, bool]:
-        if not isinstance(e, Call | Binary | Sum | Not):
-            depends, _ = self.depends(e)
-            return depends, not (isinstance(e, Var) and e.name in varying)
-        if e not in seen:
-            parts = [self._digits(part, total, seen, varying) for part in value_operands(e)]
-            depends, known = frozenset().union(*(p for p, _ in parts)), all(k for _, k in parts)
-            seen[e] = depends, known
-            if not known:
-                divides = isinstance(e, Binary) and e.op in QUOTIENTS and not _power_of_two(e.b)
-                share = self.copies(depends) * self._different(e)
-                total.add(Work(DIVISION) if divides else self._own(e, depends, seen), share)
-        return seen[e]
-
     def _different(self, e: Any) -> float:
-        """Of the copies of an index that replication makes, the share that differ: `(k + r // 3) % 3` has a third."""
+        """The share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
         names = sorted(free_names(e) & self._variables.keys())
         extents = [self._extents.get(self._variables[name], 1) for name in names]
         points = list(itertools.product(*(range(extent) for extent in extents)))
@@ -233,9 +223,7 @@ def slots(term: Any, target: Target) -> float:
     """Issue slots of one element of one operation; a special function holds its unit for longer than one."""
     if term.__class__ is Reduce:
         return 1.0
-    if term.__class__ is not Elementwise:
-        return 0.0
-    return _cost(term.fn, target)
+    return _cost(term.fn, target) if term.__class__ is Elementwise else 0.0
 
 
 def issue_seconds(count: float, target: Target) -> float:

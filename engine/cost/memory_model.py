@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...codegen.target import Target
+from ...ir.facts.layout import IDLE, SECTOR, lanes_at_once, warp_wavefronts
 
-LANES, BANKS, SECTOR, LINE = 32, 32, 32, 128
+LANES, LINE = 32, 128
 
 
 FAR = np.iinfo(np.int64).max  # stands where a lane is idle
@@ -27,54 +29,24 @@ def busy_warps(mask: Any) -> float:
 
 def sectors(places: Any, mask: Any) -> float:
     """Sectors that warps touch. places: the first byte of each lane (warps, lanes), aligned to what the lane moves."""
-    return float(_first_ones(np.broadcast_to(places, mask.shape) // SECTOR, mask)[1].sum())
+    found = np.sort(np.where(mask, places // SECTOR, FAR), axis=1)
+    new = found != FAR
+    new[:, 1:] &= found[:, 1:] != found[:, :-1]
+    return float(new.sum())
 
 
 def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
     """Wavefronts that warps take, and the least that they could. words: the first word of each lane (warps, lanes).
 
-    width: words a lane. A warp goes in groups of 32 / width lanes, of twice as many where lanes of more than a word are
-    read in pairs; a group takes as many as the most different words of one bank.
+    width: words a lane. A warp goes in groups of lanes (`lanes_at_once`); a group takes as many as the most different
+    words of one bank.
     """
-    first = np.broadcast_to(words, mask.shape)
-    pairs = paired(first, mask) if width > 1 else np.zeros(len(mask), bool)
-    taken = fewest = 0.0
-    for chosen, lanes in ((~pairs, LANES // width), (pairs, 2 * LANES // width)):
-        if chosen.any():
-            taken += _taken(first[chosen], width, mask[chosen], lanes)
-            fewest += least(mask[chosen], 1, lanes)
-    return taken, fewest
-
-
-def paired(first: Any, mask: Any) -> Any:
-    """Of each warp, whether all lanes n and n ^ 1, or all lanes n and n ^ 2, that are not idle have one address.
-
-    What a load gives back then goes two lanes at a time: 16 bytes a lane take two wavefronts at best, not four. Source:
-    an NVIDIA engineer on the developer forum (unexpected-shared-memory-bank-conflict/77228), of 7.0 and later.
-    """
-    lanes, found = np.arange(mask.shape[1]), np.zeros(len(mask), bool)
-    for step in (1, 2):
-        other = lanes ^ step
-        apart = mask & mask[:, other] & (first != first[:, other])
-        found |= ~apart.any(axis=1)
-    return found
-
-
-def _taken(first: Any, width: int, mask: Any, lanes: int) -> float:
-    every = (first[..., None] + np.arange(width)).reshape(-1, lanes * width)
-    here = np.repeat(mask[..., None], width, axis=2).reshape(-1, lanes * width)
-    found, new = _first_ones(every, here)
-    rows = np.broadcast_to(np.arange(len(found))[:, None], found.shape)
-    banks = np.bincount(rows[new] * BANKS + found[new] % BANKS, minlength=len(found) * BANKS)
-    return float(banks.reshape(-1, BANKS).max(axis=1).sum())
-
-
-def _first_ones(values: Any, mask: Any) -> tuple[Any, Any]:
-    """The values of each row in order, and where each of them that is not masked stands first."""
-    found = np.sort(np.where(mask, values, FAR), axis=1)
-    new = found != FAR
-    new[:, 1:] &= found[:, 1:] != found[:, :-1]
-    return found, new
+    taken = fewest = 0
+    for warp in np.where(mask, words, IDLE).tolist():
+        lanes = tuple(warp)
+        taken += warp_wavefronts(lanes, width)
+        fewest += -(-(LANES - lanes.count(IDLE)) // lanes_at_once(lanes, width))
+    return float(taken), float(fewest)
 
 
 def least(mask: Any, size: int, unit: int) -> float:
@@ -106,7 +78,7 @@ class FirstCache:
         self._asked = outside
 
     def served(self, buffer: str, copies: Iterable[Any], mask: Any) -> float:
-        """Of the sectors that the copies of an unrolled access ask for, the share that was asked for before.
+        """The share of sectors of an unrolled access that were asked for before.
 
         copies: of each, the first byte of each lane (warps, lanes).
         """
@@ -133,6 +105,7 @@ L2_SHARE = 0.4  # of the latency of memory: what is read in a loop is mostly in 
 ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has in flight by itself
 
 
+@dataclass(eq=False)
 class Waits:
     """Counts what each warp of a block waits for.
 
@@ -140,10 +113,16 @@ class Waits:
     block begins to fill a ring, and ends with what it made of it; ahead: other threads fill it, through to the end.
     """
 
-    def __init__(self) -> None:
-        self.memory = self.shared = self.barriers = self.clusters = self.ring = self.fills = 0.0
-        self.ahead = False
-        self.phases = 0  # of mbarriers, begun and not yet waited for
+    memory: float = 0.0
+    shared: float = 0.0
+    barriers: float = 0.0
+    clusters: float = 0.0
+    ring: float = 0.0
+    fills: float = 0.0
+    ahead: bool = False
+    phases: int = 0  # of mbarriers, begun and not yet waited for
+
+    def __post_init__(self) -> None:
         self._slots = 0  # of rings that other threads fill
         self._rounds = 1.0
         self._memory = self._shared = self._copies = self._waited = False

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...codegen.target import Target
-from .instruction_counts import Features, InstructionCounts, WordCounts, beside, counts_of
+from .instruction_counts import InstructionCounts, WordCounts, beside
 from .limits import fixed_seconds
 from .memory_model import LANES, Waits, alone
 
@@ -36,7 +36,7 @@ RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
 
 
 class Counts(NamedTuple):
-    """What a prediction asks of a launch: of `InstructionCounts`, or of an estimate, in their units."""
+    """The input of a prediction for a launch: from `InstructionCounts`, or from an estimate, in their units."""
 
     blocks: int
     threads: int
@@ -99,7 +99,7 @@ def occupancy(launch: InstructionCounts | Counts, target: Target) -> tuple[float
 
 
 def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
-    """What one launch takes, in seconds, predicted."""
+    """Predict the seconds of one launch."""
     resident = resident_blocks(launch, target)
     wide = resident * target.multiprocessors
     full, rest = divmod(launch.blocks, wide)
@@ -161,9 +161,12 @@ class MeasuredVariant:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Over the variants of one kernel. tau: None where all of them tie. error: the median of |predicted / measured -
-    1|; ratio: the median of predicted over measured. loss: measured time of the variant that the model prefers, over
-    the fastest."""
+    """How well predictions agree with measurements of variants of kernels.
+
+    tau, loss: means over the kernels, which differ by orders of magnitude; tau: None where all variants tie. error: the
+    median of |predicted / measured - 1|; ratio: the median of predicted over measured. loss: measured time of the
+    variant that the model prefers, over the fastest.
+    """
 
     kernel: str
     variants: int
@@ -173,37 +176,22 @@ class Agreement:
     loss: float
 
 
-def point(kernel: str, seconds: float, launches: Iterable[Features], target: Target) -> MeasuredVariant:
-    """A measurement with the features of its launches, predicted. Raises DplcError for features of another model."""
-    return MeasuredVariant(kernel, seconds, sum(predict(counts_of(launch), target).seconds for launch in launches))
-
-
-def agreement(points: Iterable[MeasuredVariant]) -> list[Agreement]:
-    """For each kernel, and last for all of them together (under the name "all"), where only the errors count."""
+def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
+    """How well the model agrees with all points, under the name "all"."""
     every = list(points)
     groups: dict[str, list[MeasuredVariant]] = {}
     for one in every:
         groups.setdefault(one.kernel, []).append(one)
-    return [*(_of(name, group) for name, group in sorted(groups.items())), _all(every, list(groups.values()))]
-
-
-def _of(name: str, group: list[MeasuredVariant]) -> Agreement:
-    tau = kendall([p.measured for p in group], [p.predicted for p in group])
-    preferred = min(group, key=lambda p: p.predicted)
-    return Agreement(name, len(group), tau, *_errors(group), preferred.measured / min(p.measured for p in group))
-
-
-def _all(every: list[MeasuredVariant], groups: list[list[MeasuredVariant]]) -> Agreement:
-    """Kernels differ by orders of magnitude, so a tau over all of them would flatter: it is the mean of theirs."""
-    each = [_of("", group) for group in groups]
-    taus = [one.tau for one in each if one.tau is not None]
-    loss = math.exp(statistics.fmean(math.log(one.loss) for one in each))
-    return Agreement("all", len(every), statistics.fmean(taus) if taus else None, *_errors(every), loss)
-
-
-def _errors(group: list[MeasuredVariant]) -> tuple[float, float]:
-    ratios = [p.predicted / p.measured for p in group]
-    return statistics.median(abs(ratio - 1) for ratio in ratios), statistics.median(ratios)
+    taus = [kendall([p.measured for p in group], [p.predicted for p in group]) for group in groups.values()]
+    known = [tau for tau in taus if tau is not None]
+    preferred = (min(group, key=lambda p: p.predicted).measured for group in groups.values())
+    fastest = (min(p.measured for p in group) for group in groups.values())
+    loss = math.exp(statistics.fmean(math.log(a / b) for a, b in zip(preferred, fastest, strict=True)))
+    ratios = [p.predicted / p.measured for p in every]
+    error = statistics.median(abs(ratio - 1) for ratio in ratios)
+    return Agreement(
+        "all", len(every), statistics.fmean(known) if known else None, error, statistics.median(ratios), loss
+    )
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:

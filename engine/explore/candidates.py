@@ -14,7 +14,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.sizes import has_sizes
-from ..compiler import CompileOptions, Explore, Values, fused
+from ..compiler import Compiler, Explore, Values
 from ..kernels.kernels import Candidate, commute
 from ..kernels.sharing import key
 from ..language.rule_files import collections_paused
@@ -22,46 +22,14 @@ from ..rewrite.statements.driver import Shaped
 from ..rewrite.terms.rewriter import rewrite_graph
 from ..rewrite.trace import program_key
 from ..ruleset import Toolchain
-from ..schedule.scheduling import ScheduleStore, kernel_ir, schedule_tiles
+from ..schedule.scheduling import ScheduleStore
 from ..schedule.space import FusionVariant
 from ..schedule.stored import StoredSchedules, figures
 from ..store.digests import FUSING
 from ..store.records import PROGRAM, Decision, Schedule, TuningKey, tools_of
-from .explore import Exploration, ExplorationOptions, KernelPricer, Solved, or_else
-from .problem import Problem, sorted_operands
-from .rules_as_egglog import RuleTexts, export
+from .explore import Exploration, ExplorationOptions, KernelPricer, or_else
 from .saturate import available
-from .search import EgraphSearch
-from .solution import Extraction, Solution
-from .stored_solutions import NotProved, StoredSolution, proved, region_of, written
-
-
-class Replayed(Exploration):
-    """An exploration in which nothing is searched: every region has a recorded solution. remembered: by region."""
-
-    remembered: Mapping[str, StoredSolution] = {}
-
-    def solve(self, problem: Problem) -> Solved:
-        """Raises NotProved."""
-        recorded = self.remembered.get(region_of(problem))
-        if recorded is None:
-            raise NotProved("a region of the program has no recorded solution")
-        graph, classes = proved(problem, recorded, self.exported, self.options.budget)
-        graph.bindings = None
-        extraction = Extraction(graph, self.target, self.permissions)
-        search = EgraphSearch(extraction, self.options.effort)
-        choice = {
-            classes[place]: graph.classes[classes[place]].index(
-                sorted_operands((op, tuple(attributes), tuple(classes[child] for child in children)))
-            )
-            for place, (op, attributes, children) in enumerate(recorded.nodes)
-        }
-        stored = frozenset(classes[place] for place in recorded.stored)
-        groups = tuple(tuple(classes[place] for place in group) for group in recorded.groups)
-        solution = extraction.solution(choice, stored, groups)
-        if solution is None:
-            raise NotProved("it needs itself")
-        return Solved(search, [extraction.evaluate(Solution(solution.choice, solution.stored, solution.groups))])
+from .stored_solutions import NotProved, StoredSolution, proved, written
 
 
 def exploration(
@@ -75,33 +43,20 @@ def exploration(
 
     schedules: those of a store: a kernel is priced under the one that it would get.
     """
-    return Exploration(*_given(values, tools, target, options, schedules))
+    start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
+    ordered = commute(values.graph, tools.commuting, target, None, values.origins)
+    pricer = lowering(tools, target, schedules)
+    return Exploration(start, tools, target, pricer, values.known, values.origins, options, ordered)
 
 
 def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[StoredSolution]) -> Candidate:
     """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
-    made = Replayed(*_given(values, tools, target, None, None))
+    made = exploration(values, tools, target)
     made.remembered = {one.region: one for one in remembered}
     found = made.candidate((0,) * len(made.problems), "remembered")
     if found.problem:
         raise NotProved(f"it cannot be lowered: {found.problem}")
     return found
-
-
-def _given(
-    values: Values,
-    tools: Toolchain,
-    target: Target,
-    options: ExplorationOptions | None,
-    schedules: ScheduleStore | None,
-) -> Any:
-    """What an exploration is made of."""
-    start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
-    ordered = commute(values.graph, tools.commuting, target, None, values.origins)
-    return (
-        start, tools.fusion, exported(tools), target, lowering(tools, target, schedules), values.known,
-        values.origins, options, ordered,
-    )  # fmt: skip
 
 
 class ExplorationWarning(UserWarning):
@@ -121,7 +76,7 @@ def chosen(
     schedules: ScheduleStore | None = None,
     tell: Callable[[str], None] = warn,
 ) -> Explore:
-    """What compile asks: the candidate of a number, counted from 1, the best. Raises UsageError where there is none.
+    """Return the choice of a candidate for compile, by its number; 1 is the best. Raises UsageError if there is none.
 
     The best one is asked for without knowing it: where the search fails, `tell` is told why and the rules decide.
     """
@@ -154,26 +109,12 @@ def _planned(candidate: Candidate, values: Values) -> Candidate:
     return replace(candidate, make_plan=lambda *_: plan)
 
 
-def exported(tools: Toolchain) -> RuleTexts:
-    """The algebra of a toolchain as egglog text. The last few are kept."""
-    key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
-    made = _EXPORTED.pop(key, None) or export(tools.equations)
-    _EXPORTED[key] = made
-    if len(_EXPORTED) > KEPT:
-        del _EXPORTED[next(iter(_EXPORTED))]
-    return made
-
-
-KEPT = 8
-_EXPORTED: dict[Any, RuleTexts] = {}
-
-
 def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None = None) -> KernelPricer:
-    """What makes kernels of loop nests, to see what they take: under a remembered schedule where there is one."""
+    """Return the pricer of loop nests, which schedules them: by a stored schedule if there is one."""
 
     def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        tiled, _ = schedule_tiles(kernels, tools, target, None, Shaped(), schedules)
-        return kernel_ir(tiled, tools, target)
+        compiler = Compiler(tools, target, schedules=schedules)
+        return compiler.kernel_ir(compiler.tiles(kernels, Shaped())[0])
 
     return KernelPricer(scheduled, target)
 
@@ -191,7 +132,7 @@ TOP = 4
 
 
 def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
-    """What the candidate of a program is remembered under."""
+    """The key under which a store holds the candidate of a program."""
     name = program_key(values.lowered, values.known)
     return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
 
@@ -238,7 +179,8 @@ class Fusing:
         return list(found.values())
 
     def ways(self) -> list[FusionVariant]:
-        """What the rules decide in their order, then the candidates. Searches the regions, builds no candidate."""
+        """The fusion that the rules decide in their order, then the candidates. It searches the regions, but builds no
+        candidate."""
         explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
         names = ("rules", *(f"candidate {number}" for number in explored))
         return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
@@ -246,7 +188,7 @@ class Fusing:
     def kernels(self, way: int) -> Sequence[Kernel]:
         """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
         if way == 0:
-            kernels = fused(self.values, CompileOptions(self.tools, self.target))[1].kernels
+            kernels = Compiler(self.tools, self.target).fused(self.values)[1].kernels
         else:
             made = or_else(lambda: self.candidate(way), lambda: None, warn)
             if made is None or made.problem:
@@ -265,16 +207,7 @@ class Fusing:
     @functools.cache  # noqa: B019
     def rules(self, way: int) -> tuple[str, ...]:
         """The rules without which a candidate would not be there."""
-        found: dict[str, None] = {}
-        for solved, rank in self._solutions(way):
-            found.update(dict.fromkeys(solved.credit(rank, self.exploration.exported, self.exploration.options.budget)))
-        return tuple(found)
-
-    def _solutions(self, way: int) -> Iterable[tuple[Any, int]]:
-        if way == 0:
-            return []
-        problems = (solved for _, solved in self.exploration.problems)
-        return zip(problems, self.choices[way - 1], strict=True)
+        return self.exploration.rules(self.choices[way - 1]) if way else ()
 
     def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
         """A way as it is remembered. scheduling: the rules that the schedules of its kernels use.
@@ -287,9 +220,8 @@ class Fusing:
         found: dict[str, StoredSolution] = {}
         made, choice = self.exploration, self.choices[way - 1]
         for (problem, solved), rank in zip(made.problems, choice, strict=True):
-            rules = solved.credit(rank, made.exported, made.options.budget)
             solution = solved.found[rank].solution
-            recorded = written(problem, solved.search.extraction, solution, rules)
+            recorded = written(problem, solved.search.extraction, solution, made.credit(solved, rank))
             if recorded.region not in found:
                 proved(problem, recorded, made.exported, made.options.budget)
                 found[recorded.region] = recorded
@@ -314,7 +246,7 @@ def remembered(
     schedules: StoredSchedules | None, tools: Toolchain, target: Target, otherwise: Explore | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Explore | None:  # fmt: skip
-    """What compile asks where there is a store: the way of fusing that was tuned, else what `otherwise` chooses.
+    """Return the choice for compile if there is a store: the tuned fusion, else the choice of `otherwise`.
 
     Without a store, or where it holds no program, this is `otherwise`, and costs nothing.
     """

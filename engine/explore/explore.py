@@ -44,18 +44,19 @@ from ...ir.torch import TorchOp
 from ...ir.verify.kernel import problems
 from ..cost.instruction_counts import buffer_bytes
 from ..cost.kernel_estimate import Price, impossible
-from ..kernels.fusion_pass import Fusion, FusionDecisions, FusionRules, is_renaming
+from ..kernels.fusion_pass import Fusion, FusionDecisions, is_renaming
 from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, plan
 from ..kernels.sharing import FusionSummary, key
 from ..language.rule import policy
 from ..language.rule_files import collections_paused
+from ..ruleset import Toolchain
 from ..schedule.scheduling import seconds_of
-from .problem import Problem, Reader, RegionTooLarge, as_written
-from .rules_as_egglog import Permissions, RuleTexts
+from .problem import Problem, Reader, RegionTooLarge, as_written, sorted_operands
+from .rules_as_egglog import Permissions, RuleTexts, export
 from .saturate import SaturationBudget, Spellings, available
 from .search import Effort, EgraphSearch, Rebuilder, Rebuilt
 from .solution import Extraction, PricedSolution
-from .stored_solutions import needed_rules
+from .stored_solutions import NotProved, StoredSolution, needed_rules, proved, region_of
 
 # ---- Exploration is on top of what the rules decide: where it fails, they decide, and a note says so.
 
@@ -65,7 +66,7 @@ STRICT = "DPLC_STRICT"  # in the environment: a failure of exploration is an err
 
 
 def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """What `make` makes; where it fails, `otherwise`, and `tell` is told why. Under DPLC_STRICT the failure is raised.
+    """Return the result of `make`; if it fails, tell why, and call `otherwise`. DPLC_STRICT raises the failure.
 
     A program that is too large is no failure: there is nothing to mend.
     """
@@ -248,7 +249,7 @@ class Cutting:
                     count[other] += count.pop(mine)
 
     def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
-        """What greedy fusion stores in these, or every so many operations."""
+        """The values that greedy fusion stores in large regions, or one every so many operations."""
         stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
         if stored:
             return stored
@@ -315,29 +316,28 @@ class KernelPricer:
 
     def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
         """The kernels of a program that store some values."""
-        told = [self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored)]
-        problem = next((each.problem for each in told if each.problem), "")
-        return KernelPrice(
-            sum(t.seconds for t in told), sum(t.bytes for t in told), sum(t.kernels for t in told), problem
-        )
+        return _sum(self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored))
 
     def program(self, arranged: Kernels) -> KernelPrice:
         """All kernels of a program. One that looks like an earlier one is not even lifted."""
-        told = []
-        for draw, lift in arranged.summarised():
-            drawn = draw()
-            if drawn not in self.summarised:
-                self.summarised[drawn] = self.kernel(lift())
-            told.append(self.summarised[drawn])
-        problem = next((each.problem for each in told if each.problem), "")
-        return KernelPrice(
-            sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),
-            problem, tuple(sorted(str(each.signature) for each in told)),
-        )  # fmt: skip
+        return _sum(self._summarised(draw(), lift) for draw, lift in arranged.summarised())
+
+    def _summarised(self, drawn: FusionSummary, lift: Callable[[], Kernel]) -> KernelPrice:
+        if drawn not in self.summarised:
+            self.summarised[drawn] = self.kernel(lift())
+        return self.summarised[drawn]
+
+
+def _sum(prices: Iterable[KernelPrice]) -> KernelPrice:
+    told = list(prices)
+    return KernelPrice(
+        sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),
+        next((each.problem for each in told if each.problem), ""), tuple(sorted(str(each.signature) for each in told)),
+    )  # fmt: skip
 
 
 def _bytes(kernel: Kernel) -> float:
-    """What its buffers hold, at the lengths that a program with sizes is made for."""
+    """The bytes of its buffers, for symbolic dimensions at their hints."""
     return float(at_hint(buffer_bytes(kernel)))
 
 
@@ -425,12 +425,6 @@ class Solved:
     found: list[PricedSolution]
     credits: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def credit(self, rank: int, exported: RuleTexts, budget: SaturationBudget) -> tuple[str, ...]:
-        """The rules that a solution needs."""
-        if rank not in self.credits:
-            self.credits[rank] = needed_rules(self.search.extraction, self.found[rank].solution, exported, budget)
-        return self.credits[rank]
-
 
 @dataclass(frozen=True)
 class ExplorationOptions:
@@ -446,14 +440,26 @@ class ExplorationOptions:
         return 4 * self.top
 
 
+def exported(tools: Toolchain) -> RuleTexts:
+    """The algebra of a toolchain as egglog text. The last few are kept."""
+    key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
+    _EXPORTED[key] = made = _EXPORTED.pop(key) if key in _EXPORTED else export(tools.equations)
+    if len(_EXPORTED) > KEPT:
+        del _EXPORTED[next(iter(_EXPORTED))]
+    return made
+
+
+KEPT = 8
+_EXPORTED: dict[Any, RuleTexts] = {}
+
+
 class Exploration:
     """One program on one device."""
 
     def __init__(
         self,
         graph: TensorGraph,
-        fusion: FusionRules,
-        exported: RuleTexts,
+        tools: Toolchain,
         target: Target,
         lowering: KernelPricer,
         known: Iterable[str] = (),
@@ -461,15 +467,16 @@ class Exploration:
         options: ExplorationOptions | None = None,
         ordered: TensorGraph | None = None,
     ):
-        self.graph, self.fusion, self.exported, self.target = graph, fusion, exported, target
+        self.graph, self.fusion, self.exported, self.target = graph, tools.fusion, exported(tools), target
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
         self.options = options or ExplorationOptions()
-        self.spellings = Spellings(exported, self.options.budget)
+        self.spellings = Spellings(self.exported, self.options.budget)
         self.solved: dict[Any, Solved] = {}
-        self.permissions = Permissions.of(fusion)
+        self.permissions = Permissions.of(self.fusion)
         self.notes: list[str] = [] if available() else [HINT]
-        self.rule_order = Fusion(graph, fusion, target).decide()
+        self.rule_order = Fusion(graph, self.fusion, target).decide()
         self.ordered = ordered or graph  # the program as the rules spell it, in their order
+        self.remembered: Mapping[str, StoredSolution] | None = None  # by region: then nothing is searched
 
     # ---- regions
 
@@ -493,6 +500,9 @@ class Exploration:
         return Reader(region.roots, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
+        """Raises NotProved."""
+        if self.remembered is not None:
+            return self._replayed(problem, self.remembered.get(region_of(problem)))
         if available():
             graph = self.spellings.of(problem)
         else:
@@ -506,6 +516,25 @@ class Exploration:
         found = trial.choose([*found, greedy, rules])[: self.options.looked_at]
         extraction.forget()
         return Solved(search, found)
+
+    def _replayed(self, problem: Problem, recorded: StoredSolution | None) -> Solved:
+        if recorded is None:
+            raise NotProved("a region of the program has no recorded solution")
+        graph, classes = proved(problem, recorded, self.exported, self.options.budget)
+        graph.bindings = None
+        extraction = Extraction(graph, self.target, self.permissions)
+        choice = {
+            classes[place]: graph.classes[classes[place]].index(
+                sorted_operands((op, tuple(attributes), tuple(classes[child] for child in children)))
+            )
+            for place, (op, attributes, children) in enumerate(recorded.nodes)
+        }
+        stored = frozenset(classes[place] for place in recorded.stored)
+        groups = tuple(tuple(classes[place] for place in group) for group in recorded.groups)
+        solution = extraction.solution(choice, stored, groups)
+        if solution is None:
+            raise NotProved("it needs itself")
+        return Solved(EgraphSearch(extraction, self.options.effort), [extraction.evaluate(solution)])
 
     @functools.cached_property
     def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
@@ -525,14 +554,22 @@ class Exploration:
     def explained(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with the rules without which they would not be there."""
         return or_else(
-            lambda: [replace(c, rules=self._rules(c)) for c in candidates], lambda: list(candidates), self.notes.append
+            lambda: [replace(c, rules=self.rules(c.ranks)) for c in candidates],
+            lambda: list(candidates),
+            self.notes.append,
         )
 
-    def _rules(self, candidate: Candidate) -> tuple[str, ...]:
-        found: dict[str, None] = {}
-        for (_, solved), rank in zip(self.problems, candidate.ranks, strict=False):
-            found.update(dict.fromkeys(solved.credit(rank, self.exported, self.options.budget)))
-        return tuple(found)
+    def rules(self, ranks: Sequence[int]) -> tuple[str, ...]:
+        """The rules without which a choice of solutions would not be there."""
+        needed = (self.credit(solved, rank) for (_, solved), rank in zip(self.problems, ranks, strict=False))
+        return tuple(dict.fromkeys(itertools.chain(*needed)))
+
+    def credit(self, solved: Solved, rank: int) -> tuple[str, ...]:
+        """The rules that a solution of a region needs."""
+        if rank not in solved.credits:
+            extraction, solution = solved.search.extraction, solved.found[rank].solution
+            solved.credits[rank] = needed_rules(extraction, solution, self.exported, self.options.budget)
+        return solved.credits[rank]
 
     # ---- candidates
 
@@ -546,7 +583,6 @@ class Exploration:
         seen = {found[0].signature}
         for choice in itertools.islice(self.choices(), self.options.looked_at):
             candidate = self.candidate(choice, "explored")
-            candidate = replace(candidate, ranks=choice)
             if candidate.signature not in seen:
                 seen.add(candidate.signature)
                 found.append(candidate)
@@ -573,7 +609,7 @@ class Exploration:
             yield choice
 
     def by_rules(self) -> Candidate:
-        """What the rules decide in their order."""
+        """The candidate that the rules decide in their order."""
         decided = self.rule_order
         if self.ordered is not self.graph:
             decided = Fusion(self.ordered, self.fusion, self.target).decide()
@@ -592,7 +628,7 @@ class Exploration:
             made = rebuilder.rebuild()
             now.update(made.roots)
             regions.append(made)
-        return self._together(regions, now, label)
+        return replace(self._together(regions, now, label), ranks=tuple(ranks))
 
     def _together(self, regions: list[Rebuilt], now: Mapping[Term, Term], label: str) -> Candidate:
         outs = tuple(Output(out.name, out.axes, now.get(out.value, out.value)) for out in self.graph.outs)

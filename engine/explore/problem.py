@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ...ir import compose
 from ...ir.expr import Axis
-from ...ir.facts.dataflow import topological
+from ...ir.facts.dataflow import structure_of, topological
 from ...ir.functions import FUNCTIONS
-from ...ir.monoids import of_part
-from ...ir.node import Node
 from ...ir.sizes import has_sizes
 from ...ir.tensor import (
     Case,
@@ -69,7 +68,7 @@ class Leaf:
 class IndexForm:
     """An index map, a condition or another form. images: {axis of the operand: mask it is read under}.
 
-    mask: axes that the form itself brings. gathers: whether data decides what is read. shift: of a map that reads a
+    mask: axes that the form itself brings. shift: of a map that reads a
     range of one axis, (that axis, the axis it is read under, where the range starts).
     """
 
@@ -77,7 +76,6 @@ class IndexForm:
     spelled: Any
     images: tuple[tuple[int, int], ...] = ()
     mask: int = 0
-    gathers: bool = False
     shift: tuple[int, int, int] | None = None
 
 
@@ -103,7 +101,7 @@ class Mean:
 @dataclass
 class Problem:
     """One region. nodes: its terms, operands first; roots: those that others read, of which the `fixed` ones have a
-    buffer of their own. extents: {axis: places}; dtypes: of every node.
+    buffer of their own. extents: {axis: places}; dtypes, masks: of every node.
     """
 
     nodes: list[ENode] = field(default_factory=list)
@@ -113,6 +111,7 @@ class Problem:
     forms: list[IndexForm] = field(default_factory=list)
     extents: dict[int, int] = field(default_factory=dict)
     dtypes: list[str] = field(default_factory=list)
+    masks: list[int] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
     means: list[Mean] = field(default_factory=list)
     # what the numbers stand for; no part of the key
@@ -124,7 +123,7 @@ class Problem:
     @functools.cached_property
     def structure(self) -> Any:
         """All that rules look at but for extents: what a form says inside is none of it."""
-        forms = tuple((form.kind, form.images, form.mask, form.gathers) for form in self.forms)
+        forms = tuple((form.kind, form.images, form.mask) for form in self.forms)
         axes = tuple(self.extents)
         nodes, leaves, packs = tuple(self.nodes), tuple(self.leaves), (*self.packs, *self.means)
         return nodes, tuple(self.dtypes), self.roots, self.fixed, leaves, forms, axes, packs
@@ -213,6 +212,7 @@ class Reader:
             self.problem.nodes.append(node)
             self.problem.terms.append(term)
             self.problem.dtypes.append(dtype(term))
+            self.problem.masks.append(self.mask(axes(term)))
         self.numbers[term] = number
         return number
 
@@ -274,11 +274,11 @@ class Reader:
     def other_form(self, term: Any, below: tuple[Term, ...]) -> int:
         numbers = {x: place for place, x in enumerate(below)}
         kind = term.__class__
-        spelled = (kind.__name__, self.spell([getattr(term, f.name) for f in kind.fields], numbers))
+        spelled = (kind.__name__, self.spell(tuple(getattr(term, f.name) for f in kind.fields), numbers))
         images: tuple[tuple[int, int], ...] = ()
         if kind is Remap:
             images = tuple((self.axis(a), self.mask(index_axes(e))) for a, e in term.map)
-        form = IndexForm("Op", spelled, images, self.mask(axes(term)), gathers=True)
+        form = IndexForm("Op", spelled, images, self.mask(axes(term)))
 
         def make(args: list[Any], _: Problem) -> Term:
             new = dict(zip(below, args, strict=True))
@@ -286,17 +286,15 @@ class Reader:
 
         return self.form(form, make)
 
-    def spell(self, e: Any, operands_: dict[Any, int] | None = None) -> Any:
+    def spell(self, e: Any, numbers: Mapping[Any, int] = MappingProxyType({})) -> Any:
         """An index expression with axes and operands by number."""
-        if e.__class__ is Axis:
-            return ("axis", self.axis(e))
-        if isinstance(e, (tuple, list)):
-            return tuple(self.spell(x, operands_) for x in e)
-        if operands_ is not None and e in operands_:
-            return ("operand", operands_[e])
-        if isinstance(e, Node):
-            return (type(e).__name__, *(self.spell(getattr(e, f.name), operands_) for f in type(e).fields))
-        return (type(e).__name__, repr(e))
+
+        def stand_in(part: Any) -> Any:
+            if part.__class__ is Axis:
+                return "axis", self.axis(part)
+            return ("operand", numbers[part]) if part in numbers else None
+
+        return structure_of(e, stand_in)
 
 
 # ---- An e-graph as plain Python data, read back from egglog: classes by small numbers, the same in every run.
@@ -349,10 +347,6 @@ class EGraph:
         return tuple(dict.fromkeys(self.of[root] for root in self.problem.roots))
 
     @property
-    def constructors(self) -> set[str]:
-        return {node[0] for spelled in self.classes for node in spelled}
-
-    @property
     def enodes(self) -> int:
         return sum(map(len, self.classes))
 
@@ -368,70 +362,23 @@ def sorted_operands(node: ENode) -> ENode:
 def as_written(problem: Problem) -> EGraph:
     """The e-graph of a problem without any rule: each node is a class."""
     known: set[int] = set()
-    masks: list[int] = []
-    numbers: set[int] = set()
     for place, (op, attributes, children) in enumerate(problem.nodes):
-        masks.append(mask_of(problem, (op, attributes, children), masks))
-        if op == "Num":
-            numbers.add(place)
         is_leaf = op == "Leaf" and problem.leaves[attributes[0]].known
-        below = op in ("E", "Red", "Map") and all(c in known or c in numbers for c in children)
+        below = op in ("E", "Red", "Map") and all(c in known or problem.nodes[c][0] == "Num" for c in children)
         if is_leaf or (below and any(c in known for c in children)):
             known.add(place)
     classes = [[sorted_operands(node)] for node in problem.nodes]
     places = tuple(range(len(classes)))
-    return EGraph(problem, None, classes, masks, list(problem.dtypes), frozenset(known), places)
-
-
-def mask_of(problem: Problem, node: ENode, masks: Any) -> int:
-    """The axes of an e-node's value, given those of its operands."""
-    op, attributes, _ = node
-    if op == "Leaf":
-        return problem.leaves[attributes[0]].mask
-    mask = 0
-    for child in read_operands(node):
-        mask |= masks[child]
-    if op in ("Red", "Fold"):
-        return mask & ~int(attributes[1])
-    if op == "Op":
-        return problem.forms[attributes[0]].mask
-    if op == "Case":
-        return mask | problem.forms[attributes[0]].mask
-    if op == "Map":
-        images = problem.forms[attributes[0]].images
-        out = mask
-        for axis, _ in images:
-            out &= ~axis
-        for axis, image in images:
-            out |= image if mask & axis else 0
-        return out
-    return mask
-
-
-def read_operands(node: ENode) -> tuple[int, ...]:
-    """The operands that an e-node's value varies with: a running maximum needs no weights."""
-    op, attributes, children = node
-    if op != "Fold":
-        return children
-    monoid, part = of_part(attributes[0])
-    reads = monoid.reads(part)
-    return tuple(child for child, name in zip(children, monoid.operands, strict=True) if name in reads)
+    return EGraph(problem, None, classes, list(problem.masks), list(problem.dtypes), frozenset(known), places)
 
 
 def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) -> EGraph:
     """The tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
     tables = graph.freeze().functions
-    texts: dict[Any, str] = {}
-    integers: dict[Any, int] = {}
+    text, integer = functools.cache(graph.value_to_string), functools.cache(graph.value_to_i64)
 
     def attribute(value: Any, sort: str) -> Any:
-        if sort == "String":
-            if value not in texts:
-                texts[value] = graph.value_to_string(value)
-            return texts[value]
-        if value not in integers:
-            integers[value] = graph.value_to_i64(value)
-        return integers[value]
+        return (text if sort == "String" else integer)(value)
 
     rows: dict[Any, list[tuple[str, tuple[Any, ...], tuple[Any, ...]]]] = {}
     for name, (sorts, _) in CONSTRUCTORS.items():

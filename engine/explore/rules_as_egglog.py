@@ -1,203 +1,31 @@
 """Rules on tensor as egglog text.
 
-A rule is an equation between values, so its pattern becomes a query, its template a union, and guards that are true of
-every spelling of a value (axes, extents, dtypes, known when loaded) hold inside the e-graph. What is true of one kernel
-only cannot: such a rule is refused with its place, and still works where rules are run as rewrites.
+A rule is an equation between values. Its pattern becomes a query and its template a union. Guards that are true of
+every spelling of a value (axes, extents, dtypes, known when loaded) hold inside the e-graph. A guard about one kernel
+does not, so its rule is refused with the place of the guard. Such a rule still works where rules are run as rewrites.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...ir.diagnostic import DplcError, InternalError
-from ...ir.functions import ARITHMETIC, BITS, CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
+from ...ir.functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.monoid_texts import PARTS
 from ..kernels.fusion_pass import FusionRules, kind_of
-from ..language import core as c
 from ..language import core as s
 from ..language.evaluate import facts_of
 from ..language.rule import Rule
 from ..language.typed_slots import calls
 from ..rewrite.terms.rewriter import mentions_mat
 
-# Guards of algebra rules as egglog facts: masks of axes, extents, dtypes, and whether a value is known when loaded.
-
-
 COMPARED = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-# Facts that answer something that is there: (the function of the e-graph, what the answer is).
-ANSWERS = {"packed": ("packed", "term"), "packed_places": ("places", "map")}
-PROPERTIES_OF_KERNELS = ("facts.factors", "facts.fusion", "facts.products")  # where such facts are
-
-
-class GuardWriter(Protocol):
-    """What writing guards needs of the text that they become part of (as in `export.RuleText`)."""
-
-    rule: Rule
-    kinds: dict[str, str]
-    needs: dict[str, None]
-    constants: set[int]
-
-    def refuse(self, what: str, node: s.Syntax) -> DplcError: ...
-
-
-class Guards:
-    """Writes the `where` guards of one rule. What a rule prefers is left to extraction, which knows what it costs."""
-
-    def __init__(self, rule: GuardWriter):
-        self.rule = rule
-        self.lets: dict[str, s.Syntax] = {}
-        self.answers: set[str] = set()
-        self.numbers = {p.name: p.default for p in rule.rule.parameters}
-
-    def write(self) -> list[str]:
-        out: list[str] = []
-        for clause in self.rule.rule.clauses:
-            if isinstance(clause, s.LetClause):
-                out += self.let(clause)
-            elif isinstance(clause, s.Guard):
-                if clause.kind == "where":
-                    out += self.condition(clause.condition)
-            else:
-                raise self.rule.refuse("`pick`", clause)
-        return list(dict.fromkeys(out))
-
-    def let(self, clause: s.LetClause) -> list[str]:
-        """A name for what a fact answers, which is there or not; any other name stands for its text."""
-        value = clause.value
-        if isinstance(value, s.Apply) and value.fn == "first_along" and len(value.items) == 1:
-            self.rule.kinds[clause.name] = "map"
-            return [f"(= v_{clause.name} (first {self.axes(value.items[0])}))"]
-        if isinstance(value, s.Apply) and value.fn in ANSWERS and len(value.items) == 2:
-            function, kind = ANSWERS[value.fn]
-            w, over = value.items
-            self.rule.kinds[clause.name] = kind
-            self.answers.add(clause.name)
-            self.rule.needs["packed"] = None
-            return [f"(= v_{clause.name} ({function} {self.term(w)} {self.axes(over)}))"]
-        self.lets[clause.name] = value
-        return []
-
-    def condition(self, node: s.Syntax) -> list[str]:
-        """The facts that a condition is."""
-        if isinstance(node, s.Group) and len(node.items) == 1:
-            return self.condition(node.items[0])
-        if isinstance(node, s.Operation):
-            if node.op == "!=" and _is_none(node.b) and getattr(node.a, "text", None) in self.answers:
-                return []  # the fact answers, or the rule does not match
-            if node.op == "and":
-                return self.condition(node.a) + self.condition(node.b)
-            if node.op in ("in", "not in"):
-                meet = f"(& {self.axes(node.a)} {self.axes(node.b)})"
-                return [f"({'!=' if node.op == 'in' else '='} 0 {meet})"]
-            if node.op in COMPARED:
-                return [self.compared(node)]
-        if isinstance(node, s.Apply):
-            return [self.fact(node)]
-        if isinstance(node, s.Prefix) and node.op == "not" and isinstance(node.a, s.Apply):
-            if node.a.fn == "known":
-                return [f"(varies {self.term(node.a.items[0])})"]
-            if node.a.fn == "disjoint" and len(node.a.items) == 2:
-                a, b = map(self.axes, node.a.items)
-                return [f"(!= 0 (& {a} {b}))"]
-        raise self.unknown(node)
-
-    def fact(self, node: s.Apply) -> str:
-        if node.fn == "known":
-            return f"(known {self.term(node.items[0])})"
-        if node.fn in ("disjoint", "within") and len(node.items) == 2:
-            a, b = map(self.axes, node.items)
-            return f"(= 0 (& {a} {b}))" if node.fn == "disjoint" else f"(= {a} (& {a} {b}))"
-        if node.fn == "one_over" and len(node.items) == 2:
-            return f"(one_over {self.term(node.items[0])} {self.axes(node.items[1])})"
-        raise self.unknown(node)
-
-    def compared(self, node: s.Operation) -> str:
-        for place, sides in enumerate((self.numbers_of, self.dtypes_of, self.axes_of)):
-            both = sides(node.a), sides(node.b)
-            if both[0] is not None and both[1] is not None:
-                if place > 0 and node.op not in ("==", "!="):
-                    break
-                return f"({COMPARED[node.op]} {both[0]} {both[1]})"
-        raise self.unknown(node)
-
-    # ---- what is compared
-    def numbers_of(self, node: s.Syntax) -> str | None:
-        node = self.named(node)
-        if isinstance(node, s.Number) and isinstance(node.value, int):
-            self.rule.constants.add(node.value)
-            return str(node.value)
-        if isinstance(node, s.Apply) and node.fn in ("extent", "places"):
-            return f"(extent {self.axes(node.items[0])})"
-        if isinstance(node, s.Apply) and node.fn == "literal":
-            return f"(literal {self.term(node.items[0])})"
-        return None
-
-    def dtypes_of(self, node: s.Syntax) -> str | None:
-        node = self.named(node)
-        if isinstance(node, s.NameOf) and node.text in DTYPES:
-            return f'"{node.text}"'
-        if isinstance(node, s.Apply) and node.fn == "dtype":
-            return f"(dtype {self.term(node.items[0])})"
-        return None
-
-    def axes_of(self, node: s.Syntax) -> str | None:
-        try:
-            return self.axes(node)
-        except DplcError:
-            return None
-
-    def axes(self, node: s.Syntax) -> str:
-        """A set of axes as a mask."""
-        node = self.named(node)
-        if isinstance(node, s.NameOf) and self.rule.kinds.get(node.text) in ("axis", "axes"):
-            return f"v_{node.text}"
-        if isinstance(node, s.Apply) and node.fn == "axes" and len(node.items) == 1:
-            return f"(axes {self.term(node.items[0])})"
-        if isinstance(node, s.Apply) and node.fn == "common" and len(node.items) == 2:
-            return f"(& {self.axes(node.items[0])} {self.axes(node.items[1])})"
-        if isinstance(node, s.Apply) and node.fn in ("source_axes", "image_axes"):
-            (item,) = node.items
-            if isinstance(item, s.NameOf) and self.rule.kinds.get(item.text) == "map":
-                return f"({node.fn.replace('_axes', '')} v_{item.text})"
-        if isinstance(node, s.Group) and node.bracket in "[{" and node.items:
-            parts = [self.axes(item) for item in node.items]
-            while len(parts) > 1:
-                parts[:2] = [f"(| {parts[0]} {parts[1]})"]
-            return parts[0]
-        raise self.unknown(node)
-
-    def term(self, node: s.Syntax) -> str:
-        node = self.named(node)
-        if isinstance(node, s.NameOf) and self.rule.kinds.get(node.text) == "term":
-            return f"v_{node.text}"
-        raise self.unknown(node)
-
-    def named(self, node: s.Syntax) -> s.Syntax:
-        """What a `let` or a parameter stands for."""
-        seen = 0
-        while isinstance(node, s.NameOf) and seen < 10:
-            following = self.lets.get(node.text) or self.numbers.get(node.text)
-            if following is None:
-                break
-            node, seen = following, seen + 1
-        return node
-
-    def unknown(self, node: s.Syntax) -> DplcError:
-        """The refusal of a guard: a property of a kernel says so."""
-        if isinstance(node, s.Operation) and node.op == "or":
-            return self.rule.refuse("`or`", node)
-        asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
-        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith(PROPERTIES_OF_KERNELS):
-            what = f"rule `{self.rule.rule.name}`: `{asked}` is a property of one kernel, not of a value"
-            return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",),
-                             "the rule still works where it is run as a rewrite")  # fmt: skip
-        return self.rule.refuse(f"the fact `{asked}`" if asked else "this guard", node)
-
-
-def _is_none(node: s.Syntax) -> bool:
-    return isinstance(node, s.NameOf) and node.text == "none"
+# Facts whose answer may be missing: the function of the e-graph, and what the answer is.
+ANSWERS = {"packed": ("packed", "term"), "packed_places": ("places", "map"), "first_along": ("first", "map")}
+HINT = "the rule still works where it is run as a rewrite"
+MOST_OPERANDS = 3
 
 
 # ---- The dtypes of the values of a rule: what its pattern implies, and what its template needs beyond that.
@@ -224,33 +52,29 @@ class Kind:
         return kind
 
 
+Typed = tuple[str, Kind]  # the text of a value, and its dtype
+
+
 class Dtypes:
-    """Union-find over the dtypes in one rule."""
+    """Union-find over the dtypes in one rule. building: whether the template is written."""
 
     def __init__(self) -> None:
+        self.building = False
         self.variables: dict[str, Kind] = {}
         self.needed: list[tuple[Kind, Kind]] = []
         self.floats: list[Kind] = []
-        self.sums: dict[int, Kind] = {}
+        self.sums: dict[Kind, Kind] = {}
         self.asked: dict[str, str] = {}  # what a template asks, and the variable that holds the answer
 
-    def fresh(self) -> Kind:
-        return Kind()
-
-    def fixed(self, name: str) -> Kind:
-        return Kind(name=name)
-
-    def of_number(self, text: str) -> Kind:
-        """The dtype that stands beside a number in the pattern, as the variable `text`."""
-        return Kind(asked=[text])
-
-    def of_variable(self, name: str, like: Kind | None = None) -> Kind:
+    def of_variable(self, name: str) -> Kind:
         """The dtype of a value that a variable stands for."""
-        kind = self.variables.setdefault(name, Kind(asked=[f"(dtype v_{name})"]))
-        return kind.root() if like is None else self.same(kind, like)
+        return self.variables.setdefault(name, Kind(asked=[f"(dtype v_{name})"])).root()
 
-    def same(self, a: Kind, b: Kind) -> Kind:
-        """Two dtypes are one: the pattern says so."""
+    def agree(self, a: Kind, b: Kind) -> Kind:
+        """Note that two dtypes are one: the pattern says so, the template needs it."""
+        if self.building:
+            self.needed.append((a, b))
+            return a
         a, b = a.root(), b.root()
         if a is not b:
             b.same = a
@@ -260,26 +84,17 @@ class Dtypes:
             a.folded = a.folded or b.folded
         return a
 
-    def reduced(self, kind: Kind) -> Kind:
-        """The dtype that a reduction of such elements has."""
-        root = kind.root()
-        known = self.sums.get(id(root))
-        if known is None:
-            known = self.sums[id(root)] = Kind(is_float=root.is_float, folded=root)
-        return known
-
     def floating(self, kind: Kind) -> None:
-        """The pattern holds a function of floating point of it."""
-        kind.root().is_float = True
+        """Note a function of floating point of this dtype."""
+        if self.building:
+            self.floats.append(kind)
+        else:
+            kind.root().is_float = True
 
-    def must_float(self, kind: Kind) -> None:
-        """The template does."""
-        self.floats.append(kind)
-
-    def require(self, a: Kind, b: Kind) -> Kind:
-        """The template needs two dtypes to be one."""
-        self.needed.append((a, b))
-        return a
+    def reduced(self, kind: Kind) -> Kind:
+        """The dtype of a reduction of such elements."""
+        root = kind.root()
+        return self.sums.setdefault(root, Kind(is_float=root.is_float, folded=root))
 
     def bound(self, kind: Kind) -> str:
         """A text that gives a dtype."""
@@ -292,13 +107,13 @@ class Dtypes:
             raise InternalError("a number in a template meets nothing that the pattern binds")
         return kind.asked[0]
 
-    def in_template(self, kind: Kind) -> str:
-        """The same for a number in the template, where nothing can be asked: a variable of the query."""
+    def of_number(self, kind: Kind) -> str:
+        """The dtype of a number in the template, where nothing can be asked: a variable of the query."""
         text = self.bound(kind)
         return self.asked.setdefault(text, f"d{len(self.asked)}") if text.startswith("(") else text
 
     def guards(self) -> list[str]:
-        """What the e-graph has to be asked."""
+        """The conditions on dtypes that the e-graph has to check."""
         out = [f"(= {name} {text})" for text, name in self.asked.items()]
         for a, b in self.needed:
             left, right = a.root(), b.root()
@@ -309,11 +124,6 @@ class Dtypes:
             if not root.is_float and not (root.name or "").startswith(("f", "bf")):
                 out.append(f"(floating {self.bound(root)})")
         return list(dict.fromkeys(out))
-
-
-Local = dict[str, tuple[str, Any]]  # the values that a template has defined: text and dtype
-HINT = "the rule still works where it is run as a rewrite"
-MOST_OPERANDS = 3
 
 
 @dataclass(frozen=True)
@@ -328,24 +138,24 @@ class RuleTexts:
     needs: dict[str, frozenset[str]] = field(default_factory=dict)
     makes: dict[str, frozenset[str]] = field(default_factory=dict)
     constants: dict[str, frozenset[int]] = field(default_factory=dict)
-    refused: tuple[DplcError, ...] = ()
+    refused: list[DplcError] = field(default_factory=list)
 
 
 def export(rules: Iterable[Rule]) -> RuleTexts:
     """The algebra among some rules, exported."""
-    text: dict[str, str] = {}
-    needs, makes, constants, refused = {}, {}, {}, []
+    made = RuleTexts()
     for rule in rules:
         if rule.level != "tensor" or mentions_mat(rule):
             continue
+        writer = RuleText(rule)
         try:
-            writer = RuleText(rule)
-            text[rule.name] = writer.write()
-            needs[rule.name], makes[rule.name] = frozenset(writer.needs), frozenset(writer.makes)
-            constants[rule.name] = frozenset(writer.constants)
+            made.text[rule.name] = writer.write()
         except DplcError as error:
-            refused.append(error)
-    return RuleTexts(text, needs, makes, constants, tuple(refused))
+            made.refused.append(error)
+            continue
+        made.needs[rule.name], made.makes[rule.name] = frozenset(writer.needs), frozenset(writer.makes)
+        made.constants[rule.name] = frozenset(writer.constants)
+    return made
 
 
 def number_text(value: Any) -> str:
@@ -356,7 +166,10 @@ def number_text(value: Any) -> str:
 
 
 class RuleText:
-    """Writes one rule. needs, makes, constants: as in `RuleTexts`."""
+    """Writes one rule: its pattern, its `where` guards, then its template by the same methods.
+
+    What a rule prefers is left to extraction, which knows what it costs. needs, makes, constants: as in `RuleTexts`.
+    """
 
     def __init__(self, rule: Rule):
         self.rule = rule
@@ -364,243 +177,295 @@ class RuleText:
         self.query: list[str] = []
         self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, map, cond
         self.dtypes = Dtypes()
-        self.needs: dict[str, None] = {}
-        self.makes: dict[str, None] = {}
+        self.needs: set[str] = set()
+        self.makes: set[str] = set()
         self.constants: set[int] = set()
-        self.functions: dict[str, tuple[Any, ...]] = {}  # function variable -> dtypes of its operands and result
+        self.functions: dict[str, tuple[Kind, ...]] = {}  # function variable -> dtypes of its operands and result
         self.count = 0
+        self.lets: dict[str, Any] = {p.name: p.default for p in rule.parameters}  # names that stand for their text
+        self.answers: set[str] = set()
+        self.local: dict[str, Typed] = {}  # the values that the template has defined
 
     def write(self) -> str:
         root = list(self.defined)[-1]
         self.bind(root, "term", self.rule)
-        text, kind = self.pattern(self.defined[root])
+        text, kind = self.value(self.defined[root])
         self.query.append(f"(= {variable(root)} {text})")
-        self.dtypes.of_variable(root, kind)
-        guards = Guards(self).write()
-        actions, value, made = self.template()
-        self.dtypes.require(made, kind)
+        self.dtypes.agree(self.dtypes.of_variable(root), kind)
+        guards = self.guards()
+        self.dtypes.building = True
+        *before, (_, made) = self.rule.right.items()
+        wanted, actions = self.dtypes.of_variable(root), list[str]()
+        for name, term in before:
+            text, result = self.value(term, wanted)
+            actions.append(f"(let t_{name} {text})")
+            self.local[name] = f"t_{name}", result
+        text, result = self.value(made, wanted)
+        self.dtypes.agree(result, kind)
         query = " ".join((*self.query, *guards, *self.dtypes.guards()))
         return (
-            f"(rule ({query}) ({' '.join((*actions, f'(union {variable(root)} {value})'))}) "
+            f"(rule ({query}) ({' '.join((*actions, f'(union {variable(root)} {text})'))}) "
             f':ruleset rule_{self.rule.name} :name "{self.rule.name}")'
         )
 
-    # ---- what both sides share
     def refuse(self, what: str, node: Any) -> DplcError:
         return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), HINT)
 
-    def bind(self, name: str, kind: str, node: Any) -> None:
-        """A variable of the pattern."""
+    def bind(self, name: str, kind: str, node: Any) -> str:
+        """A variable of the pattern, or one that it has bound."""
+        if self.dtypes.building and name not in self.kinds:
+            raise self.refuse(f"`{name}`, which no pattern binds to a value,", node)
         if self.kinds.setdefault(name, kind) != kind:
             raise self.refuse(f"`{name}`, which is {self.kinds[name]} here and {kind} there,", node)
+        return variable(name)
 
     def fresh(self) -> str:
         self.count += 1
         return f"w{self.count}"
 
-    # ---- the pattern
-    def pattern(self, term: c.ValueTerm) -> tuple[str, Any]:
-        """The query of a value, and its dtype."""
-        match term:
-            case c.NumberTerm():
-                name = self.fresh()
-                self.needs[number_text(term.value)] = None
-                return f'(Num "{number_text(term.value)}" {name})', self.dtypes.of_number(name)
-            case c.NameTerm():
-                return self.name(term)
-            case c.MappedTerm():
-                self.bind(term.map, "map", term)
-                self.needs["Map"] = None
-                text, kind = self.pattern(term.x)
-                return f"(Map {variable(term.map)} {text})", kind
-            case c.ReadTerm():
-                raise self.refuse("an index map with a form of its own", term)
-            case c.ReduceTerm():
-                fn, axes = self.folded(term)
-                text, kind = self.pattern(term.x)
-                return f"(Red {fn} {axes} {text})", self.dtypes.reduced(kind)
-            case c.FoldTerm():
-                return self.tuple_fold(term)
-            case c.CaseTerm(condition=c.NameOf(text=condition)):
-                self.bind(condition, "cond", term)
-                self.needs["Case"] = None
-                a, b = self.pattern(term.a), self.pattern(term.b)
-                return f"(Case {variable(condition)} {a[0]} {b[0]})", self.dtypes.same(a[1], b[1])
-            case c.FunctionTerm():
-                return self.function(term)
-        raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in a pattern", term)
+    def word(self, word: str) -> str:
+        """A word that the pattern needs, or that the template makes."""
+        (self.makes if self.dtypes.building else self.needs).add(word)
+        return f'"{word}"'
 
-    def name(self, term: c.NameTerm) -> tuple[str, Any]:
+    # ---- values of the pattern and of the template
+    def value(self, term: s.ValueTerm, wanted: Any = None) -> Typed:
+        """A value and its dtype. wanted: the dtype of a number in the template."""
+        match term:
+            case s.NumberTerm():
+                return self.number(term, wanted)
+            case s.NameTerm():
+                return self.name(term)
+            case s.MappedTerm():
+                at = self.bind(term.map, "map", term)
+                self.word("Map")
+                text, kind = self.value(term.x, wanted)
+                return f"(Map {at} {text})", kind
+            case s.ReduceTerm() | s.FoldTerm():
+                return self.reduction(term, wanted)
+            case s.CaseTerm(condition=s.NameOf(text=condition)):
+                chosen = self.bind(condition, "cond", term)
+                self.word("Case")
+                a, b = self.value(term.a, wanted), self.value(term.b, wanted)
+                return f"(Case {chosen} {a[0]} {b[0]})", self.dtypes.agree(a[1], b[1])
+            case s.FunctionTerm():
+                return self.function(term, wanted)
+        where = "a template" if self.dtypes.building else "a pattern"
+        raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in {where}", term)
+
+    def number(self, term: s.NumberTerm, wanted: Kind) -> Typed:
+        text = self.word(number_text(term.value))
+        if not self.dtypes.building:
+            name = self.fresh()
+            return f"(Num {text} {name})", Kind(asked=[name])
+        if isinstance(term.value, float) and not term.value.is_integer():
+            self.dtypes.floating(wanted)
+        return f"(Num {text} {self.dtypes.of_number(wanted)})", wanted
+
+    def name(self, term: s.NameTerm) -> Typed:
         name = term.name
+        if name in self.local:
+            return self.local[name]
         if name == "_":
-            return self.fresh(), self.dtypes.fresh()
+            return self.fresh(), Kind()
         known = name in self.kinds
         self.bind(name, "term", term)
         if not known and name in self.defined:
-            text, kind = self.pattern(self.defined[name])
+            text, kind = self.value(self.defined[name])
             self.query.append(f"(= {variable(name)} {text})")
-            self.dtypes.of_variable(name, kind)
+            self.dtypes.agree(self.dtypes.of_variable(name), kind)
         return variable(name), self.dtypes.of_variable(name)
 
-    def tuple_fold(self, term: c.FoldTerm) -> tuple[str, Any]:
-        """One part of a reduction over a tuple."""
+    def reduction(self, term: s.ReduceTerm | s.FoldTerm, wanted: Any) -> Typed:
+        """A reduction, or one part of a reduction over a tuple; `k` is one axis, `ks..` all of them."""
+        axis = term.over[0]
+        if len(term.over) != 1 or (isinstance(axis, s.AxisTerm) and axis.extent is not None):
+            raise self.refuse("a reduction over a list of axes, or one of this extent,", term)
+        if isinstance(axis, s.AxisTerm) and axis.name not in self.kinds:
+            self.query.append(f"(single {variable(axis.name)})")
+        over = self.bind(axis.name, "axis" if isinstance(axis, s.AxisTerm) else "axes", term)
+        if isinstance(term, s.ReduceTerm):
+            fn = self.word(term.fn) if term.fn in FUNCTIONS else self.bind(term.fn, "fn", term)
+            text, kind = self.value(term.x, wanted)
+            return f"(Red {fn} {over} {text})", self.dtypes.reduced(kind)
         if term.part not in PARTS:
             raise self.refuse("a Fold of any part", term)
-        self.needs[term.part] = None
-        axes = self.axes(term)
-        parts = [self.pattern(operand) for operand in term.operands]
-        kind = parts[0][1]
-        for _, other in parts[1:]:
-            kind = self.dtypes.same(kind, other)
-        return f'(F{len(parts)} "{term.part}" {axes} {joined(parts)})', self.dtypes.reduced(kind)
+        part, (texts, kinds) = self.word(term.part), self.operands(term.operands, wanted)
+        for other in kinds[1:]:
+            self.dtypes.agree(kinds[0], other)
+        return f"(F{len(kinds)} {part} {over} {texts})", self.dtypes.reduced(kinds[0])
 
-    def folded(self, term: c.ReduceTerm) -> tuple[str, str]:
-        """The function and the axes of a Reduce."""
-        axes = self.axes(term)
-        if term.fn in FUNCTIONS:
-            self.needs[term.fn] = None
-            return f'"{term.fn}"', axes
-        self.bind(term.fn, "fn", term)
-        return variable(term.fn), axes
-
-    def axes(self, term: c.ReduceTerm | c.FoldTerm) -> str:
-        """The axes that a reduction folds: `k` is one axis, `ks..` all of them."""
-        axis = self.one_axis(term)
-        if isinstance(axis, c.RunTerm):
-            self.bind(axis.name, "axes", term)
-        else:
-            if axis.name not in self.kinds:
-                self.query.append(f"(single {variable(axis.name)})")
-            self.bind(axis.name, "axis", term)
-        return variable(axis.name)
-
-    def one_axis(self, term: c.ReduceTerm | c.FoldTerm) -> c.AxisTerm | c.RunTerm:
-        if len(term.over) != 1 or (isinstance(term.over[0], c.AxisTerm) and term.over[0].extent is not None):
-            raise self.refuse("a reduction over a list of axes, or one of this extent,", term)
-        return term.over[0]
-
-    def function(self, term: c.FunctionTerm) -> tuple[str, Any]:
+    def function(self, term: s.FunctionTerm, wanted: Any) -> Typed:
         if term.runs or not 0 < len(term.operands) <= MOST_OPERANDS:
             raise self.refuse("a list of operands", term)
-        parts = [self.pattern(operand) for operand in term.operands]
+        texts, kinds = self.operands(term.operands, wanted)
         if term.known:
-            self.needs[term.fn] = None
-            head, kind = f'"{term.fn}"', self.typed(term.fn, [kind for _, kind in parts], self.dtypes.same)
+            head, kind = self.word(term.fn), self.result(term.fn, kinds)
         else:
-            self.bind(term.fn, "fn", term)
-            head, kind = variable(term.fn), self.dtypes.fresh()
-            self.functions[term.fn] = (*(kind for _, kind in parts), kind)
-        return f"(E{len(parts)} {head} {joined(parts)})", kind
+            head, kind = self.bind(term.fn, "fn", term), Kind()
+            if not self.dtypes.building:
+                self.functions[term.fn] = *kinds, kind
+            *expected, kind = self.functions.get(term.fn, ())
+            if len(expected) != len(kinds):
+                raise self.refuse(f"`{term.fn}` of other operands than in the pattern", term)
+            for have, want in zip(kinds, expected, strict=True):
+                self.dtypes.agree(have, want)
+        return f"(E{len(kinds)} {head} {texts})", kind
 
-    def typed(self, fn: str, kinds: list[Any], agree: Any) -> Any:
-        """The dtype of a function's result; `agree` makes two dtypes one."""
-        kind = FUNCTIONS[fn].kind
+    def operands(self, items: tuple[s.ValueTerm, ...], wanted: Any) -> tuple[str, list[Kind]]:
+        """The operands of a function. The numbers of a template take the dtype of what they meet."""
+        built: dict[int, Typed] = {}
+        last = self.dtypes.building
+        for place in sorted(range(len(items)), key=lambda place: last and isinstance(items[place], s.NumberTerm)):
+            meets = next(iter(built.values()))[1] if built else wanted
+            built[place] = self.value(items[place], meets)
+        return " ".join(built[place][0] for place in sorted(built)), [built[place][1] for place in sorted(built)]
+
+    def result(self, fn: str, kinds: list[Kind]) -> Kind:
+        """The dtype of a function's result."""
+        kind, agree = FUNCTIONS[fn].kind, self.dtypes.agree
         if kind == CAST:
-            return self.dtypes.fixed(HELD.get(fn, fn))
+            return Kind(name=HELD.get(fn, fn))
         if kind == LOGICAL:
             for each in kinds:
-                agree(each, self.dtypes.fixed("b8"))
-            return self.dtypes.fixed("b8")
+                agree(each, Kind(name="b8"))
+            return Kind(name="b8")
         chosen = kinds[1:] if kind == SELECT else kinds
         for other in chosen[1:]:
             agree(chosen[0], other)
-        assert kind in (ARITHMETIC, BITS, FLOAT, COMPARE, SELECT)
         if kind == FLOAT:
-            says = self.dtypes.floating if agree == self.dtypes.same else self.dtypes.must_float
-            says(chosen[0])
-        return self.dtypes.fixed("b8") if kind == COMPARE else chosen[0]
+            self.dtypes.floating(chosen[0])
+        return Kind(name="b8") if kind == COMPARE else chosen[0]
 
-    # ---- the template
-    def template(self) -> tuple[list[str], str, Any]:
-        """Actions that name the values of the template, the text of its root, and the root's dtype."""
-        actions: list[str] = []
-        local: Local = {}
-        *before, (_, root) = self.rule.right.items()
-        wanted = self.dtypes.of_variable(list(self.defined)[-1])
-        for name, term in before:
-            text, kind = self.build(term, local, wanted)
-            actions.append(f"(let t_{name} {text})")
-            local[name] = f"t_{name}", kind
-        return (actions, *self.build(root, local, wanted))
+    # ---- guards: masks of axes, extents, dtypes, and whether a value is known when loaded
+    def guards(self) -> list[str]:
+        out: list[str] = []
+        for clause in self.rule.clauses:
+            if isinstance(clause, s.LetClause):
+                out += self.let(clause)
+            elif not isinstance(clause, s.Guard):
+                raise self.refuse("`pick`", clause)
+            elif clause.kind == "where":
+                out += self.condition(clause.condition)
+        return list(dict.fromkeys(out))
 
-    def build(self, term: c.ValueTerm, local: Local, wanted: Any) -> tuple[str, Any]:
-        match term:
-            case c.NumberTerm():
-                if isinstance(term.value, float) and not term.value.is_integer():
-                    self.dtypes.must_float(wanted)
-                self.makes[number_text(term.value)] = None
-                return f'(Num "{number_text(term.value)}" {self.dtypes.in_template(wanted)})', wanted
-            case c.NameTerm():
-                if term.name in local:
-                    return local[term.name]
-                if self.kinds.get(term.name) != "term":
-                    raise self.refuse(f"`{term.name}`, which no pattern binds to a value,", term)
-                return variable(term.name), self.dtypes.of_variable(term.name)
-            case c.MappedTerm() if self.kinds.get(term.map) == "map":
-                text, kind = self.build(term.x, local, wanted)
-                self.makes["Map"] = None
-                return f"(Map {variable(term.map)} {text})", kind
-            case c.MappedTerm() | c.ReadTerm():
-                raise self.refuse("an index map that no pattern binds", term)
-            case c.ReduceTerm():
-                axis = self.one_axis(term)
-                if term.fn in FUNCTIONS:
-                    self.makes[term.fn] = None
-                text, kind = self.build(term.x, local, wanted)
-                head = f'"{term.fn}"' if term.fn in FUNCTIONS else variable(term.fn)
-                return f"(Red {head} {variable(axis.name)} {text})", self.dtypes.reduced(kind)
-            case c.FoldTerm():
-                return self.made_fold(term, local, wanted)
-            case c.CaseTerm(condition=c.NameOf(text=condition)):
-                a, b = (self.build(side, local, wanted) for side in (term.a, term.b))
-                self.dtypes.require(a[1], b[1])
-                self.makes["Case"] = None
-                return f"(Case {variable(condition)} {a[0]} {b[0]})", a[1]
-            case c.FunctionTerm() if not term.runs and (term.known or self.kinds.get(term.fn) == "fn"):
-                return self.made(term, local, wanted)
-        raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in a template", term)
+    def let(self, clause: s.LetClause) -> list[str]:
+        """A name for the answer of a fact, which may be missing; any other name stands for its text."""
+        name, value = clause.name, clause.value
+        if not isinstance(value, s.Apply) or value.fn not in ANSWERS:
+            self.lets[name] = value
+            return []
+        function, self.kinds[name] = ANSWERS[value.fn]
+        *of, over = value.items
+        if of:
+            self.answers.add(name)
+            self.word("packed")
+        return [f"(= v_{name} ({' '.join((function, *map(self.term, of), self.axes(over)))}))"]
 
-    def made(self, term: c.FunctionTerm, local: Local, wanted: Any) -> tuple[str, Any]:
-        parts = self.operands(term.operands, local, wanted)
-        kinds = [kind for _, kind in parts]
-        if term.known:
-            self.makes[term.fn] = None
-            kind = self.typed(term.fn, kinds, self.dtypes.require)
-            head = f'"{term.fn}"'
-        else:
-            *expected, kind = self.functions.get(term.fn, (None,) * (len(parts) + 1))
-            if len(expected) != len(parts) or None in expected:
-                raise self.refuse(f"`{term.fn}` of other operands than in the pattern", term)
-            for have, want in zip(kinds, expected, strict=True):
-                self.dtypes.require(have, want)
-            head = variable(term.fn)
-        return f"(E{len(parts)} {head} {joined(parts)})", kind
+    def condition(self, node: s.Syntax) -> list[str]:
+        """A condition as facts of the e-graph."""
+        match node:
+            case s.Group(items=(inner,)):
+                return self.condition(inner)
+            case s.Operation(op="!=", a=s.NameOf(text=name), b=s.NameOf(text="none")) if name in self.answers:
+                return []  # the fact answers, or the rule does not match
+            case s.Operation(op="and", a=a, b=b):
+                return self.condition(a) + self.condition(b)
+            case s.Operation(op="in" | "not in", a=a, b=b):
+                return [f"({'!=' if node.op == 'in' else '='} 0 (& {self.axes(a)} {self.axes(b)}))"]
+            case s.Operation() if node.op in COMPARED:
+                return [self.compared(node)]
+            case s.Apply(fn="known", items=(x,)):
+                return [f"(known {self.term(x)})"]
+            case s.Prefix(op="not", a=s.Apply(fn="known", items=(x,))):
+                return [f"(varies {self.term(x)})"]
+            case s.Apply(fn="disjoint", items=(a, b)):
+                return [f"(= 0 (& {self.axes(a)} {self.axes(b)}))"]
+            case s.Prefix(op="not", a=s.Apply(fn="disjoint", items=(a, b))):
+                return [f"(!= 0 (& {self.axes(a)} {self.axes(b)}))"]
+            case s.Apply(fn="within", items=(a, b)):
+                return [f"(= {self.axes(a)} (& {self.axes(a)} {self.axes(b)}))"]
+            case s.Apply(fn="one_over", items=(x, over)):
+                return [f"(one_over {self.term(x)} {self.axes(over)})"]
+        raise self.unknown(node)
 
-    def made_fold(self, term: c.FoldTerm, local: Local, wanted: Any) -> tuple[str, Any]:
-        axis = self.one_axis(term)
-        if term.part not in PARTS:
-            raise self.refuse("a Fold of any part", term)
-        self.makes[term.part] = None
-        parts = self.operands(term.operands, local, wanted)
-        for _, kind in parts[1:]:
-            self.dtypes.require(parts[0][1], kind)
-        text = f'(F{len(parts)} "{term.part}" {variable(axis.name)} {joined(parts)})'
-        return text, self.dtypes.reduced(parts[0][1])
+    def compared(self, node: s.Operation) -> str:
+        for read in (self.number_of, self.dtype_of, self.axes_of):
+            a, b = read(node.a), read(node.b)
+            if a is not None and b is not None and (read == self.number_of or node.op in ("==", "!=")):
+                return f"({COMPARED[node.op]} {a} {b})"
+        raise self.unknown(node)
 
-    def operands(self, items: tuple[c.ValueTerm, ...], local: Local, wanted: Any) -> list[tuple[str, Any]]:
-        """The operands of a function; numbers take the dtype of what they meet."""
-        built: dict[int, tuple[str, Any]] = {}
-        places = sorted(range(len(items)), key=lambda place: isinstance(items[place], c.NumberTerm))
-        meets = wanted
-        for place in places:
-            built[place] = self.build(items[place], local, meets)
-            meets = built[places[0]][1]
-        return [built[place] for place in range(len(items))]
+    def number_of(self, node: s.Syntax) -> str | None:
+        match self.named(node):
+            case s.Number(value=int(value)):
+                self.constants.add(value)
+                return str(value)
+            case s.Apply(fn="extent" | "places", items=(over,)):
+                return f"(extent {self.axes(over)})"
+            case s.Apply(fn="literal", items=(x,)):
+                return f"(literal {self.term(x)})"
+        return None
 
+    def dtype_of(self, node: s.Syntax) -> str | None:
+        match self.named(node):
+            case s.NameOf(text=name) if name in DTYPES:
+                return f'"{name}"'
+            case s.Apply(fn="dtype", items=(x,)):
+                return f"(dtype {self.term(x)})"
+        return None
 
-def joined(parts: list[tuple[str, Any]]) -> str:
-    """The texts of operands."""
-    return " ".join(text for text, _ in parts)
+    def axes_of(self, node: s.Syntax) -> str | None:
+        try:
+            return self.axes(node)
+        except DplcError:
+            return None
+
+    def axes(self, node: s.Syntax) -> str:
+        """A set of axes as a mask."""
+        node = self.named(node)
+        match node:
+            case s.NameOf(text=name) if self.kinds.get(name) in ("axis", "axes"):
+                return variable(name)
+            case s.Apply(fn="axes", items=(x,)):
+                return f"(axes {self.term(x)})"
+            case s.Apply(fn="common", items=(a, b)):
+                return f"(& {self.axes(a)} {self.axes(b)})"
+            case s.Apply(fn="source_axes" | "image_axes", items=(s.NameOf(text=name),)) if (
+                self.kinds.get(name) == "map"
+            ):
+                return f"({node.fn.replace('_axes', '')} {variable(name)})"
+            case s.Group(bracket="[" | "{", items=(first, *rest)):
+                mask = self.axes(first)
+                for item in rest:
+                    mask = f"(| {mask} {self.axes(item)})"
+                return mask
+        raise self.unknown(node)
+
+    def term(self, node: s.Syntax) -> str:
+        match self.named(node):
+            case s.NameOf(text=name) if self.kinds.get(name) == "term":
+                return variable(name)
+        raise self.unknown(node)
+
+    def named(self, node: s.Syntax) -> Any:
+        """The text that the name of a `let` or of a parameter stands for."""
+        for _ in range(10):
+            following = self.lets.get(node.text) if isinstance(node, s.NameOf) else None
+            if following is None:
+                break
+            node = following
+        return node
+
+    def unknown(self, node: s.Syntax) -> DplcError:
+        """The refusal of a guard: a property of a kernel says so."""
+        if isinstance(node, s.Operation) and node.op == "or":
+            return self.refuse("`or`", node)
+        asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
+        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith("facts.fusion"):
+            what = f"rule `{self.rule.name}`: `{asked}` is a property of one kernel, not of a value"
+            return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",), HINT)
+        return self.refuse(f"the fact `{asked}`" if asked else "this guard", node)
 
 
 def variable(name: str) -> str:
@@ -627,16 +492,8 @@ class Permissions:
     folding: frozenset[str]
     plain: bool
 
-    def allows(self, reader: str, folds: bool) -> bool:
-        """Whether an operation may compute an operand, which `folds` something or does not."""
-        return reader in self.folding if folds else self.plain
-
     @classmethod
     def of(cls, fusion: FusionRules) -> Permissions:
-        return cls(frozenset(_readers(fusion.rules)), any(kind_of(rule) == "inline" for rule in fusion.rules))
-
-
-def _readers(rules: Iterable[Rule]) -> Iterable[str]:
-    for rule in rules:
-        if kind_of(rule) == "fuse":
-            yield CONSTRUCTORS[type(list(rule.left.values())[-1])]
+        kinds = [(kind_of(rule), type(list(rule.left.values())[-1])) for rule in fusion.rules]
+        folding = frozenset(CONSTRUCTORS[made] for kind, made in kinds if kind == "fuse")
+        return cls(folding, any(kind == "inline" for kind, _ in kinds))

@@ -14,6 +14,7 @@ import itertools
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,7 +55,7 @@ def bindings() -> Any:
 
 
 def run(graph: Any, text: str) -> Any:
-    """What egglog answers to the commands of a text, one answer a command that has one. No command has two lines.
+    """Run the commands of a text and return the answers of egglog. No command has two lines.
 
     Line by line: every word of a parsed text keeps a copy of all of it, 100 MB for the rules.
     """
@@ -262,30 +263,32 @@ def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...
     return tuple(place[value] for value in values)
 
 
-def useful(exported: RuleTexts, problem: Problem) -> list[str]:
-    """The rules that can match at all, by name: all that they need is there, or another rule brings it."""
+def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None = None) -> tuple[list[str], set[str]]:
+    """The rules that can match at all, by name: all that they need is there, or another rule brings it. With them all
+    that is there then, in the words of `RuleTexts`. only: leave out all other rules.
+    """
     there = _contents(problem)
-    chosen: dict[str, None] = {}
+    chosen: set[str] = set()
     while True:
-        more = [name for name, needs in exported.needs.items() if name not in chosen and needs <= there]
+        more = {name for name, needs in exported.needs.items() if name not in chosen and needs <= there}
         if not more:
-            return [name for name in exported.needs if name in chosen]
-        for name in more:
-            chosen[name] = None
-            there |= exported.makes[name]
+            names = [name for name in exported.needs if name in chosen and (only is None or name in only)]
+            return names, _contents(problem).union(*(exported.makes[name] for name in names))
+        chosen |= more
+        there.update(*(exported.makes[name] for name in more))
 
 
 def _contents(problem: Problem) -> set[str]:
-    """What rules may need, in the words of `RuleTexts`."""
+    """The operations of a problem, in the words of `RuleTexts`."""
     there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
     return there | {"packed"} if problem.packs else there
 
 
-def theory(exported: RuleTexts, names: Iterable[str], folds: bool) -> str:
-    """What egglog is told before a problem: what values are, and rules, each in a ruleset of its own."""
+def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
+    """The text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
     commuting = commutativity()
     rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
-    analyses = (prelude(), fold_analyses()) if folds else (prelude(),)
+    analyses = (prelude(),) if there.isdisjoint(PARTS) else (prelude(), fold_analyses())
     return "\n".join((*analyses, *rulesets, *(exported.text[name] for name in names), *commuting.values()))
 
 
@@ -299,29 +302,19 @@ def commutativity() -> dict[str, str]:
     }
 
 
-def algebra(problem: Problem, exported: RuleTexts, names: Sequence[str]) -> str:
+def algebra(names: Sequence[str], there: set[str]) -> str:
     """The rules that run on a problem, as one ruleset."""
-    there = _brought(problem, exported, names)
     chosen = [f"rule_{name}" for name in names] + [f"commutes_{fn}" for fn in commutativity() if fn in there]
     return f"(unstable-combined-ruleset algebra {' '.join(chosen)})" if chosen else "(ruleset algebra)"
 
 
-def _brought(problem: Problem, exported: RuleTexts, names: Iterable[str]) -> set[str]:
-    return _contents(problem).union(*(exported.makes[name] for name in names))
-
-
-def _folds(problem: Problem, exported: RuleTexts, names: Iterable[str]) -> bool:
-    """Whether reductions over tuples can come up."""
-    return not _brought(problem, exported, names).isdisjoint(PARTS)
-
-
 def saturate(
-    problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None, without: Collection[str] = ()
+    problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None, only: Collection[str] | None = None
 ) -> EGraph:
-    """The e-graph of a problem, with egglog's own to go on with. without: rules to leave out."""
-    names = [name for name in useful(exported, problem) if name not in without]
-    graph = read(theory(exported, names, _folds(problem, exported, names)))
-    run(graph, algebra(problem, exported, names))
+    """The e-graph of a problem, with egglog's own to go on with. only: leave out all other rules."""
+    names, there = useful(exported, problem, only)
+    graph = read(theory(exported, names, there))
+    run(graph, algebra(names, there))
     made = saturated(graph, problem, names, budget or SaturationBudget())
     made.bindings = graph
     return made
@@ -333,7 +326,7 @@ def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: Satura
     run(graph, text_of(problem))
     run(graph, "(run-schedule (saturate analysis))")
     reason, rows, done = "", len(problem.nodes), 0
-    hits: dict[str, int] = {}
+    hits: Counter[str] = Counter()
     while not reason:
         if rows > budget.nodes:
             reason = "nodes"
@@ -344,13 +337,12 @@ def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: Satura
         else:
             done += 1
             report = run(graph, "(run-schedule (run algebra))")[0].report
-            for name, count in report.num_matches_per_rule.items():
-                hits[name] = hits.get(name, 0) + count
+            hits.update(report.num_matches_per_rule)
             run(graph, "(run-schedule (saturate analysis))")
             rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
             reason = "" if report.updated else "saturated"
     stop = Stop(reason, done, rows, time.perf_counter() - start)
-    return read_back(graph, problem, stop, tuple(name for name in names if hits.get(name)))
+    return read_back(graph, problem, stop, tuple(name for name in names if hits[name]))
 
 
 class Spellings:
@@ -361,13 +353,13 @@ class Spellings:
         self.made: dict[Any, EGraph] = {}
 
     def of(self, problem: Problem) -> EGraph:
-        names = useful(self.exported, problem)
+        names, there = useful(self.exported, problem)
         constants = sorted(set().union(*(self.exported.constants[name] for name in names)))
         key = problem.structure, order_of_sizes(problem, constants)
         made = self.made.get(key)
         if made is None:
-            text = theory(self.exported, self.exported.text, _folds(problem, self.exported, names))
+            text = theory(self.exported, self.exported.text, there)
             with workspace(text) as graph:
-                run(graph, algebra(problem, self.exported, names))
+                run(graph, algebra(names, there))
                 made = self.made[key] = saturated(graph, problem, names, self.budget)
         return replace(made, problem=problem)

@@ -54,7 +54,6 @@ class EgraphSearch:
         self.graph = extraction.graph
         self.deadline = math.inf
         self.limit = math.inf
-        self.timed_out = False
 
     # ---- the program as written
     def as_written(self, stored: Iterable[int] | None = None, groups: Sequence[Group] = ()) -> PricedSolution:
@@ -140,7 +139,6 @@ class EgraphSearch:
         """Different solutions, best first, from a first one; it is there even where the model has no price for it."""
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
-        self.timed_out = False
         beam: list[PricedSolution] = [start]
         done: set[object] = set()
         seen: set[object] = set()
@@ -162,7 +160,7 @@ class EgraphSearch:
             beam = self._different(beam)
             if progress:
                 stale = 0
-        self.timed_out, self.deadline, self.limit = self.late(), math.inf, math.inf
+        self.deadline = self.limit = math.inf
         return beam
 
     def _neighbours(self, here: PricedSolution, best: float, seen: set[object]) -> Iterable[PricedSolution]:
@@ -234,7 +232,7 @@ class EgraphSearch:
         return together + single
 
     def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
-        """What is computed and a class sums, as it is spelled: a value, or the factors of a product."""
+        """The computed operands of the sum that a class is: a value, or the factors of a product."""
         op, _, below = self.extraction.node(cls, now.choice)
         if op != "Red" or below[0] in self.extraction.leaves:
             return ()
@@ -332,7 +330,7 @@ class Rebuilder:
         return tuple(self.problem.axes[bit.bit_length() - 1] for bit in bits(mask))
 
     def read(self, cls: int) -> Term:
-        """What a kernel reads: a value that loading computes is an input of its own there."""
+        """The term that a kernel reads for a class: an input of its own for a value that loading computes."""
         value = self.built[cls]
         if (
             cls not in self.graph.known

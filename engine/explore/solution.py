@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES, HALVES
+from ...ir.facts.dataflow import topological
 from ..cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, bits, impossible, price
 from ..kernels.index_maps import side_by_side
 from .problem import EGraph
@@ -67,7 +69,7 @@ class Body:
         self.seen: dict[tuple[int, Under], int] = {}
         self.extents = self.graph.problem.extents
         paired = self.side_by_side(roots) if len(roots) > 1 else None
-        paired = paired or [self.paired(roots[0], root) for root in roots]
+        paired = paired or [self.paired(self.graph.mask[roots[0]], self.graph.mask[root]) for root in roots]
         stores = tuple(self.visit(root, under or (), True) for root, under in zip(roots, paired, strict=True))
         if any(under is None for under in paired):
             return None
@@ -75,12 +77,12 @@ class Body:
         sizes = self.products if own else dict(self.products)
         return KernelEstimate(tuple(self.steps), stores, self.extents, sizes)
 
-    def paired(self, first: int, root: int) -> Under | None:
+    def paired(self, first: int, own: int) -> Under | None:
         """The axes of a root as those of the first one of its kernel; None if there are other places."""
-        a, b, extents = self.graph.mask[first], self.graph.mask[root], self.graph.problem.extents
-        pairs = tuple(zip(bits(b & ~a), bits(a & ~b), strict=False))
-        same = (b & ~a).bit_count() == (a & ~b).bit_count()
-        return pairs if same and all(extents[own] == extents[other] for own, other in pairs) else None
+        extents, mine, others = self.graph.problem.extents, own & ~first, first & ~own
+        pairs = tuple(zip(bits(mine), bits(others), strict=False))
+        same = mine.bit_count() == others.bit_count()
+        return pairs if same and all(extents[a] == extents[b] for a, b in pairs) else None
 
     def side_by_side(self, roots: Sequence[int]) -> list[Under | None] | None:
         """The axes of roots that read ranges of one value, with its places as an axis of their kernel."""
@@ -90,18 +92,16 @@ class Body:
             return None
         extents, (_, ranges) = self.graph.problem.extents, found
         own = self.graph.mask[roots[0]] & ~ranges[0][0]
-        paired: list[Under | None] = []
         along = self.fresh(ranges[0][0], sum(extents[axis] for axis, _ in ranges))
-        for root, (axis, _) in zip(roots, ranges, strict=True):
-            mine = self.graph.mask[root] & ~axis
-            pairs = tuple(zip(bits(mine & ~own), bits(own & ~mine), strict=False))
-            same = (mine & ~own).bit_count() == (own & ~mine).bit_count()
-            alike = same and all(extents[a] == extents[b] for a, b in pairs)
-            paired.append(((axis, along), *pairs) if alike else None)
-        return paired
+        paired = [
+            self.paired(own, self.graph.mask[root] & ~axis) for root, (axis, _) in zip(roots, ranges, strict=True)
+        ]
+        return [
+            pairs if pairs is None else ((axis, along), *pairs) for pairs, (axis, _) in zip(paired, ranges, strict=True)
+        ]
 
     def ranges(self, root: int) -> dict[Any, tuple[int, int]]:
-        """What a root reads at a range of one of its own axes, among what its kernel computes."""
+        """The values that a root reads at a range of one of its own axes, among those that its kernel computes."""
         found: dict[Any, tuple[int, int]] = {}
         pending, seen = [root], {root}
         while pending:
@@ -176,7 +176,7 @@ class Body:
         return EstimatedValue(axes, reads, 0, fn, item=item)
 
     def under(self, cls: int, inner: Mapping[int, int], under: Under) -> Under:
-        """What a class is seen under below an index map that is itself seen under other axes."""
+        """The axes of a class below an index map that is itself read under other axes."""
         out = {axis: self.mask(axis, under) for axis in bits(self.graph.mask[cls])}
         out.update((axis, image) for axis, image in inner.items() if axis in out)
         return tuple((axis, image) for axis, image in sorted(out.items()) if image != axis)
@@ -251,7 +251,6 @@ class Extraction:
             for cls, spelled in enumerate(graph.classes)
             if (cls in graph.known and cls not in self.roots) or any(node[0] in ("Leaf", "Num") for node in spelled)
         )
-        self.allowed = {op: (permissions.allows(op, True), permissions.allows(op, False)) for op in graph.constructors}
         self.memory = Body(graph, self.leaves)
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
@@ -295,22 +294,16 @@ class Extraction:
     def node(self, cls: int, choice: dict[int, int]) -> Any:
         return self.graph.classes[cls][choice[cls]]
 
-    def in_order(self, choice: dict[int, int], roots: Iterable[int], done: Container[int]) -> Iterator[tuple[int, Any]]:
-        """What roots are made of, operands first: (class, its e-node). done: those that are there already; who takes a
-        class adds it. An explicit stack, since chains may be long."""
-        for root in roots:
-            stack = [root]
-            while stack:
-                top = stack[-1]
-                if top in done:
-                    stack.pop()
-                    continue
-                node = self.graph.classes[top][choice.get(top, self.default[top])]
-                waiting = [child for child in node[2] if child not in done]
-                if waiting:
-                    stack.extend(waiting)
-                else:
-                    yield top, node
+    def in_order(
+        self, choice: dict[int, int], roots: Iterable[int], done: Container[int] = ()
+    ) -> Iterator[tuple[int, Any]]:
+        """The classes that roots are computed from, operands first, and their e-nodes. done: those to leave out."""
+
+        def node(cls: int) -> Any:
+            return self.graph.classes[cls][choice.get(cls, self.default[cls])]
+
+        order = topological(roots, lambda cls: () if cls in done else node(cls)[2][::-1])
+        return ((cls, node(cls)) for cls in order if cls not in done)
 
     def is_view(self, cls: int, choice: dict[int, int]) -> bool:
         return cls not in self.leaves and self.node(cls, choice)[0] in VIEWS
@@ -333,7 +326,7 @@ class Extraction:
         return Solution(needed, frozenset(kept), tuple(merged))
 
     def _stored_roots(self, needed: dict[int, int]) -> set[int]:
-        """What is written for others: a root that may be a view is read where its operand is stored."""
+        """The values that are stored for other regions: the operand of a root that is a view."""
         out: set[int] = set()
         for root in self.roots:
             cls = root
@@ -374,7 +367,7 @@ class Extraction:
         classes, leaves = self.graph.classes, self.leaves
         op, _, children = classes[cls][needed[cls]]
         folding = op in FOLDS
-        may_fold, may_inline = self.allowed[op]
+        may_fold, may_inline = op in self.permissions.folding, self.permissions.plain
         through = op in VIEWS and cls in stores and cls not in self.roots
         for child in children:
             if child in leaves:
@@ -407,7 +400,7 @@ class Extraction:
         return PricedKernel(found, touched, key)
 
     def correct(self, kernel: PricedKernel, lowered: Price) -> None:
-        """What a kernel really takes; others of its form are expected to miss the model's price by as much.
+        """Note the lowered price of a kernel; others of its form are expected to miss the model's price by as much.
 
         Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon. The
         same kernel at other extents, in another region of this structure, is expected to miss by what it missed here.
@@ -459,24 +452,23 @@ class Extraction:
             total += table[group].price.seconds
         if total >= bound and bound < math.inf:
             return PricedSolution(solution, math.inf, {})
-        if solution.groups and not self._acyclic(solution, table):
+        if solution.groups and not _acyclic(table):
             return PricedSolution(solution, math.inf, table)
         return PricedSolution(solution, total, table)
 
-    def _acyclic(self, solution: Solution, table: Table) -> bool:
-        """Whether kernels that store several values can be put in an order."""
-        owner = {cls: group for group in table for cls in group}
-        below = {
-            group: {owner[cls] for cls in kernel.touched if cls in owner and cls not in group}
-            for group, kernel in table.items()
-        }
-        done: set[Group] = set()
-        while len(done) < len(below):
-            ready = [group for group, needs in below.items() if group not in done and needs <= done]
-            if not ready:
-                return False
-            done.update(ready)
-        return True
+
+def _acyclic(table: Table) -> bool:
+    """Whether kernels that store several values can be put in an order."""
+    owner = {cls: group for group in table for cls in group}
+    below = {
+        group: {owner[cls] for cls in kernel.touched if cls in owner and cls not in group}
+        for group, kernel in table.items()
+    }
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError:
+        return False
+    return True
 
 
 _APART = impossible("their loops differ")
@@ -496,6 +488,6 @@ class PricedSolution:
 
     @property
     def signature(self) -> Any:
-        """What tells solutions apart for a person: the kind of each kernel and the bytes it moves."""
+        """The difference between solutions that a person sees: the kind of each kernel and the bytes it moves."""
         kernels = (kernel.price for kernel in self.table.values())
         return tuple(sorted((price.kind, round(price.bytes / 1e4)) for price in kernels))

@@ -15,7 +15,7 @@ import msgspec
 
 from .problem import EGraph, ENode, Problem, read_back, sorted_operands
 from .rules_as_egglog import RuleTexts
-from .saturate import SaturationBudget, available, node_text, saturate, useful
+from .saturate import SaturationBudget, available, node_text, saturate
 from .solution import Extraction, Solution
 
 AGAIN = 3  # iterations in which a solution that was put in may meet the program
@@ -55,7 +55,7 @@ def written(problem: Problem, extraction: Extraction, solution: Solution, rules:
     place: dict[int, int] = {}
     nodes: list[ENode] = []
     needed = (*graph.roots, *sorted(solution.stored))
-    for cls, (op, attributes, children) in extraction.in_order(solution.choice, needed, place):
+    for cls, (op, attributes, children) in extraction.in_order(solution.choice, needed):
         place[cls] = len(nodes)
         nodes.append((op, attributes, tuple(place[child] for child in children)))
     groups = tuple(tuple(place[cls] for cls in group) for group in solution.groups)
@@ -87,7 +87,7 @@ def proved(
 
 def met(problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget) -> EGraph:
     """The e-graph in which the rules of a solution make it equal to the program. Raises NotProved."""
-    graph = saturate(problem, exported, budget, set(useful(exported, problem)) - set(recorded.rules))
+    graph = saturate(problem, exported, budget, recorded.rules)
     _run(graph.bindings, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
     for turn in range(AGAIN + 1):
         _run(graph.bindings, "(run-schedule (saturate analysis))")

@@ -14,15 +14,15 @@ from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis, Binary, free_names, linear, subtract
 from ...ir.facts.dataflow import Dataflow, common_key, read_again
-from ...ir.facts.layout import BANKS, WORD
+from ...ir.facts.layout import BANKS, SECTOR, WORD
 from ...ir.functions import promote
-from ...ir.node import Node
+from ...ir.node import Node, contents, marks_of
 from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, operands
 from ..cost import limits as cost
 from ..cost.limits import fixed_seconds, traffic_rate
-from ..cost.memory_model import BARRIER_CYCLES, L2_SHARE, LANES, SECTOR, SHARED_CYCLES
+from ..cost.memory_model import BARRIER_CYCLES, L2_SHARE, LANES, SHARED_CYCLES
 from ..language.core import FactOf
 from ..language.evaluate import Fact, Value, tensor_fact
 from ..language.rule import built_in_files, policy
@@ -45,7 +45,7 @@ class Use(NamedTuple):
 
 def uses_of(site: Any, v: Any) -> Iterator[Use]:
     """The products that v is an operand of, also through a view."""
-    flow, kept = site.flow, site.fusion.kept
+    flow, kept = site.flow, site.kept
     views = [r for r in flow.readers[v] if r.__class__ is Remap and r.x is v and r not in kept]
     for seen in (v, *views):
         for product in flow.readers[seen]:
@@ -59,7 +59,7 @@ def uses_of(site: Any, v: Any) -> Iterator[Use]:
 @tensor_fact
 def scattered(site: Any, v: Value) -> bool:
     """Whether an element of v is made of several elements of one value in memory: no slab holds what a block needs."""
-    made, _ = cost.parts(v, site.fusion.kept)
+    made, _ = cost.parts(v, site.kept)
     sources = [term.x for term in made if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
 
@@ -67,7 +67,7 @@ def scattered(site: Any, v: Value) -> bool:
 @tensor_fact
 def by_every_warp(site: Any, v: Value) -> float:
     """Seconds that the warps of a product take for the elements of its operand v that each of them computes."""
-    made, read = cost.parts(v, site.fusion.kept)
+    made, read = cost.parts(v, site.kept)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
     return max((_asked(site, use) * loads for use in uses_of(site, v)), default=0.0)
 
@@ -89,7 +89,7 @@ def _asked(site: Any, use: Use) -> float:
 
 
 @tensor_fact
-def reduction(site: Any, v: Term) -> bool:
+def reduction(v: Term) -> bool:
     """Whether a value is a reduction."""
     return v.__class__ in (Reduce, Fold)
 
@@ -97,14 +97,14 @@ def reduction(site: Any, v: Term) -> bool:
 @tensor_fact
 def evaluations(site: Any, v: Term) -> int:
     """Return the largest number of elements computed for an element of v at looked-up indices."""
-    return site.fusion.evaluations[v]  # type: ignore[no-any-return]
+    return site.evaluations[v]  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def places_read(site: Any, v: Term) -> int:
     """Count the elements of v and of its operands that consumers of v need: one, and one more for each further
     place at which views read the same value."""
-    return site.fusion.places.count[v]  # type: ignore[no-any-return]
+    return site.places.count[v]  # type: ignore[no-any-return]
 
 
 @tensor_fact
@@ -141,8 +141,9 @@ def widens(site: Any, y: Value, v: Value) -> bool:
 @tensor_fact
 def only_for(site: Any, v: Value, y: Value) -> bool:
     """Whether v flows to y alone, through values that have one reader each."""
+    flow = _flow(site, y)
     while v is not y:
-        following = site.flow.readers[v]
+        following = flow.readers[v]
         if len(following) != 1:
             return False
         v = following[0]
@@ -164,7 +165,7 @@ def folded_together(site: Any, v: Value, y: Value) -> bool:
         if term.__class__ is Fold:
             if common_key(term) != wanted:
                 return False
-        elif term.__class__ is Reduce or not following or term in site.fusion.kept:
+        elif term.__class__ is Reduce or not following or term in site.kept:
             return False
         else:
             todo += following
@@ -186,15 +187,16 @@ def row(site: Any, v: Value, y: Value) -> int:
 @tensor_fact
 def repeats(site: Any, y: Value, v: Value) -> bool:
     """Whether y's index map would compute an element of v more than once, or one that only running it tells."""
-    before = site.fusion.open[y.x].get(v)
+    before = site.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
         return True
-    gathered = any(_has_term(e) and site.flow.bit(axis) & before for axis, e in y.map)
+    reads = marks_of(Term)
+    gathered = any(isinstance(e, Node) and contents(e) & reads and site.flow.bit(axis) & before for axis, e in y.map)
     return gathered or site.flow.elements(site.seen[v]) > site.flow.elements(before)
 
 
 @tensor_fact
-def fixed(site: Any, y: Value) -> bool:
+def fixed(y: Value) -> bool:
     """Whether y's index map reads one place along the axes that it replaces."""
     return all(e.__class__ is int for _, e in y.map)
 
@@ -205,26 +207,9 @@ def moved(site: Any, y: Value) -> bool:
     replaced = site.flow.mask_of_axes(axis for axis, _ in y.map)
     return any(
         replaced & site.flow.mask[value]
-        for value in site.fusion.open[y.x]
+        for value in site.open[y.x]
         if value.__class__ is Reduce or value.__class__ is Fold
     )
-
-
-def _has_term(e: Any) -> bool:
-    if isinstance(e, Term):
-        return True
-    if not isinstance(e, Node) or e.__class__ is Axis:
-        return False
-    values = (getattr(e, f.name) for f in type(e).fields)
-    return any(_has_term(x) for value in values for x in _leaves(value))
-
-
-def _leaves(value: Any) -> Any:
-    if value.__class__ is tuple:
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 @tensor_fact
@@ -240,7 +225,7 @@ def _read(site: Any, term: Any, reach: int) -> int:
     """The elements of the largest stored value that an elementwise value reads."""
     kind = term.__class__
     size: int = site.flow.elements(site.flow.mask[term])
-    if kind is Input or term in site.fusion.kept:
+    if kind is Input or term in site.kept:
         return size
     if kind is Remap:
         return min(size, _read(site, term.x, reach))
@@ -252,19 +237,19 @@ def _read(site: Any, term: Any, reach: int) -> int:
 @tensor_fact
 def kernels(site: Any, v: Value) -> int:
     """How many kernels would compute a value."""
-    return int(site.fusion.owners[v]).bit_count()
+    return int(site.owners[v]).bit_count()
 
 
 @tensor_fact
 def operations(site: Any, v: Value) -> int:
     """Count the operations that compute a value from memory, each once."""
-    return len(cost.parts(v, site.fusion.kept)[0])
+    return len(cost.parts(v, site.kept)[0])
 
 
 @tensor_fact
 def holds_reduction(site: Any, v: Value) -> bool:
     """Whether computing a value means folding something that is not stored."""
-    return bool(site.fusion.open[v])
+    return bool(site.open[v])
 
 
 @tensor_fact
@@ -289,7 +274,7 @@ def common_operand(site: Any, v: Value, w: Value) -> bool:
 
 
 def _reads(site: Any, value: Any) -> set[Any]:
-    """What a kernel reads from memory, and what it reads it as."""
+    """The values that a kernel reads from memory, and the index maps that it reads them through."""
     leaves, pending, seen = site.leaves(value), [value], {value}
     while pending:
         term = pending.pop()
@@ -328,7 +313,7 @@ def beside(site: Any, v: Value, y: Value) -> bool:
     """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
-    flow, kept = site.flow, site.fusion.kept
+    flow, kept = site.flow, site.kept
     mine, read = cost.parts(v, kept)
     return any(
         other.__class__ is Reduce
@@ -355,7 +340,7 @@ def again(site: Any, v: Value, y: Value, tile: int) -> float:
 
 def _in_block(site: Any, v: Any, walked: Any) -> float:
     """Seconds to compute v once, reading each element that it walks from shared memory."""
-    made, read = cost.parts(v, site.fusion.kept)
+    made, read = cost.parts(v, site.kept)
     moved = len(read) * site.flow.elements(site.flow.mask[walked])
     return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
 
@@ -367,11 +352,11 @@ def in_turns(site: Any, v: Value, y: Value) -> float:
     The loop has the blocks of y's results, whatever v has; and a product of v has no tiles there: each of its terms
     loads its factors.
     """
-    if not reduction(site, v) or not sweeps(site, y, v):
+    if not reduction(v) or not sweeps(site, y, v):
         return 0.0
     flow, over = site.flow, site.flow.mask_of_axes(y.over)
     busy = min(1.0, flow.elements(site.space & ~site.folded & ~over) / site.target.multiprocessors)
-    made, read = cost.parts(v, site.fusion.kept)
+    made, read = cost.parts(v, site.kept)
     slots = cost.slots_of(flow, made, site.target)
     nested = slots + len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over))
     alone = slots + sum(flow.elements(flow.mask[leaf]) for leaf in read)
@@ -411,8 +396,8 @@ def multiplied_narrow(site: Any, y: Value) -> bool:
 @tensor_fact
 def joins_products(site: Any, v: Value) -> bool:
     """Whether v is made of a product that groups of four warps multiply, and a reader of v of another such product."""
-    own = set(_group_products(site, cost.parts(v, site.fusion.kept)[0]))
-    readers = (cost.parts(reader, site.fusion.kept)[0] for reader in site.flow.readers[v]) if own else ()
+    own = set(_group_products(site, cost.parts(v, site.kept)[0]))
+    readers = (cost.parts(reader, site.kept)[0] for reader in site.flow.readers[v]) if own else ()
     return any(total not in own for made in readers for total in _group_products(site, made))
 
 
@@ -423,7 +408,7 @@ def several_products(site: Any, v: Value, w: Value) -> bool:
 
 
 def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
-    """Those of some operations that are sums of products for groups of four warps, by their dtypes and sizes."""
+    """Yield the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     numbers = policy(site.target)
     late = [atom for atom in ATOMS.values() if atom.late and atom.on(site.target.sm)] if numbers.late_products else []
     for total in made:
@@ -452,7 +437,7 @@ def _widened_from(x: Any) -> str | None:
 @tensor_fact
 def apart(site: Any, v: Value) -> float:
     """Seconds that a kernel of its own takes for v, and to read v again."""
-    _, read = cost.parts(v, site.fusion.kept)
+    _, read = cost.parts(v, site.kept)
     size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
     return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
 
@@ -470,7 +455,7 @@ def multiplied(site: Any, y: Value) -> bool:
             return True
         if any(reader.__class__ is Fold for reader in flow.readers[term]):
             return True
-        todo += [r for r in flow.readers[term] if r.__class__ is not Reduce and r not in site.fusion.kept]
+        todo += [r for r in flow.readers[term] if r.__class__ is not Reduce and r not in site.kept]
     return False
 
 
@@ -487,14 +472,14 @@ def climbed(site: Any, y: Value) -> float:
 @tensor_fact
 def folds_across(site: Any, y: Value, x: Value) -> bool:
     """Whether making y of x takes a fold of something else, along an axis that x varies with."""
-    made, _ = cost.parts(y, {*site.fusion.kept, x})
+    made, _ = cost.parts(y, {*site.kept, x})
     return _folds_along(site, made, x)
 
 
 @tensor_fact
 def waits_across(site: Any, y: Value, x: Value) -> bool:
     """Whether y reads a stored fold, along an axis that x varies with, of what x reads too: x waits for it nowhere."""
-    kept = site.fusion.kept
+    kept = site.kept
     _, read = cost.parts(y, {*kept, x})
     for leaf in read:
         if leaf is not x and leaf in kept:
@@ -515,7 +500,7 @@ def _folds_along(site: Any, made: Any, x: Any) -> bool:
 def left(site: Any, x: Value, y: Value) -> float:
     """Seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
     flow, readers_of_y = site.flow, len(site.flow.readers[y])
-    made, read = cost.parts(y, {*site.fusion.kept, x})
+    made, read = cost.parts(y, {*site.kept, x})
     others = cost.bytes_of(flow, [leaf for leaf in read if leaf is not x])
     size = (readers_of_y + 1) * cost.bytes_of(flow, [x]) + readers_of_y * others
     again = readers_of_y * cost.slots_of(flow, made, site.target)
@@ -533,7 +518,7 @@ def _flow(site: Any, v: Any) -> Any:
 
 
 @tensor_fact
-def sums(site: Any, s: Value, k: Axis) -> bool:
+def sums(s: Value, k: Axis) -> bool:
     """Whether a value is made of a sum along an axis."""
     return any(term.__class__ is Reduce and k in term.over for term in cost.parts(s, ())[0])
 
@@ -553,18 +538,6 @@ def picked(site: Any, y: Value) -> bool:
             else:
                 return False
     return found
-
-
-@tensor_fact
-def read_once(site: Any, v: Value, y: Value) -> bool:
-    """Whether v is read on the way to y only."""
-    flow = _flow(site, y)
-    while v is not y:
-        following = flow.readers[v]
-        if len(following) != 1:
-            return False
-        v = following[0]
-    return True
 
 
 @tensor_fact
@@ -611,10 +584,6 @@ class OnlineShape(NamedTuple):
     hides: bool
 
 
-def _extent(found: Any) -> int:
-    return math.prod(at_hint(axis.extent) for axis in found)
-
-
 def _products(x: Term) -> int:
     """Products that make one element of x of what is stored: what they multiply is computed before, however it is."""
     count, pending, seen = 0, [x], set()
@@ -624,7 +593,7 @@ def _products(x: Term) -> int:
             continue
         seen.add(term)
         if isinstance(term, Reduce):
-            count += _extent(term.over)
+            count += _places(term.over)
         else:
             pending.extend(operands(term))
     return count
@@ -635,9 +604,9 @@ def _shape(x: Term, v: Term, n: Axis) -> OnlineShape:
     rows = [axis for axis in own if axis not in axes(v)]
     results = [axis for axis in axes(v) if axis not in axes(x)]
     seen = _seen(x, n)
-    batch, columns = _extent(axis for axis in own if axis not in rows), _extent((n,))
+    batch, columns = _places(axis for axis in own if axis not in rows), _places((n,))
     return OnlineShape(
-        batch, _extent(rows), columns, _products(x), _extent(results),
+        batch, _places(rows), columns, _products(x), _places(results),
         columns if seen is None else seen, seen is not None,
     )  # fmt: skip
 
@@ -696,10 +665,7 @@ def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
     if shape.rows == 1:
         return math.inf
     products, results = atom.k * -(-shape.products // atom.k), atom.n * -(-shape.results // atom.n)  # padded by zeros
-    fitting = [n for n in p.fragment_rows if shape.batch * -(-shape.rows // n) >= target.multiprocessors]
-    block = min(
-        max(fitting, default=min(p.fragment_rows)), max(min(p.fragment_rows), 1 << (shape.rows - 1).bit_length())
-    )
+    block = policy_facts(target)("fragment_rows_of", shape.rows, shape.batch)
     blocks = shape.batch * -(-shape.rows // block)
     warps, operations = max(1, block // atom.m), 2 * block * chunk * (products + results)
     atoms = operations / (2 * atom.m * atom.n * atom.k)
@@ -783,11 +749,11 @@ def policy_facts(target: Any) -> Callable[..., Any]:
     def answers(declared: FactOf) -> Callable[..., Any]:
         names = [parameter.name for parameter in declared.parameters]
         value = functools.cache(lambda: expressions.compile(declared.value))
-        return lambda site, *given: value()({**numbers, **dict(zip(names, given, strict=True))})
+        return lambda *given: value()({**numbers, **dict(zip(names, given, strict=True))})
 
     for declared in (declared for file in built_in_files() for declared in file.facts):
         expressions.facts[declared.name] = Fact(declared.name, (), declared.result, answers(declared), frozenset(), "")
-    return lambda name, *given: expressions.facts[name].ask(None, *given)
+    return lambda name, *given: expressions.facts[name].ask(*given)
 
 
 @tensor_fact

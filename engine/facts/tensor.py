@@ -32,7 +32,7 @@ from ..language.evaluate import AxisList, NumberList, Value, ValueList, every_fa
 
 
 @fact("axes(term) -> [axis]", levels="tensor")
-def axes_of(site: Any, x: Term) -> tuple[Axis, ...]:
+def axes_of(x: Term) -> tuple[Axis, ...]:
     """The axes that a value varies along."""
     return axes(x)
 
@@ -43,26 +43,26 @@ _DTYPES = {name: Var(name) for name in DTYPES}
 
 
 @tensor_fact
-def beyond(site: Any, x: Term, y: Term) -> tuple[Axis, ...]:
+def beyond(x: Term, y: Term) -> tuple[Axis, ...]:
     """The axes of x that y lacks."""
     own = axes(y)
     return tuple(axis for axis in axes(x) if axis not in own)
 
 
 @fact("dtype(term) -> dtype", levels="tensor")
-def dtype_of(site: Any, x: Term) -> Var:
+def dtype_of(x: Term) -> Var:
     """The dtype of a value."""
     return _DTYPES[dtype(x)]
 
 
-@fact("extent(axis) -> int", levels="tensor")
-def extent(site: Any, axis: Axis) -> Any:
+@tensor_fact
+def extent(axis: Axis) -> int:
     """How many places an axis has."""
-    return axis.extent
+    return axis.extent  # type: ignore[no-any-return]
 
 
 @tensor_fact
-def number(site: Any, x: Value) -> Any:
+def number(x: Value) -> Any:
     """The number that a function of numbers is; none if it is not a function of numbers, or its value is no number."""
     if x.__class__ is not Elementwise:
         return None
@@ -74,26 +74,26 @@ def number(site: Any, x: Value) -> Any:
 
 
 @tensor_fact
-def literal(site: Any, x: Value) -> Any:
+def literal(x: Value) -> Any:
     """The number that a constant is; none for any other value."""
     return x.value if x.__class__ is Const else None
 
 
 @tensor_fact
-def contains_reduction(site: Any, x: Term) -> bool:
+def contains_reduction(x: Term) -> bool:
     """Whether computing a value means folding something."""
     return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
 @tensor_fact
-def folded_below(site: Any, x: Term, along: AxisList) -> tuple[Axis, ...]:
-    """Those of some axes that reductions fold which a value is computed from."""
+def folded_below(x: Term, along: AxisList) -> tuple[Axis, ...]:
+    """The axes of a list that reductions below a value fold."""
     folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
     return tuple(axis for axis in along if axis in folds)
 
 
 @tensor_fact
-def exact_reciprocal(site: Any, x: Value) -> Any:
+def exact_reciprocal(x: Value) -> Any:
     """1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
     if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
         return None
@@ -109,31 +109,31 @@ def known(site: Any, x: Term) -> bool:
 
 
 @tensor_fact
-def disjoint(site: Any, some: AxisList, others: AxisList) -> bool:
+def disjoint(some: AxisList, others: AxisList) -> bool:
     """Whether two lists of axes have none in common."""
     return not set(some) & set(others)
 
 
 @tensor_fact
-def within(site: Any, some: AxisList, others: AxisList) -> bool:
+def within(some: AxisList, others: AxisList) -> bool:
     """Whether all axes of a list are in another."""
     return set(some) <= set(others)
 
 
 @tensor_fact
-def common(site: Any, some: AxisList, others: AxisList) -> tuple[Axis, ...]:
+def common(some: AxisList, others: AxisList) -> tuple[Axis, ...]:
     """The axes that two lists have in common."""
     return tuple(axis for axis in some if axis in others)
 
 
 @tensor_fact
-def source_axes(site: Any, places: Any) -> tuple[Axis, ...]:
+def source_axes(places: Any) -> tuple[Axis, ...]:
     """The axes that an index map replaces: `j` in `x[j := i + 1]`."""
     return tuple(axis for axis, _ in places)
 
 
 @tensor_fact
-def image_axes(site: Any, places: Any) -> tuple[Axis, ...]:
+def image_axes(places: Any) -> tuple[Axis, ...]:
     """The axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
     return tuple(dict.fromkeys(axis for _, e in places for axis in index_axes(e)))
 
@@ -160,19 +160,19 @@ def is_one_over(value: float, count: int) -> bool:
 
 
 @tensor_fact
-def first_along(site: Any, over: AxisList) -> Any:
+def first_along(over: AxisList) -> Any:
     """The index map that reads the first element along axes, wherever it is read."""
     return tuple((axis, 0) for axis in over)
 
 
 @tensor_fact
-def one_over(site: Any, c: Term, over: AxisList) -> bool:
+def one_over(c: Term, over: AxisList) -> bool:
     """Whether a number is one over how many places axes have together: a sum times it is a mean."""
-    return c.__class__ is Const and is_one_over(c.value, places(site, over))
+    return c.__class__ is Const and is_one_over(c.value, places(over))
 
 
 @tensor_fact
-def places(site: Any, over: AxisList) -> int:
+def places(over: AxisList) -> int:
     """How many places axes have together, each counted once."""
     return math.prod(int(axis.extent) for axis in dict.fromkeys(over))
 
@@ -185,19 +185,19 @@ SUBSETS = 1 << 16  # all of a list of 16
 
 
 @every_fact
-def size(site: Any, items: ValueList) -> int:
+def size(items: ValueList) -> int:
     """The number of elements of a list."""
     return len(items)
 
 
 @fact("max(any*) -> any")
-def greatest(site: Any, *values: Any) -> Any:
+def greatest(*values: Any) -> Any:
     """The greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
     return _extreme(max, values)
 
 
 @fact("min(any*) -> any")
-def least(site: Any, *values: Any) -> Any:
+def least(*values: Any) -> Any:
     """The least of some numbers, or of a list; 0 for an empty list."""
     return _extreme(min, values)
 
@@ -211,37 +211,37 @@ def _extreme(pick: Any, values: Any) -> Any:
 
 
 @every_fact
-def ceildiv(site: Any, a: int, b: int) -> int:
+def ceildiv(a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
 
 
 @every_fact
-def lcm(site: Any, a: int, b: int) -> int:
+def lcm(a: int, b: int) -> int:
     """The least common multiple of two numbers."""
     return math.lcm(a, b)
 
 
 @every_fact
-def highest(site: Any, n: int) -> int:
+def highest(n: int) -> int:
     """The greatest number that a size can be; a number as it is."""
     return sizes.highest(n)  # type: ignore[no-any-return]
 
 
 @fact("at_hint(int) -> int")
-def fact_at_hint(site: Any, n: int) -> int:
+def fact_at_hint(n: int) -> int:
     """A size at its hint; a number as it is. For what is weighed, never for what is legal."""
     return hinted(n)  # type: ignore[no-any-return]
 
 
 @every_fact
-def compiled(site: Any, n: int) -> bool:
+def compiled(n: int) -> bool:
     """Whether a number is known when the kernel is compiled; a size is known at its launch."""
     return n.__class__ is int
 
 
 @every_fact
-def divisors(site: Any, n: int) -> tuple[int, ...]:
+def divisors(n: int) -> tuple[int, ...]:
     """The divisors of n, ascending; of a size those that divide all it can be."""
     n = n if n.__class__ is int else multiple_of(n)
     small = [d for d in range(1, math.isqrt(max(n, 0)) + 1) if n % d == 0]
@@ -249,34 +249,34 @@ def divisors(site: Any, n: int) -> tuple[int, ...]:
 
 
 @every_fact
-def pow2(site: Any, low: int, high: int) -> tuple[int, ...]:
+def pow2(low: int, high: int) -> tuple[int, ...]:
     """The powers of two from low to high, both included; of sizes those that are, whatever they are."""
     low, high = sizes.highest(low), lowest(high)
     return tuple(1 << n for n in range(MOST.bit_length()) if low <= 1 << n <= high)
 
 
 @every_fact
-def pow2floor(site: Any, n: int) -> int:
+def pow2floor(n: int) -> int:
     """The greatest power of two that is at most n."""
     known: int = hinted(n)
     return 1 << max(known, 1).bit_length() - 1
 
 
 @every_fact
-def pow2ceil(site: Any, n: int) -> int:
+def pow2ceil(n: int) -> int:
     """The least power of two that is at least n."""
     known: int = hinted(n)
     return 1 << (max(known, 1) - 1).bit_length()
 
 
 @every_fact
-def product(site: Any, values: NumberList) -> int:
+def product(values: NumberList) -> int:
     """The product of a list."""
     return math.prod(values)
 
 
 @every_fact
-def subsets(site: Any, items: ValueList) -> tuple[Any, ...]:
+def subsets(items: ValueList) -> tuple[Any, ...]:
     """The non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
     found = (c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
     return tuple(itertools.islice(found, SUBSETS))
@@ -288,7 +288,7 @@ def subsets(site: Any, items: ValueList) -> tuple[Any, ...]:
 @tensor_fact
 def runs(site: Any, v: Value, places: int) -> bool:
     """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
-    folds = (one for one in (v, *site.fusion.open.get(v, ())) if places_of_fold(one) is not None)
+    folds = (one for one in (v, *site.open.get(v, ())) if places_of_fold(one) is not None)
     return any(at_hint(one.over[0].extent) >= places for one in folds)
 
 
@@ -298,7 +298,7 @@ def sum_before_scan(site: Any, y: Value, places: int) -> bool:
     all places of a row share.
     """
     below = y.x if y.__class__ is Remap else y
-    seen = site.seen if below is y else site.fusion.open.get(below, {})
+    seen = site.seen if below is y else site.open.get(below, {})
     folds = [one for one in dict.fromkeys((below, *seen)) if one.__class__ in (Reduce, Fold)]
     folds.sort(key=lambda one: places_of_fold(one) is None)
     if y is not site.reader or [one.__class__ for one in folds] != [Reduce, Reduce]:
@@ -320,7 +320,7 @@ def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
     """Whether y would bring a value and a fold of what stands up to each of so many places or more, in another loop
     than the value's, into one kernel.
     """
-    open_values = site.fusion.open
+    open_values = site.open
     decided = {one for x in operands(y) if v in open_values.get(x, ()) for one in open_values[x]}
     folds = [one for one in dict.fromkeys((y, *site.seen)) if one.__class__ in (Reduce, Fold) and one not in decided]
     scans = [one for one in folds if places_of_fold(one) is not None and at_hint(one.over[0].extent) >= places]
@@ -328,7 +328,7 @@ def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
 
 
 def _loop(one: Any) -> Any:
-    """What tells the loop of a fold: parts of a tuple share one."""
+    """The key of the loop of a fold: parts of a tuple share one."""
     return common_key(one) if one.__class__ is Fold else one
 
 
@@ -337,12 +337,12 @@ def _side_by_side(site: Any, y: Any) -> set[Axis]:
     again.
     """
     path = [y]
-    while path[-1] not in site.fusion.kept:
+    while path[-1] not in site.kept:
         readers = site.flow.readers[path[-1]]
         if len(readers) != 1:
             return set()
         path.append(readers[0])
-    order = site.fusion.result_axes.get(path[-1], axes(path[-1]))
+    order = site.result_axes.get(path[-1], axes(path[-1]))
     if site.flow.elements(site.flow.mask_of_axes(order)) > site.flow.elements(site.flow.mask[y]):
         return set()
     side_by_side = set(order[-1:])

@@ -68,7 +68,7 @@ class Failure:
 
     @classmethod
     def of_refusal(cls, rule: Rule, example: s.Example, fires: bool, reasons: Iterable[str]) -> Failure | None:
-        """What is wrong with an example that says why the rule refuses. reasons: those that it gives."""
+        """The failure of an example that says why the rule refuses. reasons: those that the rule gives."""
         if fires:
             return cls(rule, example, f'fires, but should refuse with "{example.gives}"')
         texts = tuple(dict.fromkeys(reasons))
@@ -102,8 +102,8 @@ def run_examples(
 
 
 class ExampleOutcome(NamedTuple):
-    """What became of the program of an example. fired: whether the rule fired; reasons: why it did not, where it
-    might; got: what it gives; wanted: reads what the example says it gives; text: prints it; key: equal for equals."""
+    """The result of a rule on the program of an example. fired: whether it fired; reasons: why not; got: the program
+    that it gives; wanted: reads the program that the example gives; text: prints one; key: equal for equals."""
 
     fired: bool
     reasons: Iterable[str]
@@ -114,7 +114,7 @@ class ExampleOutcome(NamedTuple):
 
 
 def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
-    """What is wrong with an example of a rule, None if it holds."""
+    """The failure of an example of a rule, None if the example holds."""
     tried = TRIES[rule.level](engine, rule, example, target)
     if tried is None:
         return None
@@ -181,7 +181,7 @@ def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
 
 
 def _constant(value: s.Syntax, rule: Rule) -> Any:
-    """What an expression of numbers and texts alone comes to. Raises DplcError where it has no value."""
+    """The value of an expression of numbers and texts alone. Raises DplcError if there is none."""
     try:
         return RuleExpressions(rule.level).compile(value)({})
     except MISTAKES as error:
@@ -217,7 +217,7 @@ def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -
 
 
 def _named(graph: TensorGraph) -> list[str]:
-    """What a caller names: inputs and outputs. Values and axes may have any names."""
+    """The names that a caller uses: of inputs and outputs. Values and axes may have any names."""
     return [*(str(getattr(one, "name", "")) for one in graph.ins), *(out.name for out in graph.outs)]
 
 
@@ -242,7 +242,7 @@ def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tupl
 
 
 def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
-    """What a rule raises at each op that it is for, None where it fires. others: the rules that lower its operands."""
+    """The error of a rule at each op that it is for, None where it fires. others: the rules that lower its operands."""
     lowering = TorchLowering(graph, others, {})
     for statement in graph.body:
         if statement.op == rule.root.op:

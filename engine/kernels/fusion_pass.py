@@ -68,8 +68,8 @@ class Fused:
 class FusionDecisions:
     """The program as a flow, its stored values, and the record of why.
 
-    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings. told:
-    whether to record why; asked: names of rules, or of their files, whose guards are recorded when they hold.
+    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
+    asked: names of rules, or of their files, whose guards are recorded when they hold; None: nobody reads why.
     """
 
     flow: Dataflow
@@ -78,13 +78,12 @@ class FusionDecisions:
     why: dict[Any, Stored] = field(default_factory=dict)
     refusals: list[GuardRefusal] = field(default_factory=list)
     firings: list[Fused] = field(default_factory=list)
-    told: bool = False
-    asked: frozenset[str] = frozenset()
+    asked: frozenset[str] | None = None
 
 
-def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str], called: Called | None) -> tuple[str, ...]:
+def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str] | None, called: Called | None) -> tuple[str, ...]:
     """Return the guards of a rule that fired, with their values, if the rule is in `asked`."""
-    if asked.isdisjoint((rule.name, rule.file, rule.family)):
+    if asked is None or asked.isdisjoint((rule.name, rule.file, rule.family)):
         return ()
     return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
@@ -99,13 +98,13 @@ def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called
 
 
 def called_in(graph: TensorGraph) -> dict[Any, str]:
-    """What the values of a program are called."""
+    """The names of the values of a program."""
     named: dict[Any, str] = {x: x.name for x in graph.ins if isinstance(x, Input)}
     return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}
 
 
 def called(value: Term, names: Mapping[Term, str]) -> str:
-    """What a value is called; one without a name by its operation: `multiply(..)`."""
+    """The name of a value; its operation if it has none: `multiply(..)`."""
     made = value.fn if isinstance(value, Elementwise) else type(value).__name__
     inside = f"{value.fn}, .." if isinstance(value, Reduce) else ".."
     return names.get(value) or f"{made}({inside})"
@@ -120,9 +119,6 @@ def called(value: Term, names: Mapping[Term, str]) -> str:
 # a = mat(v), b = mat(w)              =>  (a, b) = mat(v, w)           siblings: one kernel stores both
 
 
-Spelling = Any
-
-
 class Siblings:
     """A two-root rule: guards over a pair of stored values."""
 
@@ -132,7 +128,7 @@ class Siblings:
         self.decide = runner.first()
 
     def names_of(self, first: Any, second: Any) -> dict[str, Any]:
-        """What the names of the pattern stand for."""
+        """The values of the names in the pattern."""
         a, v, b, w = self.names
         return {a: first, v: first, b: second, w: second}
 
@@ -173,45 +169,37 @@ def _without_mat(statement: Any) -> s.Syntax:
     return s.Assign(statement.span, statement.target, statement.value.items[0])
 
 
-def _spell(value: Any, defined: dict[str, s.ValueTerm]) -> Spelling:
-    """A value as nested tuples, the names of other statements written out."""
+def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
+    """A value as nested tuples without its `mat`s, which go to `mats`; the names of other statements written out."""
+    if isinstance(value, s.MatTerm):
+        mats.append(value)
+        return _spell(value.x, defined, mats)
     if isinstance(value, s.NameTerm):
-        return _spell(defined[value.name], defined) if value.name in defined else value.name
+        return _spell(defined[value.name], defined, mats) if value.name in defined else value.name
     if isinstance(value, s.ValueTerm):
-        return (type(value).__name__, *(_spell(getattr(value, field), defined) for field in type(value).__slots__))
+        return (
+            type(value).__name__,
+            *(_spell(getattr(value, field), defined, mats) for field in type(value).__slots__),
+        )
     if isinstance(value, tuple):
-        return tuple(_spell(item, defined) for item in value)
+        return tuple(_spell(item, defined, mats) for item in value)
     return expression(value) if isinstance(value, s.Syntax) else value
-
-
-def _stripped(spelling: Spelling) -> Spelling:
-    """The spelling less every `mat`."""
-    if not isinstance(spelling, tuple):
-        return spelling
-    return _stripped(spelling[1]) if _is_mat(spelling) else tuple(map(_stripped, spelling))
-
-
-def _is_mat(spelling: Spelling) -> bool:
-    return isinstance(spelling, tuple) and spelling[:1] == (s.MatTerm.__name__,)
-
-
-def _mats(spelling: Spelling) -> int:
-    return _is_mat(spelling) + sum(map(_mats, spelling)) if isinstance(spelling, tuple) else 0
 
 
 def kind_of(rule: Rule) -> str:
     """inline, fuse, climb, share or siblings. Raises DplcError for a rule that does not only move a `mat`."""
     if len(rule.rewrite) == 1 and isinstance(rule.rewrite[0], s.Assign) and isinstance(rule.rewrite[0].target, s.Group):
         return "siblings"
-    before, after = (_spell(list(defined.values())[-1], defined) for defined in (rule.left, rule.right))
-    counts = _mats(before), _mats(after)
-    if _stripped(before) == _stripped(after):
-        if counts == (1, 0):
-            return "inline" if _is_mat(before) else "fuse"
-        if counts == (1, 1) and _is_mat(after) and not _is_mat(before):
-            return "climb"
-        if counts == (0, 1) and _is_mat(after):
-            return "share"
+    sides = []
+    for defined in (rule.left, rule.right):
+        root, mats = list(defined.values())[-1], list[Any]()
+        sides.append((_spell(root, defined, mats), len(mats), isinstance(root, s.MatTerm)))
+    (before, had, stored), (after, has, stores) = sides
+    if before == after:
+        if (had, has) == (1, 0):
+            return "inline" if stored else "fuse"
+        if stores and not stored and (had, has) in ((1, 1), (0, 1)):
+            return "climb" if had else "share"
     raise DplcError(
         f"rule `{rule.name}`: a fusion rule changes nothing but a `mat`", rule.span,
         ("its right side is its left side less one `mat`, or with the `mat` moved to the root, or with one put there",),
@@ -235,35 +223,9 @@ def _pair(rule: Rule) -> tuple[str, str, str, str]:
 NEVER_STORED = (Input, Const, Index)
 
 
-class FusionSite:
-    """What the facts of fusion rules see: an operation y, and the open values that its kernel would hold."""
-
-    def __init__(self, fusion: Fusion):
-        self.fusion, self.flow, self.target = fusion, fusion.flow, fusion.target
-        self.reader: Any = None
-        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
-        self.folded = 0  # mask of the axes that reductions of this kernel fold
-        self.space = 0  # mask of the axes the reader runs over
-        self.value: Any = None  # the open value in question
-        self.top: Any = None  # what a climbing store has come to
-        self.refused: GuardRefusal | None = None
-
-    def stored(self, operand: Any) -> Any:
-        """The value that `mat(v)` stands for at this operand, or None."""
-        return self.value if operand is self.value or self.value in self.fusion.open.get(operand, ()) else None
-
-    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
-        if self.refused is not None and not self.fusion.told:
-            return
-        refused = refusal(rule, guard, term, env, self.fusion.called)
-        if self.fusion.told:
-            self.fusion.refusals.setdefault((rule.name, guard.reason, self.value), refused)
-        self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
-
-
 class Fusion:
-    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. told: somebody
-    reads why, so every refusal is kept with what its guard saw; asked: rules whose firings keep it, too.
+    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. asked: if
+    somebody reads why, every refusal is kept with the values of its guard, and so are the firings of these rules.
     """
 
     def __init__(
@@ -272,11 +234,9 @@ class Fusion:
         rules: FusionRules,
         target: Target,
         marked: frozenset[Any] | None = None,
-        told: bool = False,
-        asked: frozenset[str] = frozenset(),
+        asked: frozenset[str] | None = None,
     ):
-        self.asked = asked
-        self.rules, self.target, self.marked, self.told = rules, target, marked, told
+        self.rules, self.target, self.marked, self.asked = rules, target, marked, asked
         self.flow = Dataflow(out.value for out in graph.outs)
         self.kept = {out.value for out in graph.outs}
         self.result_axes = {out.value: out.axes for out in graph.outs}
@@ -285,8 +245,15 @@ class Fusion:
         self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}
         self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
         self.climbed: dict[tuple[Any, Any], Fused] = {}
-        self.called = called_in(graph) if told else None
-        self.site = FusionSite(self)
+        self.called = None if asked is None else called_in(graph)
+        # the operation that is asked, and the open values that its kernel would hold, for the facts of the rules
+        self.reader: Any = None
+        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
+        self.folded = 0  # mask of the axes that reductions of this kernel fold
+        self.space = 0  # mask of the axes the reader runs over
+        self.value: Any = None  # the open value in question
+        self.top: Any = None  # the value that a climbing store has come to
+        self.refused: GuardRefusal | None = None
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
         self.places = Places(self.flow, self.kept)
@@ -299,15 +266,27 @@ class Fusion:
         fused = [one for one in self.fused.values() if self._is_open(one.value, one.reader)]
         fused += [one for one in self.climbed.values() if one.reader in self.why]
         refusals = list(self.refusals.values())
-        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.told, self.asked)
+        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.asked)
 
-    def _fired(self, rule: Rule, value: Any, reader: Any, bound: dict[str, Any]) -> Fused:
+    def _fired(self, rule: Rule, bound: dict[str, Any], value: Any, reader: Any) -> Fused:
         guards = guards_of(rule, bound, self.asked, self.called)
-        return Fused(rule, value, reader, bound if self.told else {}, guards)
+        return Fused(rule, value, reader, {} if self.asked is None else bound, guards)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
         """Whether the kernel of a reader computes a value, now that all is decided."""
         return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
+
+    def stored(self, operand: Any) -> Any:
+        """The value that `mat(v)` stands for at this operand, or None."""
+        return self.value if operand is self.value or self.value in self.open.get(operand, ()) else None
+
+    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
+        if self.refused is not None and self.asked is None:
+            return
+        refused = refusal(rule, guard, term, env, self.called)
+        if self.asked is not None:
+            self.refusals.setdefault((rule.name, guard.reason, self.value), refused)
+        self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
 
     # ---- the walk
     def _forward(self, start: int) -> None:
@@ -368,7 +347,6 @@ class Fusion:
 
     def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, GuardRefusal | None] | None:
         """The first open value that no rule lets this operation take in."""
-        site = self.site
         self._at(term, seen)
         values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
         attempts = self.rules.fuse.at(term)
@@ -378,16 +356,16 @@ class Fusion:
         for value in values:
             if found is not None and not self._instead(value, found[0], term):
                 continue
-            site.value, site.refused = value, None
+            self.value, self.refused = value, None
             for attempt, run in attempts:
-                bound = run(term, site)
+                bound = run(term, self)
                 if bound is not None:
-                    self.fused[value, term] = self._fired(attempt.rule, value, term, bound)
+                    self.fused[value, term] = self._fired(attempt.rule, bound, value, term)
                     break
-                if site.refused is not None:
-                    self.refusals.setdefault((site.refused.rule.name, site.refused.because, value), site.refused)
+                if self.refused is not None:
+                    self.refusals.setdefault((self.refused.rule.name, self.refused.because, value), self.refused)
             else:
-                found = value, site.refused
+                found = value, self.refused
         return found
 
     def _instead(self, value: Any, refused: Any, term: Any) -> bool:
@@ -396,9 +374,8 @@ class Fusion:
         """
         if refused not in self.open.get(value, {}):
             return False
-        site = self.site
         place, other = self._place_of(value, term), self._place_of(refused, term)
-        site.reader = term
+        self.reader = term
         if self._elements(place) > self._elements(other):
             return False
         todo, seen, first = [term], {place}, self.flow.position[refused]
@@ -418,36 +395,40 @@ class Fusion:
         )
 
     def _at(self, term: Any, seen: dict[Any, int]) -> None:
-        site, flow = self.site, self.flow
-        site.reader, site.seen = term, seen
+        flow = self.flow
+        self.reader, self.seen = term, seen
         folded = 0
         for value in seen:
             if value.__class__ in (Reduce, Fold):
                 folded |= flow.mask_of_axes(value.over)
-        site.space = flow.mask[term]
+        self.space = flow.mask[term]
         if term.__class__ in (Reduce, Fold):
             folded |= flow.mask_of_axes(term.over)
-            site.space = flow.mask[term] | flow.mask_of_axes(term.over)
-        site.folded = folded
+            self.space = flow.mask[term] | flow.mask_of_axes(term.over)
+        self.folded = folded
 
     def _inlined(self, term: Any) -> bool:
         """Whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
         if self.marked is not None and term not in self.marked:
             return True
-        site = self.site
-        site.reader = site.value = term
-        site.refused = None
-        for attempt, run in self.rules.inline.at(term):
-            bound = run(term, site)
+        fired = self._fires(self.rules.inline, term, term)
+        if fired is not None:
+            self.fused[term, None] = self._fired(*fired, term, None)
+        return fired is not None
+
+    def _fires(self, table: Table, term: Any, value: Any) -> tuple[Rule, dict[str, Any]] | None:
+        """The first rule of a table that fires at an operation for a value, and what its names are bound to."""
+        self.reader, self.value, self.refused = term, value, None
+        for attempt, run in table.at(term):
+            bound = run(term, self)
             if bound is not None:
-                self.fused[term, None] = self._fired(attempt.rule, term, None, bound)
-                return True
+                return attempt.rule, bound
         self._note(term)
-        return False
+        return None
 
     def _note(self, term: Any) -> None:
         """In an example, every refusal counts; otherwise only those that store something are kept."""
-        refused = self.site.refused
+        refused = self.refused
         if self.marked is not None and refused is not None:
             self.refusals[refused.rule.name, refused.because, term] = refused
 
@@ -461,7 +442,7 @@ class Fusion:
         return self.flow.position[chosen]
 
     def _place_of(self, value: Any, reader: Any) -> Any:
-        """What is stored so that a reader finds a value in memory: the value, or what it is part of."""
+        """The value to store so that a reader finds a value in memory: the value itself, or one computed from it."""
         if (
             reader.__class__ is Remap
             and reader.x not in self.kept
@@ -480,7 +461,7 @@ class Fusion:
         return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
 
     def _climb(self, value: Any, reader: Any) -> Any:
-        """Where the `mat` of a value ends up: over what all its readers flow into, as the climbing rules allow."""
+        """The value that is stored instead of another one: all readers flow into it, as the climbing rules allow."""
         flow, top, steps = self.flow, value, policy(self.target).diamond_operations
         while top not in self.kept:
             front = set(self._readers(top, reader))
@@ -501,7 +482,7 @@ class Fusion:
         return top
 
     def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
-        """Who reads a value; a map that only renames axes is as good as its own readers."""
+        """The readers of a value; those of an index map that only renames axes instead of the map."""
         for other in self.flow.readers[term]:
             if (
                 other.__class__ is Remap
@@ -515,16 +496,11 @@ class Fusion:
                 yield other
 
     def _climbs(self, term: Any, top: Any, value: Any) -> bool:
-        site = self.site
-        site.reader, site.value, site.top = term, value, top
-        site.refused = None
-        for attempt, run in self.rules.climb.at(term):
-            bound = run(term, site)
-            if bound is not None:
-                self.climbed[value, term] = self._fired(attempt.rule, value, term, bound)
-                return True
-        self._note(term)
-        return False
+        self.top = top
+        fired = self._fires(self.rules.climb, term, value)
+        if fired is not None:
+            self.climbed[value, term] = self._fired(*fired, value, term)
+        return fired is not None
 
     # ---- values that several kernels would compute
     def _share(self) -> int | None:
@@ -543,18 +519,13 @@ class Fusion:
             if not several and not self._widened(term):
                 continue
             self.owners = owners
-            self.site.reader = self.site.value = term
-            self.site.refused = None
-            for attempt, run in self.rules.share.at(term):
-                bound = run(term, self.site)
-                if bound is not None:
-                    changed.append(term)
-                    rule = attempt.rule
-                    reason, told = rule.docs[0] if rule.docs else rule.name, bound if self.told else {}
-                    guards = guards_of(rule, bound, self.asked, self.called)
-                    self.why[term] = Stored(term, None, reason, rule.location, told, guards)
-                    break
-            self._note(term)
+            fired = self._fires(self.rules.share, term, term)
+            if fired is not None:
+                rule, bound = fired
+                changed.append(term)
+                reason, told = rule.docs[0] if rule.docs else rule.name, {} if self.asked is None else bound
+                guards = guards_of(rule, bound, self.asked, self.called)
+                self.why[term] = Stored(term, None, reason, rule.location, told, guards)
         self.kept.update(changed)
         return min((self.flow.position[term] for term in changed), default=None)
 

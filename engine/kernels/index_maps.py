@@ -72,19 +72,13 @@ class Resolver:
             root.__class__ is not Remap or self._leaf(root.x)
         ):
             return root
-        return self._resolve((root, ()), self._step)
+        return self._resolve((root, ()))
 
-    def rename(self, term: Term, axes_: dict[Axis, Axis]) -> Term:
-        """A resolved value with free axes renamed."""
-        return self._resolve(
-            (term, self._order({own: new for own, new in axes_.items() if own in axes(term)})), self._step
-        )
+    def moved(self, value: Term, places: Mapping[Axis, Any]) -> Term:
+        """A value at other places, or with free axes renamed."""
+        return self._resolve((value, self._order({axis: e for axis, e in places.items() if axis in axes(value)})))
 
-    def moved(self, value: Term, places: dict[Axis, Any]) -> Term:
-        """The value of a stored term at other places."""
-        return self._resolve((value, self._order(places)), self._step)
-
-    def _resolve(self, task: tuple[Any, Substitution], first: Callable[..., Term]) -> Term:
+    def _resolve(self, task: tuple[Any, Substitution]) -> Term:
         # An explicit stack: a chain of ten thousand operations is no deeper than one.
         stack = [task]
         while stack:
@@ -93,7 +87,7 @@ class Resolver:
                 stack.pop()
                 continue
             self.missing = []
-            result = first(*key)
+            result = self._step(*key)
             if self.missing:
                 stack.extend(reversed(self.missing))
                 continue
@@ -214,12 +208,12 @@ Renaming = dict[Axis, Axis]
 
 
 def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = None) -> TensorGraph:
-    """The same program with renamings at the leaves. Names and origins follow the values that have them."""
+    """Return the program with renamings at the leaves. Names and origins follow the values that have them."""
     settled = RenamingPass(graph)
     new = settled.build()
     if all(new[out.value] is out.value for out in graph.outs):
         return graph
-    final = own_names(graph.ins, [new[out.value] for out in graph.outs])
+    ins, final = own_names([new[out.value] for out in graph.outs])
     becomes = {old: final.get(value, value) for old, value in new.items()}
     if origins is not None:
         for old, origin in tuple(origins.items()):
@@ -230,7 +224,7 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
         if value is not None and value.__class__ not in (Input, Remap):
             names.setdefault(value, Named(named.name, value))
     outs = tuple(Output(out.name, out.axes, becomes[out.value]) for out in graph.outs)
-    return TensorGraph(graph.name, tuple(final.get(x, x) for x in graph.ins), outs, tuple(names.values()))
+    return TensorGraph(graph.name, tuple(ins.get(x, x) for x in graph.ins), outs, tuple(names.values()))
 
 
 class RenamingPass:
@@ -338,8 +332,8 @@ def restricted(renaming: Renaming, term: Any) -> Renaming:
     return {a: e for a, e in renaming.items() if a in own}
 
 
-def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
-    """What becomes of each value when an input that is never read plainly takes the names of its first reader."""
+def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
+    """The inputs that are never read plainly, with the names of their first readers, and each value over these."""
     order = topological(roots)
     plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
     plain.update(roots)
@@ -350,22 +344,12 @@ def own_names(ins: tuple[Input, ...], roots: list[Any]) -> dict[Any, Any]:
             names = tuple(mapping.get(a, a) for a in term.x.axes)
             if all(map(same_extent, term.x.axes, names)) and len(set(names)) == len(names):
                 better.setdefault(term.x, Input(term.x.name, names, term.x.dtype))
-    new: dict[Any, Any] = {x: better.get(x, x) for x in ins}
+    new: dict[Any, Any] = {x: remap(own, dict(zip(own.axes, x.axes, strict=True))) for x, own in better.items()}
     for term in order:
-        new[term] = _over_inputs(term, better, new)
-        axes(new[term])
-    return new
-
-
-def _over_inputs(term: Any, better: Mapping[Any, Input], new: Mapping[Any, Any]) -> Any:
-    def now(x: Any) -> Any:
-        return new.get(x, x)
-
-    source = better.get(term.x) if term.__class__ is Remap else None
-    if source is not None:
-        mapping = {a: substitute(e, {}, now) for a, e in term.map}
-        return remap(source, {b: mapping.get(a, a) for a, b in zip(term.x.axes, source.axes, strict=True)})
-    return better.get(term, term) if term.__class__ is Input else rebuilt(term, now)
+        if term not in new:
+            new[term] = rebuilt(term, lambda x: new.get(x, x))
+            axes(new[term])
+    return better, new
 
 
 # ---- At how many places a kernel would compute values for one element of another.
@@ -451,12 +435,8 @@ def _merged(one: Below, other: Below) -> Below:
 def _common(guard: Guard, other: Guard) -> Guard:
     if guard == other:
         return guard
-    same = 0
-    for one, another in zip(guard, other, strict=False):
-        if one is not another:
-            break
-        same += 1
-    return guard[:same]
+    common = itertools.takewhile(lambda pair: pair[0] is pair[1], zip(guard, other, strict=False))
+    return tuple(one for one, _ in common)
 
 
 def _moved(below: Below, view: dict[Any, Any]) -> Below:
@@ -514,7 +494,7 @@ MOST = 4  # axes whose orders are tried: 24
 
 
 def uncut_outputs(graph: TensorGraph) -> TensorGraph:
-    """The same program, its outputs over the axes of folds where a reshape cuts them. Places in memory stay."""
+    """Return the program with outputs over the axes of reductions that a reshape cuts. Places in memory stay."""
     values = {out.value for out in graph.outs}
     outs = tuple(_uncut(out, values) for out in graph.outs)
     return TensorGraph(graph.name, graph.ins, outs, graph.names) if outs != graph.outs else graph
@@ -531,7 +511,7 @@ def _uncut(out: Output, values: set[Any]) -> Output:
 
 
 def _beside(term: Term) -> Sequence[Term]:
-    """What is computed at the same places as its reader."""
+    """The operands that are computed at the same places as their reader."""
     return operands(term) if term.__class__ is Elementwise else ()
 
 
@@ -604,7 +584,7 @@ def translation(e: Any) -> Range | None:
 
 
 def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int]) -> tuple[Any, list[Range]] | None:
-    """What several values read at ranges that follow each other without a gap, and these ranges; None where nothing is.
+    """The value that several values read at ranges without a gap, and these ranges; None if there is no such value.
 
     views: for each value, {what it reads at a range: which}.
     """
@@ -650,7 +630,7 @@ def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Con
 
 
 def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterable[tuple[Any, Range]]:
-    """What a value reads at a range of one of its own axes, among what its kernel computes."""
+    """The values that a value reads at a range of one of its own axes, among those that its kernel computes."""
     pending, seen = [value], {value}
     while pending:
         term = pending.pop()

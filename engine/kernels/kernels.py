@@ -94,7 +94,7 @@ class Kernels:
     ):
         self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
         self.flow = decisions.flow
-        self.called = called_in(graph) if decisions.told else None
+        self.called = None if decisions.asked is None else called_in(graph)
         self.names = Names(graph, self.flow, decisions.stored, origins)
         self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
@@ -119,7 +119,7 @@ class Kernels:
             self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[StoredValue]]:
-        """What is stored, by kernel, in the order of the launches."""
+        """The stored values by kernel, in the order of the launches."""
         outs: dict[Any, Any] = {}
         copies = []
         for out in self.graph.outs:
@@ -324,7 +324,7 @@ class Kernels:
         return made
 
     def _writes(self, group: list[StoredValue]) -> list[Write]:
-        """What a kernel stores, over the loops of its first value."""
+        """The writes of a kernel, over the loops of its first value."""
         first = group[0]
         parts = self._parts(group)
         if parts is not None:
@@ -342,7 +342,7 @@ class Kernels:
                 for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True)
                 if own is not shared
             }
-            root = resolver.rename(entry.root, renaming) if renaming else entry.root
+            root = resolver.moved(entry.root, renaming) if renaming else entry.root
             buffer = entry.buffer
             writes.append(
                 Write(
@@ -370,7 +370,7 @@ class Kernels:
 
 
 def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
-    """What a kernel stores: a value that turns out to be one in memory, as the first row of two, is read from there."""
+    """The value to store: one that turns out to be in memory, as the first row of two, is read from there."""
     return Remap(value, ()) if value.__class__ is Input or value in buffers else value
 
 
@@ -388,14 +388,13 @@ def compile_graph(
     target: Target | None = None,
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
-    told: bool = False,
-    asked: frozenset[str] = frozenset(),
+    asked: frozenset[str] | None = None,
 ) -> Plan:
     """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
-    told: whether the plan records every refusal with its values; asked: rules whose firings it records, too.
+    asked: if given, the plan records every refusal with its values, and the firings of these rules.
     """
     machine = target or default_target()
-    return plan(graph, Fusion(graph, rules, machine, told=told, asked=asked).decide(), rules, machine, origins, results)
+    return plan(graph, Fusion(graph, rules, machine, asked=asked).decide(), rules, machine, origins, results)
 
 
 def plan(
@@ -419,7 +418,7 @@ def plan(
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
     why, held = tuple(decisions.why.values()), tuple(builder.lifted)
-    if decisions.told:
+    if decisions.asked is not None:
         decisions.firings += builder.joined
         decisions.refusals += builder.refusals
     return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)
@@ -503,7 +502,7 @@ class Candidate:
         return html.together(html.table(titles, [row]), program).text
 
     def record(self) -> dict[str, Any]:
-        """What `--json` says of it."""
+        """The record for `--json`."""
         return {
             "kernels": self.kernels, "bytes": self.bytes, "predicted_us": self.predicted_us, "rules": list(self.rules),
             "label": self.label, "prepared": len(self.prepared), "problem": self.problem or None,

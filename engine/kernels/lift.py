@@ -7,6 +7,7 @@ varies with, once per block. Loop-invariant placement, computing again in every 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -251,7 +252,7 @@ def identifier(text: str) -> str:
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """Where a stored value lives. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
+    """The place of a stored value. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
 
     name: str
     dtype: str
@@ -417,8 +418,7 @@ class Lift:
             store: Stmt = Store(write.buffer.name, self._address(write.buffer, {}, stack), value)
             guard = self.index(write.guard, stack)
             stack[-1].body.append(store if guard is True else If(guard, (store,)))
-        for place in range(len(stack) - 1, 0, -1):
-            self._close(stack[place - 1], stack[place], "free")
+        self._close(stack, "free")
         outs = tuple(write.buffer.param for write in self.writes)
         return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
 
@@ -432,9 +432,11 @@ class Lift:
     def _reductions(self) -> list[Any]:
         return [term for term in self.rank if term.__class__ in FOLDING and self._buffer(term) is None]
 
-    def _close(self, parent: Block, block: Block, role: str) -> None:
-        assert block.axis is not None
-        parent.body.append(For(block.variable, 0, block.axis.extent, tuple(block.body), role))
+    def _close(self, blocks: list[Block], role: str) -> None:
+        """Put each block but the first into the one before it, as a loop."""
+        for parent, block in reversed([*itertools.pairwise(blocks)]):
+            assert block.axis is not None
+            parent.body.append(For(block.variable, 0, block.axis.extent, tuple(block.body), role))
 
     def fresh(self, hint: str) -> str:
         """A name that nothing in this kernel has yet."""
@@ -603,8 +605,7 @@ class Lift:
         for other, name in zip(group, names, strict=True):
             value = self.value(other.x, stack + inner, guard)
             inner[-1].body.append(Accumulate(name, other.fn, value))
-        for place in range(len(inner) - 1, -1, -1):
-            self._close(inner[place - 1] if place else here, inner[place], "reduce")
+        self._close([here, *inner], "reduce")
         for other, name in zip(group, names, strict=True):
             here.memo[other if guard is True else (other, guard)] = Var(name)
         return Var(names[0]) if group[0] is term else here.memo[term]
@@ -635,8 +636,7 @@ class Lift:
             name = Var(tuples[other.args][monoid.parts.index(of_part(other.part)[1])])
             self.holds[name.name] = other
             here.memo[other if guard is True else (other, guard)] = name
-        for place in range(len(inner) - 1, -1, -1):
-            self._close(inner[place - 1] if place else here, inner[place], "reduce")
+        self._close([here, *inner], "reduce")
         return here.memo[term if guard is True else (term, guard)]
 
     def _case(self, term: Any, stack: list[Block], guard: Any) -> Any:

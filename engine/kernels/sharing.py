@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.expr import Axis, Size
-from ...ir.facts.dataflow import topological
+from ...ir.facts.dataflow import structure_of, topological
 from ...ir.names import unused
 from ...ir.node import Node, memoised, nodes
 from ...ir.program import Kernel, Param
 from ...ir.sizes import sizes_in
 from ...ir.substitute import with_sizes
-from ...ir.tensor import Elementwise, Reduce, Term, axes, operands
+from ...ir.tensor import Elementwise, axes, operands
 from .lift import BufferLayout, Write
 
 # ---- The structural key of a kernel: equal for kernels that differ in names only.
@@ -37,7 +37,7 @@ def key(kernel: Kernel) -> str:
 
 @memoised
 def key_of_range(kernel: Kernel) -> str:
-    """The same for every hint and name of its sizes: what is legal does not depend on these."""
+    """The key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
     found = sizes_of(kernel)
     if not found:
         return key(kernel)
@@ -173,7 +173,7 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
 
 
 def _parameters(kernel: Kernel) -> tuple[Any, ...]:
-    """What kernels of one structure have in common, and is quickly seen."""
+    """The properties of a kernel that kernels of one structure share and that are quick to compare."""
     return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in _params(kernel)]
 
 
@@ -192,60 +192,36 @@ FusionSummary = tuple[Any, ...]
 
 def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]) -> FusionSummary:
     """The summary of the kernel that makes these writes and reads its other values from these buffers."""
-    return _Summariser(writes, buffers).summary
+    written = {write.value for write in writes}
+    numbers: dict[Axis, int] = {}
+    terms: dict[Any, int] = {}
+    places: dict[BufferLayout, int] = {}
 
+    def stand_in(value: Any) -> Any:
+        if value.__class__ is Axis:
+            return numbers.setdefault(value, len(numbers))
+        return ("term", terms[value]) if value in terms else None
 
-class _Summariser:
-    def __init__(self, writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]):
-        self.buffers, self.written = buffers, {write.value for write in writes}
-        self.axes: dict[Axis, int] = {}
-        self.terms: dict[Any, int] = {}
-        self.places: dict[BufferLayout, int] = {}
-        order = topological([write.value for write in writes], self._below)
-        values = []
-        for term in order:
-            values.append(self._spelled(term))
-            self.terms[term] = len(self.terms)
-        stores = [(self.terms[write.value], self._buffer(write.buffer), self._part(write.guard)) for write in writes]
-        self.summary: FusionSummary = (tuple(values), tuple(stores), tuple(axis.extent for axis in self.axes))
+    def read(term: Any) -> BufferLayout | None:
+        return None if term in written else buffers.get(term)
 
-    def _read(self, term: Any) -> BufferLayout | None:
-        return None if term in self.written else self.buffers.get(term)
+    def place(buffer: BufferLayout) -> Any:
+        if buffer in places:
+            return places[buffer]
+        places[buffer] = len(places)
+        return buffer.dtype, structure_of((buffer.dims, buffer.loops, buffer.address), stand_in)
 
-    def _below(self, term: Any) -> Sequence[Any]:
-        return () if self._read(term) is not None else operands(term)
-
-    def _spelled(self, term: Any) -> Any:
-        buffer = self._read(term)
+    values = []
+    for term in topological(
+        [write.value for write in writes], lambda term: () if read(term) is not None else operands(term)
+    ):
+        buffer = read(term)
         if buffer is not None:
-            return self._buffer(buffer), tuple(map(self._axis, axes(term)))
-        kind = term.__class__
-        if kind is Elementwise:
-            return term.fn, tuple([self.terms[x] for x in term.args])
-        if kind is Reduce:
-            return term.fn, tuple(map(self._axis, term.over)), self.terms[term.x]
-        return kind.__name__, *(self._part(getattr(term, field.name)) for field in kind.fields)
-
-    def _axis(self, axis: Axis) -> int:
-        return self.axes.setdefault(axis, len(self.axes))
-
-    def _buffer(self, buffer: BufferLayout) -> Any:
-        known = self.places.get(buffer)
-        if known is not None:
-            return known
-        self.places[buffer] = len(self.places)
-        dims, loops = (tuple(map(self._axis, own)) for own in (buffer.dims, buffer.loops))
-        return buffer.dtype, dims, loops, dims if buffer.address == buffer.dims else self._part(buffer.address)
-
-    def _part(self, value: Any) -> Any:
-        """A field of a term: index expressions with axes and terms by number."""
-        kind = value.__class__
-        if kind is Axis:
-            return "axis", self._axis(value)
-        if kind is tuple:
-            return tuple(map(self._part, value))
-        if isinstance(value, Term):
-            return "term", self.terms[value]
-        if isinstance(value, Node):
-            return kind.__name__, *(self._part(getattr(value, field.name)) for field in kind.fields)
-        return kind.__name__, repr(value)
+            values.append((place(buffer), structure_of(axes(term), stand_in)))
+        elif term.__class__ is Elementwise:
+            values.append((term.fn, tuple([terms[x] for x in term.args])))
+        else:
+            values.append(structure_of(term, stand_in))
+        terms[term] = len(terms)
+    stores = [(terms[write.value], place(write.buffer), structure_of(write.guard, stand_in)) for write in writes]
+    return tuple(values), tuple(stores), tuple(axis.extent for axis in numbers)

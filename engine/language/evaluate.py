@@ -51,26 +51,28 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
     return NotComputed(f"this cannot be evaluated: {why}", node.span)
 
 
-def ask_one(node: s.Syntax, ask: Callable[..., Any], a: Closure, name: str | None = None) -> Closure:
+def ask_one(node: s.Syntax, fact: Fact, a: Closure, name: str | None = None) -> Closure:
     """A fact of one argument, as most are: no tuple is built for it. name: of a variable that is the argument."""
+    ask, sited = fact.ask, fact.sited
 
     def question(env: Environment) -> Any:
         given = env[name] if name in env else a(env)
         try:
-            return ask(env.get(SITE), given)
+            return ask(env.get(SITE), given) if sited else ask(given)
         except MISTAKES as error:
             raise mistaken(node, error, given) from error
 
     return question
 
 
-def ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> Closure:
+def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
     """A fact of two arguments."""
+    ask, sited = fact.ask, fact.sited
 
     def question(env: Environment) -> Any:
         first, second = a(env), b(env)
         try:
-            return ask(env.get(SITE), first, second)
+            return ask(env.get(SITE), first, second) if sited else ask(first, second)
         except MISTAKES as error:
             raise mistaken(node, error, (first, second)) from error
 
@@ -80,18 +82,19 @@ def ask_two(node: s.Syntax, ask: Callable[..., Any], a: Closure, b: Closure) -> 
 # The registry of facts: pure, typed questions that rules ask about a program.
 #
 # @every_fact
-# def ceildiv(site, a: int, b: int) -> int: ...
+# def ceildiv(a: int, b: int) -> int: ...
 #
 # The annotations give the sorts (`SORT_OF`); `fact("name(sorts) -> sort")` writes them where a name or a sort differs.
-# A fact gets the site first, then the arguments. It returns numbers, booleans, names, expressions, axes, captured
-# statements or records, never a statement that it built (tests run every fact under a guard that checks this). Sorts in
-# signatures: int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of further arguments, `?` behind
-# an optional one.
+# A fact whose first parameter is `site` gets the site, then the arguments. It returns numbers, booleans, names,
+# expressions, axes, captured statements or records, never a statement that it built (tests run every fact under a guard
+# that checks this). Sorts in signatures: int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of
+# further arguments, `?` behind an optional one.
 
 
 @dataclass(frozen=True)
 class Fact:
-    """name, the sorts of its arguments and of its answer, and the levels it may be asked on."""
+    """name, the sorts of its arguments and of its answer, and the levels it may be asked on. sited: whether `ask` gets
+    the site first."""
 
     name: str
     arguments: tuple[str, ...]
@@ -99,6 +102,7 @@ class Fact:
     ask: Callable[..., Any]
     levels: frozenset[str]
     doc: str
+    sited: bool = False
 
     @property
     def least(self) -> int:
@@ -121,9 +125,8 @@ def fact(
     arguments = tuple(part.strip() for part in match[2].split(",") if part.strip())
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        entry = Fact(
-            match[1], arguments, match[3], function, frozenset(levels.split()), (function.__doc__ or "").strip()
-        )
+        doc, sited = (function.__doc__ or "").strip(), function.__code__.co_varnames[:1] == ("site",)
+        entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), doc, sited)
         for level in entry.levels:
             earlier = FACTS.setdefault((level, entry.name), entry)
             assert earlier is entry, (
@@ -143,11 +146,17 @@ StatementList = Any
 NameList = Any
 NumberList = Any
 ValueList = Any
+AxisIndex = Any
+Dtype = Any
+Number = Any
+Tensor = Any
+Tensors = Any
 SORT_OF = {
-    "Any": "any", "AxisList": "[axis]", "Axis": "axis", "Block": "run", "Expression": "expr",
-    "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]", "Node": "stmt", "NumberList": "[int]",
-    "Places": "[expr]", "Stage": "stmt", "StatementList": "[stmt]", "Term": "term", "Value": "term",
-    "ValueList": "[any]", "Var": "name", "bool": "bool", "float": "num", "int": "int",
+    "Any": "any", "AxisIndex": "axis", "AxisList": "[axis]", "Axis": "axis", "Block": "run", "Dtype": "dtype",
+    "Expression": "expr", "ExpressionList": "[expr]", "Load": "stmt", "NameList": "[name]", "Node": "stmt",
+    "Number": "num", "NumberList": "[int]", "Places": "[expr]", "Stage": "stmt", "StatementList": "[stmt]",
+    "Tensor": "value", "Tensors": "[value]", "Term": "term", "Value": "term", "ValueList": "[any]", "Var": "name",
+    "bool": "bool", "float": "num", "int": "int", "str": "text",
 }  # fmt: skip
 
 
@@ -169,7 +178,8 @@ def _sort(annotation: str) -> str:
 
 
 every_fact, statement_fact = facts_on("torch tensor module loop tile kernel"), facts_on("module loop tile")
-tensor_fact, module_fact, tile_fact, kernel_fact = map(facts_on, ("tensor", "module", "tile", "kernel"))
+torch_fact, tensor_fact, module_fact = map(facts_on, ("torch", "tensor", "module"))
+tile_fact, kernel_fact = map(facts_on, ("tile", "kernel"))
 
 
 def facts_of(level: str) -> dict[str, Fact]:
@@ -438,18 +448,17 @@ class Expressions:
         entry = self.facts.get(node.fn)
         if entry is None:
             return self.apply(node)
-        ask = entry.ask
         if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
             parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
             a, b = parts[0], parts[-1]
             name = node.items[0].text if isinstance(node.items[0], s.NameOf) else None
-            return ask_one(node, ask, a, name) if len(parts) == 1 else ask_two(node, ask, a, b)
-        arguments = self.compile_all(node.items)
+            return ask_one(node, entry, a, name) if len(parts) == 1 else ask_two(node, entry, a, b)
+        arguments, ask, sited = self.compile_all(node.items), entry.ask, entry.sited
 
         def question(env: Environment) -> Any:
             given = arguments(env)
             try:
-                return ask(env.get(SITE), *given)
+                return ask(env.get(SITE), *given) if sited else ask(*given)
             except MISTAKES as error:
                 raise mistaken(node, error, given) from error
 

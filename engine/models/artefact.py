@@ -38,13 +38,14 @@ from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.expr import Size, only_sizes
 from ...ir.program import Kernel
 from ...ir.schemas import DTYPES
+from ...ir.sizes import Binding
 from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
 from ...ir.verify.kernel import problems
 from ...ir.verify.sorts import sort_problems
 from ...version import __version__
 from ..capture.capture import Capture
-from ..compiler import STAGES, CompileOptions
+from ..compiler import STAGES, Compiler
 from ..kernels.kernels import Buffers
 from ..run.dispatch import Dispatch
 from .artefact_folder import MANIFEST, Manifest, check_file, read_file, read_manifest, replacing, seal
@@ -165,9 +166,7 @@ def _compare(record: KernelFile, printed: KernelFile, path: Path) -> None:
 LONGEST = 60  # characters of a text that name it
 
 
-def compile_text(
-    text: str, capture: Callable[[], Capture], options: CompileOptions, tell: Tell = silent
-) -> CompiledModel:
+def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, tell: Tell = silent) -> CompiledModel:
     """Compile a text for an artefact. capture: of the text.
 
     Raises DplcError for one without inputs, and for one that reads their memory by strides.
@@ -215,7 +214,7 @@ def _ends(tensor: Any) -> tuple[float, float]:
     return (float(found.min()), float(found.max())) if found.numel() else (0.0, 1.0)
 
 
-def drawn(records: Sequence[ExampleRecord], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
+def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Any]:
     """{input: tensor} at a binding of the sizes, the same for the same seed; elements are evenly spread between the
     ends of a record."""
     generator, made = torch.Generator().manual_seed(seed), {}
@@ -240,6 +239,7 @@ class Artefact:
 
     program: at the hints of its sizes. units, kernels: {name: its Kernel IR}, {name: as it is at the hints}. cubins:
     {kernel: what the driver loads, for the plan's arch}. rows: of the plan's table, in its order.
+    loops: Loop IR of a model that was compiled now.
     """
 
     folder: Path
@@ -251,6 +251,7 @@ class Artefact:
     cubins: Mapping[str, bytes]
     figures: Figures
     rows: tuple[Artefact, ...] = ()
+    loops: tuple[Kernel, ...] = ()
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -280,7 +281,7 @@ class Artefact:
         """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return self.plan.batch, self.plan.length
 
-    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """(sequences, tokens of each) where the sizes are these numbers."""
         return self.plan.tokens_at(sizes)
 
@@ -289,13 +290,13 @@ class Artefact:
         """Which row serves a call."""
         return Dispatch(row.when for row in self.plan.rows)
 
-    def at(self, sizes: Mapping[str, int]) -> BoundModel:
+    def at(self, sizes: Binding) -> BoundModel:
         """What serves calls of such lengths, which must be within their ranges."""
         place = self.dispatch(sizes)
         part = self if place is None else self.rows[place]
         return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
 
-    def program_at(self, sizes: Mapping[str, int]) -> Program:
+    def program_at(self, sizes: Binding) -> Program:
         """The launches of this plan: the same kernels, with the grids and buffers of a binding."""
         if not self.sizes:
             return self.program
@@ -316,7 +317,7 @@ class Artefact:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
         return read_text(self.folder / "ir" / f"{stage}.ir")
 
-    def torch_graph(self, sizes: Mapping[str, int] | None = None) -> TorchGraph:
+    def torch_graph(self, sizes: Binding | None = None) -> TorchGraph:
         """What the program computes where the sizes are these numbers (by default their hints): the reference runs
         this in float64. Raises DplcError for what is no such graph."""
         path = self.folder / "ir" / "torch.ir"

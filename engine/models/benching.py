@@ -6,19 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
-from ...codegen.kernel import Program
 from ...codegen.launch import Executor
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
-from ...ir.program import Kernel
+from ...ir.sizes import Binding
 from ..bench.bench import provenance
 from ..bench.cases import Assembled, assembler, kernel_record, note_assembled, tried
 from ..bench.records import BenchRecord, CaseRecord, Totals
@@ -39,30 +39,11 @@ from ..bench.tables import (
 )
 from ..ruleset import Toolchain
 from ..run.judge import Judgement, judge
-from .artefact import KERNEL_IR, Artefact, plan_of, read_kernels
+from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, called, drawn, extents, plain
-from .plan_file import PlanFile
-from .runtime import ModelRunner, TorchOutput
+from .runtime import ModelRunner
 from .sources import ModelSource, build
-from .weights import Tell, WeightRequest
-
-
-@dataclass(frozen=True)
-class BenchedModel:
-    """What is benched: a model compiled now, or an artefact. kernels: Kernel IR by name in CUDA."""
-
-    plan: PlanFile
-    program: Program
-    outputs: tuple[TorchOutput, ...]
-    loops: tuple[Kernel, ...]
-    kernels: Mapping[str, Kernel]
-    constants: Mapping[str, Any]
-    weights: Mapping[str, WeightRequest]
-    figures: Figures
-
-    @property
-    def target(self) -> Target:
-        return find_target(self.plan.arch)
+from .weights import Tell
 
 
 class ModelBench(BenchRecord, kw_only=True):
@@ -71,44 +52,36 @@ class ModelBench(BenchRecord, kw_only=True):
     figures: Figures
 
 
-def of_compiled(compiled: CompiledModel) -> BenchedModel:
-    """The subject of a model that was compiled just now. Raises DplcError for one with sizes."""
+def of_compiled(compiled: CompiledModel) -> Artefact:
+    """Return a model that was compiled just now as an artefact in memory. Raises DplcError for one with sizes."""
     _ = compiled.shape.numbers  # which says so
-    kernels = {safe_kernel_name(kernel.name): kernel for kernel in compiled.compilation.kernels}
-    return BenchedModel(
-        plan_of(compiled),
-        compiled.program,
-        compiled.outputs,
-        compiled.compilation.plan.kernels,
-        kernels,
-        compiled.constants(),
-        compiled.weights,
-        compiled.figures,
-    )
+    made = compiled.compilation
+    kernels = {safe_kernel_name(kernel.name): kernel for kernel in made.kernels}
+    return Artefact(
+        Path(), plan_of(compiled), compiled.program, kernels, {}, compiled.constants(), {}, compiled.figures,
+        loops=made.plan.kernels,
+    )  # fmt: skip
 
 
-def of_artefact(found: Artefact) -> BenchedModel:
-    """The subject of an artefact: its `ir/kernel.ir` is what predictions look at. Raises DplcError for many lengths."""
+def of_artefact(found: Artefact) -> Artefact:
+    """Return the artefact of a model. Raises DplcError for one of a text or of many lengths."""
     if not found.plan.config:
         raise DplcError(f"{found.folder} is of a text, which has no model to compare with", hint="dplc bench -c TEXT")
     if found.sizes:
         raise DplcError(f"{found.folder} is of many lengths", hint="dplc bench MODEL --seq-len 1..4096 --size s=512")
-    kernels = read_kernels(found.folder / KERNEL_IR)
-    return BenchedModel(
-        found.plan, found.program, found.outputs, (), kernels, found.constants, found.weights, found.figures
-    )
+    return found
 
 
 def bench(
-    subject: BenchedModel,
+    subject: Artefact,
     tools: Toolchain,
     command: str,
     assemble: bool,
-    measure: Callable[[BenchedModel, list[CaseRecord]], None] | None,
+    measure: Callable[[Artefact, list[CaseRecord]], None] | None,
     tell: Tell,
 ) -> ModelBench:
     """Predict, assemble if wished (and an assembler is there), measure if there is something to measure with."""
-    target, figures = subject.target, subject.figures
+    target, figures = find_target(subject.plan.arch), subject.figures
     cases = predicted(subject, target, assemble and bool(assembler()), tell)
     if measure is not None:
         measure(subject, cases)
@@ -129,7 +102,7 @@ def bench(
     )  # fmt: skip
 
 
-def predicted(subject: BenchedModel, target: Target, assemble: bool, tell: Tell) -> list[CaseRecord]:
+def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> list[CaseRecord]:
     """A record of every distinct kernel, over all its launches, and of the whole."""
     program, dtype = subject.program, subject.plan.dtype
     launches = Counter(kernel.name for kernel in program.kernels)
@@ -138,13 +111,13 @@ def predicted(subject: BenchedModel, target: Target, assemble: bool, tell: Tell)
         tell("assembling and predicting" if assemble else "predicting", place, len(launches))
         made = tried(text, target.arch) if assemble else None
         registers = made.registers if isinstance(made, Assembled) else None
-        case = row(kernel_record(subject.kernels[text.name], text, target, registers), launches[text.name], dtype)
+        case = row(kernel_record(subject.units[text.name], text, target, registers), launches[text.name], dtype)
         if isinstance(made, Assembled):
             note_assembled(case.kernels[0], made)
         elif made is not None:
             case.error = made.render()
         cases.append(case)
-    note_limits(cases, subject.loops, tuple(subject.kernels.values()), target)
+    note_limits(cases, subject.loops, tuple(subject.units.values()), target)
     return [*cases, whole(cases, "model", dtype)]
 
 
@@ -211,7 +184,7 @@ def emulator() -> EmulatorExecutor:
 
 
 def compare(
-    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Mapping[str, int] | None = None
+    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Binding | None = None
 ) -> Comparison:
     """Outputs against the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
 
@@ -238,7 +211,7 @@ def compare(
 
 
 def measure(
-    subject: BenchedModel,
+    subject: Artefact,
     cases: list[CaseRecord],
     weights: Mapping[str, Any],
     executor: Executor,
@@ -278,7 +251,7 @@ def measure(
         whole.measured.wrong = error.render()
 
 
-def eager_model(subject: BenchedModel, weights: Mapping[str, Any], device: str) -> Any:
+def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> Any:
     """transformers' own module on the same tensors."""
     plan = subject.plan
     model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)

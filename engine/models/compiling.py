@@ -22,11 +22,11 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names
 from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ...ir.sizes import highest, value_of
+from ...ir.sizes import Binding, highest, value_of
 from ...ir.torch import TorchGraph, TorchOp
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
-from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured
+from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
 from ..run.dispatch import Row, Rows
@@ -259,7 +259,7 @@ class ModelShape:
             raise DplcError(f"this needs numbers, not {self.told}", hint="--seq-len 32")
         return self.length, self.batch
 
-    def at(self, binding: Mapping[str, int]) -> ModelShape:
+    def at(self, binding: Binding) -> ModelShape:
         """The shape where lengths are these numbers."""
         length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
@@ -316,7 +316,7 @@ class CompiledModel:
         """The lengths that are known at a call."""
         return self.compilation.sizes
 
-    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """(sequences, tokens of each) where the sizes are these numbers."""
         length, batch = self.shape.at(sizes).numbers
         return batch, length
@@ -331,7 +331,7 @@ class CompiledModel:
         """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
 
-    def at(self, sizes: Mapping[str, int]) -> BoundModel:
+    def at(self, sizes: Binding) -> BoundModel:
         """What serves calls of such lengths; a row is compiled when it is first needed."""
         place = self.rows.place(sizes) if self.rows is not None else None
         made = self.compilation if place is None else self.rows.compiled(self.rows.rows[place])  # type: ignore[union-attr]
@@ -390,7 +390,7 @@ def _extent(extent: Any) -> str:
 
 
 def compile_model(
-    source: ModelSource, shape: ModelShape, options: CompileOptions, rows: Any = None, tell: Tell = silent
+    source: ModelSource, shape: ModelShape, options: Compiler, rows: Any = None, tell: Tell = silent
 ) -> CompiledModel:
     """Compile the logits of a model for its shape. rows: as `dplc.compile` takes them.
 
@@ -407,7 +407,7 @@ def compile_model(
 
 
 def with_rows(
-    made: CompiledModel, options: CompileOptions, rows: Any, then: Callable[[Compilation], Compilation] | None = None
+    made: CompiledModel, options: Compiler, rows: Any, then: Callable[[Compilation], Compilation] | None = None
 ) -> CompiledModel:
     """The model with parts of its range that are compiled for themselves. then: what is done with each of them.
 
@@ -424,7 +424,7 @@ def compile_call(
     source: ModelSource,
     shape: ModelShape,
     capture: Callable[[], CapturedModel],
-    options: CompileOptions,
+    options: Compiler,
     tell: Tell = silent,
     seconds: dict[str, float] | None = None,
 ) -> CompiledModel:
@@ -437,7 +437,7 @@ def compile_call(
         tell("capturing", 1, 1)
         with _timed(timed, "compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = compile_captured(captured.captured, options, watch=watch)
+            compilation = options.compile(captured.captured, watch=watch)
     tell_unheard(compilation.unheard)
     told = figures(captured, compilation, timed)
     return CompiledModel(source, shape, compilation, _read(captured, compilation), told, options.tools.rules.digest)

@@ -17,7 +17,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
-from ..compiler import Compilation, CompileOptions
+from ..compiler import Compilation, Compiler
 from ..run.aliasing import refusal, with_aliases
 from ..run.dispatch import octaves
 from .compiling import (
@@ -75,54 +75,37 @@ def cache_of(model: Any, rows: int) -> list[CacheTensor]:
 
 
 def capture_piece(
-    model: Any, length: int | Dim, cache: Sequence[CacheTensor], rows: Dim | None = None
-) -> CapturedModel:  # fmt: skip
-    """Some tokens of a prompt: input_ids: i64[1, length], the position of the first: i64[], and the cache of all before
-    -> the next token i64[1], and the cache with the rows of these tokens at their positions.
+    model: Any, length: int | Dim | None, cache: Sequence[CacheTensor], rows: Dim | None = None
+) -> CapturedModel:
+    """Capture the call that reads some tokens of a prompt, or one token after the prompt.
 
-    length: of the piece, or the range that it may have; rows: as of `capture_token`.
+    It takes input_ids: i64[1, length], the position of the first: i64[], and the cache of all tokens before. It gives
+    the next token i64[1], and the cache with the rows of these tokens at their positions.
+
+    Args:
+        length: tokens of the piece, or their range; None for one token after the prompt.
+        rows: how many rows of the cache a call is given, its first; None for all.
     """
 
     def piece(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
-        count = input_ids.shape[1]
-        kept = _Piece(cache, position, count)
-        positions = position + torch.arange(count, device=input_ids.device)[None]
+        if length is None:
+            kept, positions = _Written(cache, position), position.reshape(1, 1)
+        else:
+            count = input_ids.shape[1]
+            kept = _Piece(cache, position, count)
+            positions = position + torch.arange(count, device=input_ids.device)[None]
         token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
         return token, *kept.tensors()
 
-    ids = _ids(model, length.size().hint if isinstance(length, Dim) else length)
-    given, dynamic = _before(cache, rows, ids.device)
-    if isinstance(length, Dim):
-        dynamic["input_ids"] = {1: length}
-    return capture_call(model, {"input_ids": ids, **given}, piece, dynamic or None)
-
-
-def _before(
-    cache: Sequence[CacheTensor], rows: Dim | None, device: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """What stands behind tokens that come at a position, the cache before them; and which extents of it are a range."""
+    ids = _ids(model, length.size().hint if isinstance(length, Dim) else length or 1)
     first = [shape if rows is None else (rows.size().hint, *shape[1:]) for _, shape in cache]
     pairs = zip(cache, first, strict=True)
-    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, kind), device=device) for (kind, _), shape in pairs]
-    dynamic = {} if rows is None else {f"cache_{place}": {0: rows} for place in range(len(tensors))}
-    return {"position": torch.empty((), dtype=torch.long, device=device), "cache": tensors}, dynamic
-
-
-def capture_token(model: Any, cache: Sequence[CacheTensor], rows: Dim | None = None) -> CapturedModel:
-    """One token: input_ids: i64[1, 1], its position: i64[], and the cache that the prompt's call returned, (dtype by
-    torch's name, shape) of each tensor -> the next token i64[1], and the cache with this token's row at its position.
-
-    rows: how many of the cache a call is given, its first; None for all.
-    """
-
-    def token(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
-        kept = _Written(cache, position)
-        chosen = _next_token(model, kept, input_ids=input_ids, position_ids=position.reshape(1, 1))
-        return chosen, *kept.tensors()
-
-    ids = _ids(model, 1)
-    given, dynamic = _before(cache, rows, ids.device)
-    return capture_call(model, {"input_ids": ids, **given}, token, dynamic or None)
+    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, kind), device=ids.device) for (kind, _), shape in pairs]
+    dynamic: dict[str, Any] = {} if rows is None else {f"cache_{place}": {0: rows} for place in range(len(tensors))}
+    if isinstance(length, Dim):
+        dynamic["input_ids"] = {1: length}
+    position = torch.empty((), dtype=torch.long, device=ids.device)
+    return capture_call(model, {"input_ids": ids, "position": position, "cache": tensors}, piece, dynamic or None)
 
 
 def check_attention(model: Any, maximum: int) -> None:
@@ -177,7 +160,7 @@ class _PromptCache:
 
 
 class _Written(_PromptCache):
-    """The same for one token at a position that is an input: attention gets the whole cache with its row written.
+    """A cache with the row of one token at a position that is an input: attention gets the whole cache.
 
     is_compileable: transformers then makes a mask for one token, too, as for its own static cache.
     """
@@ -188,38 +171,39 @@ class _Written(_PromptCache):
         super().__init__(cache[0].shape[0])
         self.cache, self.position = cache, position
 
+    def written(self) -> Any:
+        """Return which rows of the cache are those of this call: [rows, 1]."""
+        return torch.arange(self.length, device=self.cache[0].device)[:, None] == self.position
+
+    def placed(self, new: Any) -> Any:
+        """Return new keys or values as the rows of the cache select them."""
+        return new
+
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        before = map(_by_head, self.cache[2 * layer : 2 * layer + 2])
-        rows = torch.arange(self.length, device=keys.device)[:, None]
-        new_keys, new_values = (
-            torch.where(rows == self.position, new, old) for new, old in zip((keys, values), before, strict=True)
-        )
-        return super().update(new_keys, new_values, layer)
+        before, written = map(_by_head, self.cache[2 * layer : 2 * layer + 2]), self.written()
+        pairs = zip((keys, values), before, strict=True)
+        return super().update(*(torch.where(written, self.placed(new), old) for new, old in pairs), layer)  # type: ignore[call-arg, misc]
 
     def get_seq_length(self, *_: Any) -> Any:
         return self.position
 
 
-class _Piece(_PromptCache):
-    """The same for some tokens from a position on: attention gets the whole cache with their rows written."""
+class _Piece(_Written):
+    """A cache with the rows of some tokens from a position on."""
+
+    is_compileable = False
 
     def __init__(self, cache: Sequence[Any], position: Any, count: Any) -> None:
-        super().__init__(cache[0].shape[0])
-        self.cache, self.position = cache, position
+        super().__init__(cache, position)
         place = torch.arange(self.length, device=cache[0].device) - position
-        self.written = (place >= 0) & (place < count)
-        self.place = torch.where(self.written, place, torch.zeros_like(place))  # of a row among those of the piece
+        self.mask = (place >= 0) & (place < count)
+        self.place = torch.where(self.mask, place, torch.zeros_like(place))  # of a row among those of the piece
 
-    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        before = map(_by_head, self.cache[2 * layer : 2 * layer + 2])
-        written = self.written[:, None]
-        new_keys, new_values = (
-            torch.where(written, new[:, :, self.place], old) for new, old in zip((keys, values), before, strict=True)
-        )
-        return super().update(new_keys, new_values, layer)
+    def written(self) -> Any:
+        return self.mask[:, None]
 
-    def get_seq_length(self, *_: Any) -> Any:
-        return self.position
+    def placed(self, new: Any) -> Any:
+        return new[:, :, self.place]
 
 
 def _by_position(tensor: Any) -> Any:
@@ -350,7 +334,7 @@ def rows_of_cache(maximum: int, step: int) -> Dim | None:
 
 
 def compile_generation(
-    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: CompileOptions, rows: Any = True,
+    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
@@ -384,7 +368,7 @@ def compile_generation(
         parts = octaves(part, options.target) if rows is True and chunk > 1 and reach is not None else rows
         prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), options, parts, _in_place)
     one = replace(shape, length=1)
-    token = compile_call(source, one, lambda: capture_token(model, cache, reach), options, tell)
+    token = compile_call(source, one, lambda: capture_piece(model, None, cache, reach), options, tell)
     token = replace(token, compilation=_in_place(token.compilation))
     return Generation(prompt, token, lengths, maximum, _stops(model), chunk, reach)
 

@@ -30,7 +30,7 @@ from ..bench.bench import provenance
 from ..bench.cases import assembler, import_everything
 from ..bench.schedules import CaseSpace
 from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
-from ..compiler import Compilation, CompileOptions, compile_captured
+from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import Features, InstructionCounts, features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
@@ -201,8 +201,8 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
             continue
         say(f"compiling {case.name}")
         try:
-            options = CompileOptions(extended(tools, case.rules), target)
-            compilation = compile_captured(subject.capture(), options)
+            options = Compiler(extended(tools, case.rules), target)
+            compilation = options.compile(subject.capture())
         except DplcError as error:
             packed.refused[case.name] = error
             continue

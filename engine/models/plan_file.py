@@ -9,10 +9,8 @@ import ast
 import functools
 import itertools
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -26,9 +24,9 @@ from ...ir.dtypes import DTYPES
 from ...ir.expr import Size
 from ...ir.node import Node
 from ...ir.program import Kernel
-from ...ir.sizes import sizes_in
+from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.text.print_statements import print_expr
-from ..capture.dynamic_shapes import Dim
+from ..capture.dynamic_shapes import Dim, value_at
 from .artefact_folder import read_file
 from .compiling import vocabulary
 from .runtime import TorchOutput
@@ -40,29 +38,21 @@ from .weights import WeightRequest
 MOST = 2**48  # elements of any buffer
 ExtentText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_ +*/%()-]+\Z")]
 
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
 
 def extent_record(extent: Any) -> int | str:
     """An extent as a plan holds it."""
     return print_expr(extent) if isinstance(extent, Node) else int(extent)
 
 
-def extent_at(extent: int | str, sizes: Mapping[str, int]) -> int:
+def extent_at(extent: int | str, sizes: Binding) -> int:
     """The number that an extent is where sizes are numbers. Raises DplcError for what is none."""
     if isinstance(extent, int):
         return extent
     try:
-        found = _value(_tree(extent), sizes)
+        found = value_at(_tree(extent), sizes)
     except (KeyError, ZeroDivisionError, RecursionError):
         found = -1
-    if not 0 <= found <= MOST:
+    if type(found) is not int or not 0 <= found <= MOST:
         raise DplcError(f"`{extent}` is no extent made of {', '.join(sizes) or 'no sizes'}")
     return found
 
@@ -74,19 +64,6 @@ def _tree(text: str) -> ast.expr:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise DplcError(f"`{text}` is no extent") from None
-
-
-def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
-    """Raises KeyError for what is no name of a size, and for any other thing."""
-    if isinstance(tree, ast.Name):
-        return sizes[tree.id]
-    if isinstance(tree, ast.Constant) and type(tree.value) is int:
-        return tree.value
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return -_value(tree.operand, sizes)
-    if isinstance(tree, ast.BinOp):
-        return _OPERATIONS[type(tree.op)](_value(tree.left, sizes), _value(tree.right, sizes))
-    raise KeyError(tree)
 
 
 Record = TypeVar("Record")
@@ -230,7 +207,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """What the sizes are as a rule."""
         return {size.name: size.hint for size in self.sizes}
 
-    def tokens_at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """(sequences, tokens of each) where the sizes are these numbers."""
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
@@ -239,7 +216,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
 
     def program(
-        self, kernels: Mapping[str, CudaKernel], sizes: Mapping[str, int] = MappingProxyType({})
+        self, kernels: Mapping[str, CudaKernel], sizes: Binding = AT_HINTS
     ) -> Program:  # fmt: skip
         """The program, given its kernels by name, as they are at these sizes. Raises DplcError where the plan
         contradicts itself."""
@@ -259,7 +236,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         except (ValueError, IndexError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None
 
-    def torch_outputs(self, sizes: Mapping[str, int] = MappingProxyType({})) -> tuple[TorchOutput, ...]:
+    def torch_outputs(self, sizes: Binding = AT_HINTS) -> tuple[TorchOutput, ...]:
         return tuple(
             TorchOutput(buffer.name, result.dtype, tuple(extent_at(n, sizes) for n in result.shape))
             for buffer, result in zip(self.outputs, self.results, strict=True)
@@ -301,7 +278,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
 
 
-def _buffers(records: Sequence[BufferRecord], sizes: Mapping[str, int]) -> tuple[Buffer, ...]:
+def _buffers(records: Sequence[BufferRecord], sizes: Binding) -> tuple[Buffer, ...]:
     return tuple(Buffer(r.name, r.dtype, tuple(extent_at(n, sizes) for n in r.shape)) for r in records)
 
 
@@ -398,7 +375,7 @@ def _holds(outer: SizeRecord, inner: ConditionRecord) -> bool:
     return outer.low <= inner.low and least <= inner.high <= outer.high and inner.multiple % outer.multiple == 0
 
 
-def _at(records: Sequence[BufferRecord], sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+def _at(records: Sequence[BufferRecord], sizes: Binding) -> list[tuple[str, int]]:
     """What of each buffer is the same in all plans: a row of one length drops a dimension of one element."""
     return [(b.dtype, math.prod(extent_at(n, sizes) for n in b.shape)) for b in records]
 
@@ -410,7 +387,7 @@ def _arch(plan: PlanFile) -> Iterator[str]:
         yield f"`arch`: {error.what}"
 
 
-def _results(plan: PlanFile, program: Program, sizes: Mapping[str, int]) -> Iterator[str]:
+def _results(plan: PlanFile, program: Program, sizes: Binding) -> Iterator[str]:
     if len(plan.results) != len(plan.outputs):
         yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
     for output, result in zip(program.outputs, plan.results, strict=False):

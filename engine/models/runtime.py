@@ -11,6 +11,7 @@ from ...codegen.launch import Executor, Session
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.schemas import DTYPES
+from ...ir.sizes import Binding
 from ..run.inputs import sizes_of_call
 
 
@@ -97,7 +98,7 @@ class SizedModel(Protocol):
         """The inputs that tell the sizes of a call: (name, dimension, size)."""
         ...
 
-    def at(self, sizes: Mapping[str, int]) -> BoundModel: ...
+    def at(self, sizes: Binding) -> BoundModel: ...
 
 
 class DynamicModelRunner:
@@ -116,7 +117,7 @@ class DynamicModelRunner:
         for a length that was not compiled."""
         return self.runner(sizes_of_call(self.model.inputs_with_sizes, inputs)).run(inputs)
 
-    def runner(self, sizes: Mapping[str, int]) -> ModelRunner:
+    def runner(self, sizes: Binding) -> ModelRunner:
         """What runs at these lengths; those asked for last keep their memory."""
         key = tuple(sizes.values())
         found = self._runners.pop(key, None) or self._made(self.model.at(sizes))

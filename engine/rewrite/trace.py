@@ -15,6 +15,7 @@ from ...ir import expr as e
 from ...ir.compose import Folded
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Undecided
+from ...ir.facts.dataflow import structure_of
 from ...ir.node import Node, nodes
 from ...ir.program import Kernel
 from ...ir.sizes import at_the_hints
@@ -499,30 +500,17 @@ def program_key(graph: TensorGraph, known: Collection[str]) -> str:
     """A hash of a program: its terms in order, sizes and dtypes, and which inputs are known when it is loaded."""
     places: dict[Term, int] = {}
     axes: dict[Axis, int] = {}
-    written: list[str] = []
+
+    def stand_in(value: Any) -> Any:
+        if value.__class__ is Axis:
+            return "axis", axes.setdefault(value, len(axes)), str(value.extent)
+        return ("term", places[value]) if value in places else None
+
+    written: list[Any] = []
     for term in (*graph.ins, *postorder(out.value for out in graph.outs)):
-        if term in places:
-            continue
-        if term.__class__ is Input:
-            sizes = _spelled(term.axes, places, axes)  # type: ignore[attr-defined]
-            written.append(f"{term.name in known} {term.dtype} {sizes}")  # type: ignore[attr-defined]
-        else:
-            fields = (_spelled(getattr(term, field.name), places, axes) for field in type(term).fields)
-            written.append(f"{type(term).__name__} {' '.join(fields)}")
-        places[term] = len(places)
-    written += [f"out {places[out.value]} {_spelled(out.axes, places, axes)}" for out in graph.outs]
-    return hashlib.sha256("\n".join(written).encode()).hexdigest()[:16]
-
-
-def _spelled(value: Any, places: dict[Term, int], axes: dict[Axis, int]) -> str:
-    """A field. Axes are numbered where they are first met; a term that was met is its place."""
-    if value.__class__ is Axis:
-        return f"axis{axes.setdefault(value, len(axes))}:{value.extent}"
-    if isinstance(value, Term) and value in places:
-        return f"%{places[value]}"
-    if isinstance(value, tuple):
-        return f"({' '.join(_spelled(item, places, axes) for item in value)})"
-    if isinstance(value, Node):
-        fields = (_spelled(getattr(value, field.name), places, axes) for field in type(value).fields)
-        return f"{type(value).__name__}({' '.join(fields)})"
-    return f"{value.__class__.__name__}:{value!r}"
+        if term not in places:
+            own = (term.name in known, term.dtype, term.axes) if isinstance(term, Input) else term
+            written.append(structure_of(own, stand_in))
+            places[term] = len(places)
+    written += [structure_of((out.value, out.axes), stand_in) for out in graph.outs]
+    return hashlib.sha256(repr(written).encode()).hexdigest()[:16]

@@ -24,7 +24,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, multiple_of
 from ...ir.node import nodes
 from ...ir.program import Param, TensorType
-from ...ir.sizes import at_hint, value_of
+from ...ir.sizes import Binding, at_hint, value_of
 from ...ir.substitute import with_sizes
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
@@ -63,7 +63,7 @@ class Dispatch:
         listed = (tuple((c.name, c.low, c.high, c.multiple) for c in row) for row in rows)
         self._rows = tuple((place, *first, rest) for place, (first, *rest) in enumerate(listed))
 
-    def __call__(self, sizes: Mapping[str, int]) -> int | None:
+    def __call__(self, sizes: Binding) -> int | None:
         """The place of the row that serves a call with such sizes; None where only the whole range does."""
         for place, name, low, high, multiple, rest in self._rows:
             number = sizes[name]
@@ -72,7 +72,7 @@ class Dispatch:
         return None
 
 
-def _hold(conditions: Iterable[tuple[str, int, int, int]], sizes: Mapping[str, int]) -> bool:
+def _hold(conditions: Iterable[tuple[str, int, int, int]], sizes: Binding) -> bool:
     return all(low <= sizes[name] <= high and not sizes[name] % by for name, low, high, by in conditions)
 
 
@@ -225,7 +225,7 @@ class Rows:
         self.place = Dispatch(self.rows)
         self._made: dict[Row, Compilation] = {}
 
-    def at(self, sizes: Mapping[str, int]) -> Compilation:
+    def at(self, sizes: Binding) -> Compilation:
         """What serves a call with such sizes."""
         place = self.place(sizes)
         return self.whole if place is None else self.compiled(self.rows[place])
@@ -282,8 +282,8 @@ MOST_KEPT = 64  # kinds of arguments whose launches are kept, as many as a compi
 class BoundCall:
     """What serves arguments of one kind. choose: the compile for such sizes; made when something is launched."""
 
-    sizes: Mapping[str, int]
-    choose: Callable[[Mapping[str, int]], Compilation]
+    sizes: Binding
+    choose: Callable[[Binding], Compilation]
 
     @cached_property
     def made(self) -> Compilation:
@@ -313,7 +313,7 @@ class Calls:
     So a call of a program with sizes costs what one without costs.
     """
 
-    def __init__(self, whole: Compilation, choose: Callable[[Mapping[str, int]], Compilation]):
+    def __init__(self, whole: Compilation, choose: Callable[[Binding], Compilation]):
         self._whole, self._choose = whole, choose
         self._kept: dict[Hashable, BoundCall] = {}
 
@@ -331,7 +331,7 @@ class Calls:
                 self._kept[kind] = found
         return found
 
-    def at(self, sizes: Mapping[str, int]) -> BoundCall:
+    def at(self, sizes: Binding) -> BoundCall:
         return BoundCall(sizes, self._choose)
 
     def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
@@ -349,7 +349,7 @@ class Calls:
 # ---- A compile at one binding of its sizes.
 
 
-def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | None = None) -> Compilation:
+def at_binding(made: Compilation, sizes: Binding, captured: Capture | None = None) -> Compilation:
     """What serves a call with such sizes. captured: the program with the inputs of the call, else those it has."""
     program, given = made.at(sizes), captured or made.captured
     return replace(
@@ -365,11 +365,11 @@ def at_binding(made: Compilation, sizes: Mapping[str, int], captured: Capture | 
     )
 
 
-def _at(bound: Bound, sizes: Mapping[str, int]) -> dict[str, Any]:
+def _at(bound: Bound, sizes: Binding) -> dict[str, Any]:
     return {name: with_sizes(getattr(bound, name), sizes) for name in ("term", "low", "end")}
 
 
-def _plan(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+def _plan(plan: Plan, sizes: Binding) -> Plan:
     fields: dict[str, Any] = {
         name: with_sizes(getattr(plan, name), sizes) for name in ("kernels", "inputs", "outputs", "temporaries")
     }

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from ...ir.diagnostic import DplcError, UsageError
 from ...ir.expr import Size
 from ...ir.interp import tensor as meaning
 from ...ir.schemas import DTYPES
-from ...ir.sizes import value_of
+from ...ir.sizes import AT_HINTS, Binding, value_of
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Input, Output, TensorGraph, postorder
 from ...ir.torch import TorchGraph
@@ -75,9 +74,7 @@ class Frozen:
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
 
 
-def check_arguments(
-    captured: Capture, inputs: Mapping[str, Any], sizes: Mapping[str, int] = MappingProxyType({})
-) -> None:
+def check_arguments(captured: Capture, inputs: Mapping[str, Any], sizes: Binding = AT_HINTS) -> None:
     """Raises DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:

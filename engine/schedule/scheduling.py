@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from ...codegen.cuda import print_cuda
@@ -16,6 +15,7 @@ from ...codegen.target import Target
 from ...ir.expr import Var
 from ...ir.node import nodes
 from ...ir.program import Kernel
+from ...ir.sizes import AT_HINTS, Binding
 from ...ir.substitute import substitute, with_hints
 from ...ir.text.print_statements import print_expr
 from ...ir.tile import Tile
@@ -25,7 +25,7 @@ from ..facts.accesses import registers
 from ..facts.shared_memory import smem_left
 from ..language.rule import policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import Shaped, run_pipeline
+from ..rewrite.statements.driver import Decide, Shaped, run_pipeline
 from ..rewrite.statements.site import Site, unused
 from ..rewrite.trace import Remark, Trace
 from ..ruleset import Toolchain
@@ -63,58 +63,69 @@ class Origin:
 
 
 class ScheduleStore(Protocol):
-    """Remembered schedules."""
+    """Stored schedules."""
 
-    def schedule(
-        self, kernel: Kernel, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped
-    ) -> tuple[Program | None, Origin]:
-        """A kernel of Loop IR as kernels of Tile IR, None for the default order; and where that comes from."""
+    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+        """Return a kernel of Loop IR as kernels of Tile IR, None for the default order; and where that comes from."""
 
 
-def schedule_tiles(
-    loops: Program,
-    tools: Toolchain,
-    target: Target,
-    trace: Trace | None,
-    shaped: Shaped,
-    schedules: ScheduleStore | None,
-) -> tuple[Program, tuple[Origin, ...]]:
-    """The kernels of a program in Tile IR. shaped: filled with the passes that changed each of them.
+@dataclass(frozen=True)
+class Scheduler:
+    """The rules and the target of a compile, the trace that the compile fills, and the store of schedules.
 
-    Without a store this is the default order for the whole program.
+    The rules and numbers that are declared for the target alone are in force in both. trace: None if nobody reads it.
     """
-    if schedules is None:
-        return by_default(loops, tools, target, trace, shaped), ()
-    if trace is not None:
-        trace.at("tile")
-    found = [schedules.schedule(kernel, tools, target, trace, shaped) for kernel in loops]
-    origins = tuple(origin for _, origin in found)
-    for origin in origins if trace is not None else ():
-        trace.add(Remark("t", "store", origin.kernel, origin.text))  # type: ignore[union-attr]
-    out: list[Kernel] = []
-    taken = names_of_all(loops)
-    waiting: list[Kernel] = []  # neighbours without a remembered schedule: some rules look at several kernels
-    for kernel, (made, _) in zip(loops, found, strict=True):
-        if made is None:
-            waiting.append(kernel)
-            continue
-        out += placed(by_default(tuple(waiting), tools, target, trace, shaped), tuple(waiting), taken)
-        out += placed(made, (kernel,), taken)
-        waiting = []
-    out += placed(by_default(tuple(waiting), tools, target, trace, shaped), tuple(waiting), taken)
-    return tuple(out), origins
 
+    tools: Toolchain
+    target: Target
+    trace: Trace | None = None
+    schedules: ScheduleStore | None = None
 
-def by_default(
-    program: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
-) -> Program:
-    """Kernels of Loop IR in Tile IR, in the default order."""
-    if not program:
-        return ()
-    for pipeline in SCHEDULING:
-        events = trace.at(pipeline) if trace is not None else None
-        program = run_pipeline(tools.engine, tools.pipelines[pipeline], program, target, events, shaped)
-    return program
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", self.tools.at(self.target))
+        object.__setattr__(self, "target", self.tools.on(self.target))
+
+    def passes(
+        self, pipeline: str, program: Program, shaped: Shaped | None = None, decide: Decide | None = None
+    ) -> Program:
+        """Return kernels after the passes of a pipeline. shaped, decide: as of `run_pipeline`."""
+        trace, tools = self.trace and self.trace.at(pipeline), self.tools
+        return run_pipeline(tools.engine, tools.pipelines[pipeline], program, self.target, trace, shaped, decide)
+
+    def tiles(self, loops: Program, shaped: Shaped) -> tuple[Program, tuple[Origin, ...]]:
+        """Schedule the kernels of a program, and say where the schedules come from.
+
+        Without a store this is the default order for the whole program. shaped: receives the passes that changed each
+        kernel.
+        """
+        if self.schedules is None:
+            return self.by_default(loops, shaped), ()
+        found = [self.schedules.schedule(kernel, self, shaped) for kernel in loops]
+        origins = tuple(origin for _, origin in found)
+        if self.trace is not None:
+            self.trace.at("tile").events += [Remark("t", "store", o.kernel, o.text) for o in origins]
+        out: list[Kernel] = []
+        taken = names_of_all(loops)
+        waiting: list[Kernel] = []  # neighbours without a stored schedule: some rules look at several kernels
+        for kernel, (made, _) in zip(loops, found, strict=True):
+            if made is None:
+                waiting.append(kernel)
+                continue
+            out += placed(self.by_default(tuple(waiting), shaped), tuple(waiting), taken)
+            out += placed(made, (kernel,), taken)
+            waiting = []
+        out += placed(self.by_default(tuple(waiting), shaped), tuple(waiting), taken)
+        return tuple(out), origins
+
+    def by_default(self, program: Program, shaped: Shaped | None = None) -> Program:
+        """Return kernels of Loop IR in Tile IR, in the default order."""
+        for pipeline in SCHEDULING if program else ():
+            program = self.passes(pipeline, program, shaped)
+        return program
+
+    def kernel_ir(self, tile: Program, shaped: Shaped | None = None) -> Program:
+        """Lower kernels from Tile IR to Kernel IR. Raises DplcError for a kernel that the target cannot launch."""
+        return self.passes("kernel", tuple(materialise(kernel, self.target) for kernel in tile), shaped)
 
 
 def names_of_all(kernels: Program) -> set[str]:
@@ -136,31 +147,10 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
     return substitute(made, again)  # type: ignore[no-any-return]
 
 
-# ---- Lower scheduled kernels from Tile IR to Kernel IR and CUDA, and predict their times.
+# ---- Print kernels as CUDA, and predict their times.
 
 
-def kernel_ir(
-    tile: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
-) -> Program:
-    """Lower kernels from Tile IR to Kernel IR. Raises DplcError for a kernel that the target cannot launch.
-
-    Args:
-        trace, shaped: as of `run_pipeline`.
-    """
-    return kernel_passes(tuple(materialise(kernel, target) for kernel in tile), tools, target, trace, shaped)
-
-
-def kernel_passes(
-    made: Program, tools: Toolchain, target: Target, trace: Trace | None = None, shaped: Shaped | None = None
-) -> Program:
-    """Kernels of Kernel IR after the rules on it. trace, shaped: as of `run_pipeline`."""
-    events = trace.at("kernel") if trace is not None else None
-    return run_pipeline(tools.engine, tools.pipelines["kernel"], made, target, events, shaped)
-
-
-def cuda_of(
-    kernels: Program, shaped: Shaped | None = None, sizes: Mapping[str, int] = MappingProxyType({})
-) -> tuple[CudaKernel, ...]:
+def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_HINTS) -> tuple[CudaKernel, ...]:
     """The CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of those that kernels declare."""
     named: Mapping[str, list[str]] = shaped or {}
     return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel
@@ -20,7 +20,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.program import Kernel
-from ...ir.sizes import hints, sizes_in
+from ...ir.sizes import Binding, hints, sizes_in
 from ...ir.substitute import with_sizes
 from ..kernels.sharing import key
 from ..language.pipeline import PassStep
@@ -28,7 +28,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import FiringChoice, RuleSite, run_pipeline, spot_at, spots
 from ..ruleset import Toolchain
 from ..store.records import Decision, Schedule
-from .scheduling import cuda_of, estimated_registers, kernel_ir
+from .scheduling import Scheduler, cuda_of, estimated_registers
 from .stored import decision, numbers_of, untiled, written
 
 REMEMBERED = 4096  # transitions and lists of spots that are kept
@@ -77,13 +77,6 @@ class Move(NamedTuple):
 Policy = Callable[["Space", State, DecisionPoint], Token]
 
 
-@dataclass(frozen=True)
-class Start:
-    """A program before its schedule: Loop IR."""
-
-    kernels: tuple[Kernel, ...]
-
-
 class Launched(NamedTuple):
     """A candidate where its sizes are numbers, as it is launched: Loop IR, Kernel IR, CUDA."""
 
@@ -94,7 +87,7 @@ class Launched(NamedTuple):
 
 @dataclass
 class ScheduleCandidate:
-    """A whole schedule of one start (`decisions.Whole`): kernels of Tile IR, and on demand what they become."""
+    """A whole schedule of a kernel: kernels of Tile IR, and on demand what they are lowered to."""
 
     space: Space = field(repr=False)
     tile: Program
@@ -112,8 +105,8 @@ class ScheduleCandidate:
         return self.space.target
 
     @property
-    def start(self) -> Start:
-        return self.space.start
+    def loops(self) -> Program:
+        return self.space.loops
 
     @property
     def parts(self) -> tuple[tuple[ScheduleCandidate, int], ...]:
@@ -127,7 +120,7 @@ class ScheduleCandidate:
     @functools.cached_property
     def kernels(self) -> Program:
         """Kernel IR. Raises DplcError where the target cannot launch it."""
-        return kernel_ir(self.tile, self.tools, self.target)
+        return Scheduler(self.tools, self.target).kernel_ir(self.tile)
 
     @functools.cached_property
     def cuda(self) -> tuple[CudaKernel, ...]:
@@ -136,32 +129,32 @@ class ScheduleCandidate:
     @functools.cached_property
     def sizes(self) -> dict[str, Size]:
         """What is known at a call, by name."""
-        return sizes_in(self.start.kernels)
+        return sizes_in(self.loops)
 
-    def at(self, sizes: Mapping[str, int]) -> Launched:
+    def at(self, sizes: Binding) -> Launched:
         """The candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
         cuda = tuple(bound(kernel, made, sizes) for kernel, made in zip(self.kernels, self.cuda, strict=True))
-        return Launched(with_sizes(self.start.kernels, sizes), with_sizes(self.kernels, sizes), cuda)
+        return Launched(with_sizes(self.loops, sizes), with_sizes(self.kernels, sizes), cuda)
 
     @functools.cached_property
     def as_a_rule(self) -> Launched:
         """The same at the hints: where it is timed."""
-        return self.at(hints(self.start.kernels))
+        return self.at(hints(self.loops))
 
 
 class Space:
-    """All schedules of a kernel (`decisions.Decisions` with one way). free: labels of the passes that are decided; None
-    for all. The others do as by default."""
+    """All schedules of a kernel of Loop IR. free: labels of the passes that are decided; None for all. The others do as
+    by default."""
 
     ways: Sequence[str] = ("",)
 
-    def __init__(self, tools: Toolchain, start: Start, target: Target, free: frozenset[str] | None = None):
-        self.tools, self.target, self.start = tools, target, start
+    def __init__(self, tools: Toolchain, loops: Program, target: Target, free: frozenset[str] | None = None):
+        self.tools, self.target, self.loops = tools, target, loops
         self.steps: tuple[PassStep, ...] = tools.pipelines["tile"]
         named = (step.label for step in self.steps) if free is None else map(tools.rules.plain, free)
         self.free = frozenset(named)
-        self.numbers = numbers_of(start.kernels)
-        self.name = key(start.kernels[0])[:8]
+        self.numbers = numbers_of(loops)
+        self.name = key(loops[0])[:8]
         self.after = functools.lru_cache(REMEMBERED)(self._after)
         self.by_default = functools.lru_cache(REMEMBERED)(self._default)
         self.spots = functools.lru_cache(REMEMBERED)(self._spots)
@@ -169,15 +162,12 @@ class Space:
     def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
         return ((self, 1),)
 
-    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> ScheduleCandidate:
-        return ends[0]
-
     # ---- states
     @functools.cached_property
     def root(self) -> Move:
         """Where the decisions begin."""
         tools = self.tools
-        program = run_pipeline(tools.engine, tools.pipelines["loop"], self.start.kernels, self.target)
+        program = run_pipeline(tools.engine, tools.pipelines["loop"], self.loops, self.target)
         return self._advance(State(program, 0, 0), DEFAULT, [])
 
     def done(self, state: State) -> bool:
@@ -303,18 +293,13 @@ class Space:
     def domains(self, state: State, fire: Fire) -> dict[str, tuple[Any, ...]]:
         """{parameter: its values}, each as it stands once those before it are decided as in `fire`."""
         found = spot_at(self.tools.engine, self.steps[state.step], fire.rule, state.program, self.target, fire.where)
-        return {name: values for name, values, _ in self.parameters(found, dict(fire.values))}
-
-    def parameters(
-        self, spot: RuleSite | None, wanted: Mapping[str, Any] | None = None
-    ) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """(parameter, its values, the rule's own) in order, each once those before it have the wanted value: the rule's
-        own if none are given, the first of all if it is not among them."""
-        while spot is not None and spot.open is not None:
-            name, values, own = spot.open.name, self.plain_values(spot), self.plain(spot.default)
-            yield name, values, own
-            value = own if wanted is None else wanted.get(name)
-            spot = spot.choose(spot.open.values[values.index(value) if value in values else 0])
+        wanted, domains = dict(fire.values), dict[str, tuple[Any, ...]]()
+        while found is not None and found.open is not None:
+            name, values = found.open.name, self.plain_values(found)
+            domains[name] = values
+            value = wanted.get(name)
+            found = found.choose(found.open.values[values.index(value) if value in values else 0])
+        return domains
 
     @staticmethod
     def distance(value: Any, other: Any) -> float:
@@ -362,50 +347,6 @@ def _frozen(value: Any) -> Any:
 # ---- The decisions of a search: first the fusion plan, then a schedule for each of its kernels.
 
 
-class Whole(Protocol):
-    """What comes of deciding everything.
-
-    way: which way of fusing; parts: a schedule for each of its kernels, and how often that kernel is launched. key:
-    equal for what makes the same kernels. problem: why it cannot be built, "" where it can.
-    """
-
-    @property
-    def way(self) -> int: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def schedule(self) -> Schedule: ...
-    @property
-    def genome(self) -> tuple[tuple[DecisionPoint, Token], ...]: ...
-    @property
-    def parts(self) -> tuple[tuple[ScheduleCandidate, int], ...]: ...
-    @property
-    def problem(self) -> str: ...
-
-
-class Decisions(Protocol):
-    """Everything that may be decided. ways: labels of the ways of fusing, the default one first. Of them only those
-    are built that are asked for."""
-
-    ways: Sequence[str]
-    tools: Toolchain
-    target: Target
-
-    def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
-        """The spaces of the kernels of a way, and how often each is launched; none for a way that cannot be built."""
-
-    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> Any:
-        """A way with these schedules of its kernels (a Whole)."""
-
-    def walk(self, policy: Policy, way: int = 0) -> Any:
-        """A Whole; the policy is asked wherever there is something to decide."""
-        return self.made(way, [space.walk(policy) for space, _ in self.spaces(way)])
-
-    def default(self, way: int = 0) -> Any:
-        """What the default order makes of a way."""
-        return self.made(way, [space.default() for space, _ in self.spaces(way)])
-
-
 @dataclass(frozen=True)
 class FusionVariant:
     """A way of fusing. kernels: builds it, as kernels of Loop IR in the order of their launches; raises DplcError."""
@@ -416,7 +357,11 @@ class FusionVariant:
 
 @dataclass(frozen=True)
 class ProgramCandidate:
-    """A way with a schedule for each of its kernels (`decisions.Whole`)."""
+    """A fusion variant with a schedule for each of its kernels.
+
+    way: the number of the variant; parts: a schedule for each kernel, and how often that kernel is launched; key: equal
+    for candidates with the same kernels; problem: why it cannot be built, "" if it can.
+    """
 
     way: int
     label: str
@@ -446,8 +391,11 @@ def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
     return list(found.values())
 
 
-class ProgramSpace(Decisions):
-    """All ways to compute a program. free: labels of the passes that are decided; None for all."""
+class ProgramSpace:
+    """All ways to compute a program. free: labels of the passes that are decided; None for all.
+
+    ways: labels of the fusion variants, the default one first. Only variants that are walked are built.
+    """
 
     def __init__(
         self, tools: Toolchain, ways: Sequence[FusionVariant], target: Target, free: frozenset[str] | None = None
@@ -478,7 +426,7 @@ class ProgramSpace(Decisions):
         """The space of a kernel, shared by all that are the same but for their names."""
         name = key(kernel)
         if name not in self._kernels:
-            self._kernels[name] = Space(self.tools, Start((kernel,)), self.target, self.free)
+            self._kernels[name] = Space(self.tools, (kernel,), self.target, self.free)
         return self._kernels[name]
 
     @property
@@ -486,6 +434,15 @@ class ProgramSpace(Decisions):
         """The ways that were walked so far."""
         return tuple(self._spaces)
 
-    def made(self, way: int, ends: Sequence[ScheduleCandidate]) -> ProgramCandidate:
-        counts = (count for _, count in self.spaces(way))
-        return ProgramCandidate(way, self.ways[way], tuple(zip(ends, counts, strict=True)), self.problems.get(way, ""))
+    def walk(self, policy: Policy, way: int = 0) -> ProgramCandidate:
+        """Decide everything: the policy is called wherever there is a decision."""
+        parts = tuple((space.walk(policy), count) for space, count in self.spaces(way))
+        return ProgramCandidate(way, self.ways[way], parts, self.problems.get(way, ""))
+
+    def default(self, way: int = 0) -> ProgramCandidate:
+        """Return a variant under the schedules of the default order."""
+        return self.walk(lambda space, state, slot: DEFAULT, way)
+
+
+Whole = ScheduleCandidate | ProgramCandidate
+Decisions = Space | ProgramSpace

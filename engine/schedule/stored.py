@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
@@ -25,12 +25,12 @@ from ..kernels.sharing import key_of_range, sizes_of
 from ..language.pipeline import PassStep
 from ..language.rule import RuleSet, policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import FiringChoice, RuleSite, Shaped, run_pipeline, spot_at, spots
+from ..rewrite.statements.driver import FiringChoice, RuleSite, Shaped, spot_at, spots
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
 from ..store.records import Decision, Entry, Schedule, TuningKey, distance, key_of, written_extents
 from ..store.store import SqliteStore, default_path
-from .scheduling import Origin, by_default, kernel_ir, no_launch, predicted_registers, refusal, seconds_of
+from .scheduling import Origin, Scheduler, no_launch, predicted_registers, refusal, seconds_of
 
 # ---- Replay a schedule at the sizes it was found for, or at others where that is legal.
 
@@ -87,23 +87,20 @@ def untiled(program: Program) -> bool:
     return not all(contents(kernel) & Tile.mark for kernel in program)
 
 
-def replay(
-    tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target, trace: Trace | None = None,
-    shaped: Shaped | None = None,
-) -> Program:  # fmt: skip
-    """A kernel of Loop IR as kernels of Tile IR, scheduled as written down.
+def replay(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped | None = None) -> Program:
+    """Return a kernel of Loop IR as kernels of Tile IR, scheduled as recorded.
 
-    trace, shaped: as of `run_pipeline`. Raises DplcError where a decision is not legal any more.
+    shaped: as of `run_pipeline`. Raises DplcError for a decision that is not legal any more.
     """
     numbers = numbers_of((kernel,))
     waiting = list(reversed(schedule))
 
     def as_written(step: PassStep, program: Program) -> Program:
         while waiting and waiting[-1].step == step.label:
-            program = carried_out(tools, step, program, waiting.pop(), target, numbers, trace)
+            program = carried_out(scheduler, step, program, waiting.pop(), numbers)
         return program
 
-    program = _walked(tools, kernel, target, as_written, trace, shaped)
+    program = _walked(scheduler, kernel, as_written, shaped)
     if waiting:
         raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{waiting[-1].step}`, which does not run")
     return program
@@ -111,91 +108,83 @@ def replay(
 
 @dataclass
 class Adapted:
-    """A program, and how many of the remembered firings were carried out, of how many."""
+    """A program, and how many of the recorded firings were carried out, of how many."""
 
     program: Program
     kept: int
     of: int
 
 
-def replay_nearest(
-    tools: Toolchain, kernel: Kernel, schedule: Schedule, target: Target, trace: Trace | None, shaped: Shaped
-) -> Adapted:
-    """A kernel of Loop IR under a schedule that was found for other sizes: every firing where it is legal, the pass's
-    default where not. A pass that did nothing there does nothing here."""
+def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> Adapted:
+    """Replay a schedule that was found for other sizes: each firing where it is legal, else the default of its pass.
+
+    A pass that did nothing there does nothing here.
+    """
     numbers = numbers_of((kernel,))
     kept = 0
 
     def where_legal(step: PassStep, program: Program) -> Program:
-        """The remembered firings as long as they are legal, then the default for the rest of the pass."""
+        """Carry out the recorded firings as long as they are legal, then the default for the rest of the pass."""
         nonlocal kept
         wanted = [decision for decision in schedule if decision.step == step.label]
         for place, decision in enumerate(wanted):
-            made = _elsewhere(tools, step, program, decision, target, numbers, trace)
+            made = _elsewhere(scheduler, step, program, decision, numbers)
             if made is None:
-                fresh = place == 0 or any("repeat" in rule.attributes for rule in step.rules)
-                return tools.engine.fire(step, program, target, trace=trace) if fresh else program
+                if place and not any("repeat" in rule.attributes for rule in step.rules):
+                    return program
+                return scheduler.tools.engine.fire(step, program, scheduler.target, trace=scheduler.trace)
             program, kept = made, kept + 1
         return program
 
-    return Adapted(_walked(tools, kernel, target, where_legal, trace, shaped), kept, len(schedule))
+    return Adapted(_walked(scheduler, kernel, where_legal, shaped), kept, len(schedule))
 
 
 def _walked(
-    tools: Toolchain, kernel: Kernel, target: Target, decide: Callable[[PassStep, Program], Program],
-    trace: Trace | None, shaped: Shaped | None,
-) -> Program:  # fmt: skip
+    scheduler: Scheduler, kernel: Kernel, decide: Callable[[PassStep, Program], Program], shaped: Shaped | None
+) -> Program:
     """A kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
-    program = run_pipeline(tools.engine, tools.pipelines["loop"], (kernel,), target, trace, shaped)
-    return run_pipeline(
-        tools.engine, tools.pipelines["tile"], program, target, trace, shaped,
-        lambda step, program: None if untiled(program) else decide(step, program),
-    )  # fmt: skip
+    program = scheduler.passes("loop", (kernel,), shaped)
+    return scheduler.passes(
+        "tile", program, shaped, lambda step, program: None if untiled(program) else decide(step, program)
+    )
 
 
 def _elsewhere(
-    tools: Toolchain, step: PassStep, program: Program, decision: Decision, target: Target, numbers: Numbers,
-    trace: Trace | None,
-) -> Program | None:  # fmt: skip
+    scheduler: Scheduler, step: PassStep, program: Program, decision: Decision, numbers: Numbers
+) -> Program | None:
     """The same rule with the same values, at its old site or else at the first one; None where it is legal at
     neither."""
     try:
-        return carried_out(tools, step, program, decision, target, numbers, trace)
+        return carried_out(scheduler, step, program, decision, numbers)
     except DplcError:
         pass
-    for spot in spots(tools.engine, step, program, target):
+    for spot in spots(scheduler.tools.engine, step, program, scheduler.target):
         found = chosen(spot, decision.parameters, numbers) if spot.rule == decision.rule else None
         if found is not None:
-            return fired(step, found.choice, trace)
+            return fired(step, found.choice, scheduler.trace)
     return None
 
 
-def carried_out(
-    tools: Toolchain, step: PassStep, program: Program, wanted: Decision, target: Target, numbers: Numbers,
-    trace: Trace | None,
-) -> Program:  # fmt: skip
+def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: Decision, numbers: Numbers) -> Program:
     """A program after a decision. Raises DplcError where it is not legal."""
-    spot = spot_at(tools.engine, step, wanted.rule, program, target, wanted.site)
+    spot = spot_at(scheduler.tools.engine, step, wanted.rule, program, scheduler.target, wanted.site)
     found = None if spot is None else chosen(spot, wanted.parameters, numbers)
     if found is None:
         what = f"the remembered schedule does not fit: `{wanted.rule}` cannot fire at {wanted.site}"
         raise DplcError(what, notes=(f"parameters {wanted.parameters}",), hint="tune the kernel again")
-    return fired(step, found.choice, trace)
+    return fired(step, found.choice, scheduler.trace)
 
 
 def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
-    """The program after a choice, which the trace hears of."""
+    """The program after a choice, which the trace records."""
     made = choice.apply()
     if trace is not None:
-        before, after = (tuple(k for k in one if k not in other) for one, other in _both(choice.program, made))
+        before = tuple(kernel for kernel in choice.program if kernel not in made)
+        after = tuple(kernel for kernel in made if kernel not in choice.program)
         rule = choice.rule.rule
         where = (step.shown(rule), rule.name, rule.location, choice.kernel, choice.where)
         trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
     return made
-
-
-def _both(one: Program, other: Program) -> tuple[tuple[Program, Program], tuple[Program, Program]]:
-    return (one, other), (other, one)
 
 
 SWITCH = "DPLC_NO_DB"  # in the environment: no compile looks into the user's own store
@@ -231,20 +220,17 @@ class StoredSchedules:
         self.store = store
         self._slower: dict[tuple[TuningKey, str], bool] = {}
 
-    def schedule(
-        self, kernel: Kernel, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped
-    ) -> tuple[Program | None, Origin]:
-        """The kernel under the best schedule that there is; None for the default order; and where it comes from."""
-        key = key_of(kernel, target, tools.rules)
+    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+        """Return the kernel under the best schedule that there is, None for the default order; and its origin."""
+        key, trace = key_of(kernel, scheduler.target, scheduler.tools.rules), scheduler.trace
         entries = self.store.exact(key)
         held = self.store.valid(entries, key)
         refused = ""
         for entry in held:
+            own, mark = Shaped(), len(trace.events) if trace is not None else 0
             try:
-                own = Shaped()
-                mark = len(trace.events) if trace is not None else 0
-                program = replay(tools, kernel, entry.tuned.schedule, target, trace, own)
-                refused = no_launch(program, target) or ""
+                program = replay(scheduler, kernel, entry.tuned.schedule, own)
+                refused = no_launch(program, scheduler.target) or ""
             except DplcError as error:
                 refused = error.what
             if not refused:
@@ -258,20 +244,20 @@ class StoredSchedules:
             refused = f"default order: the rules have changed since `{kernel.name}` was tuned"
         if entries:
             return None, Origin(kernel.name, "default", refused)
-        return self._nearest(key, kernel, tools, target, trace, shaped)
+        return self._nearest(key, kernel, scheduler, shaped)
 
     # ---- other sizes
     def _nearest(
-        self, key: TuningKey, kernel: Kernel, tools: Toolchain, target: Target, trace: Trace | None, shaped: Shaped
+        self, key: TuningKey, kernel: Kernel, scheduler: Scheduler, shaped: Shaped
     ) -> tuple[Program | None, Origin]:
-        entry = self._relative(key, target)
+        entry = self._relative(key, scheduler.target)
         if entry is None:
             return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
+        trace, own = scheduler.trace, Shaped()
         mark = len(trace.events) if trace is not None else 0
-        own = Shaped()
         try:
-            adapted = replay_nearest(tools, kernel, entry.tuned.schedule, target, trace, own)
-            slower = self._is_slower(key, entry, adapted.program, kernel, tools, target)
+            adapted = replay_nearest(scheduler, kernel, entry.tuned.schedule, own)
+            slower = self._is_slower(key, entry, adapted.program, kernel, scheduler)
         except DplcError:
             slower = True
         if slower:
@@ -281,8 +267,7 @@ class StoredSchedules:
             return None, Origin(kernel.name, "default", said)
         shaped.update(own)
         brief = f"{entry.tuned.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
-        text = f"from the store, {brief}: {figures(entry)}"
-        return adapted.program, Origin(kernel.name, "nearest", text, entry.tuned.basis, entry.tuned.seconds, brief)
+        return adapted.program, _origin(kernel, "nearest", entry, brief)
 
     def _relative(self, key: TuningKey, target: Target) -> Entry | None:
         """The best schedule at the nearest sizes that is worth a try here."""
@@ -295,23 +280,21 @@ class StoredSchedules:
                     return held[0]
         return None
 
-    def _is_slower(
-        self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, tools: Toolchain, target: Target
-    ) -> bool:
+    def _is_slower(self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, scheduler: Scheduler) -> bool:
         """Whether the model prefers the default order. Raises DplcError for a schedule that cannot be launched."""
         known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
         if known not in self._slower:
-            default = by_default((kernel,), tools, target)
-            self._slower[known] = _seconds(program, tools, target) > _seconds(default, tools, target)
+            quiet = replace(scheduler, trace=None)
+            self._slower[known] = _seconds(program, quiet) > _seconds(quiet.by_default((kernel,)), quiet)
         return self._slower[known]
 
 
-def _seconds(program: Program, tools: Toolchain, target: Target) -> float:
+def _seconds(program: Program, scheduler: Scheduler) -> float:
     """What the model says of kernels of Tile IR, infinite where one cannot be launched."""
-    if refusal(program, target) is not None:
+    if refusal(program, scheduler.target) is not None:
         return float("inf")
-    registers = [predicted_registers(program, number, target) for number in range(len(program))]
-    return seconds_of(kernel_ir(program, tools, target), target, registers)
+    registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
+    return seconds_of(scheduler.kernel_ir(program), scheduler.target, registers)
 
 
 def _exactly(kernel: Kernel, entry: Entry, key: TuningKey) -> Origin:
@@ -320,14 +303,12 @@ def _exactly(kernel: Kernel, entry: Entry, key: TuningKey) -> Origin:
         brief += f" with other tools ({entry.key.tools})"
     if entry.key.rules != key.rules:
         brief += ", before rules were changed that it does not use"
-    return Origin(
-        kernel.name,
-        "store",
-        f"from the store, {brief}: {figures(entry)}",
-        entry.tuned.basis,
-        entry.tuned.seconds,
-        brief,
-    )
+    return _origin(kernel, "store", entry, brief)
+
+
+def _origin(kernel: Kernel, source: Literal["store", "nearest"], entry: Entry, brief: str) -> Origin:
+    text = f"from the store, {brief}: {figures(entry)}"
+    return Origin(kernel.name, source, text, entry.tuned.basis, entry.tuned.seconds, brief)
 
 
 def figures(entry: Entry) -> str:

@@ -27,7 +27,7 @@ from ...codegen.target import DEVICE_FIELDS, Target
 from ...ir.diagnostic import DplcError
 from ..bench.records import PackedResult, PackResults
 from ..capture.text import capture_text
-from ..compiler import CompileOptions, compile_captured
+from ..compiler import Compiler
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
 from ..ruleset import toolchain
@@ -170,7 +170,7 @@ def _launches(count: int) -> Micro:
 def _product(side: int, target: Target) -> Micro:
     """Work in seconds in which every scheduler issues an instruction at every clock."""
     text = f"torch.randn({side}, {side}) @ torch.randn({side}, {side})"
-    made = compile_captured(capture_text(text, values=False), CompileOptions(toolchain(), target))
+    made = Compiler(toolchain(), target).compile(capture_text(text, values=False))
     counts = [instruction_counts(made.kernels[index]) for index in made.launched]
     slots = target.multiprocessors * target.schedulers * target.clock
     return Micro(made.program, sum(n.issued * n.blocks for n in counts) / slots, subject_of(made.plan.kernels))
@@ -339,4 +339,4 @@ def _moved(target: Target, base: Target, name: str, factor: float) -> Target | N
 
 
 def _agreement(points: Sequence[FitPoint], target: Target) -> Agreement:
-    return agreement(point.variant(target) for point in points)[-1]
+    return agreement(point.variant(target) for point in points)

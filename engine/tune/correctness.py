@@ -98,7 +98,7 @@ def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
     extents = {loop.var: int(loop.stop) for loop in nodes(kernel.body, For) if loop.role == "free"}
     kept = dict(extents)
     dice = np.random.default_rng(seed)
-    while _iterations(kernel, extents, kept) > WHOLE_ITERATIONS and any(n > FEWEST for n in kept.values()):
+    while _iterations(kernel, kept) > WHOLE_ITERATIONS and any(n > FEWEST for n in kept.values()):
         longest = max(kept, key=lambda var: kept[var])
         kept[longest] = max(kept[longest] // 4, FEWEST)
     chosen = {}
@@ -109,17 +109,17 @@ def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
     return chosen
 
 
-def _iterations(kernel: Kernel, extents: dict[str, int], kept: dict[str, int]) -> float:
+def _iterations(kernel: Kernel, kept: dict[str, int]) -> float:
     """Innermost iterations of the deepest nest."""
 
     def below(block: Any) -> float:
-        found = [below(s.body) * _turns(s, extents, kept) for s in block if hasattr(s, "body")]
+        found = [below(s.body) * _turns(s, kept) for s in block if hasattr(s, "body")]
         return max([1.0, *found])
 
     return below(kernel.body)
 
 
-def _turns(statement: Any, extents: dict[str, int], kept: dict[str, int]) -> float:
+def _turns(statement: Any, kept: dict[str, int]) -> float:
     if not isinstance(statement, For):
         return 1.0
     length = statement.stop - statement.start if isinstance(statement.stop, int) else math.inf

@@ -14,8 +14,9 @@ from ...ir.diagnostic import DplcError
 from ...ir.program import supplied
 from ..bench.cases import Assembled, assembled, assembler
 from ..bench.running import bound_to, buffers_of, check_ends, ratios
+from ..rewrite.statements.compiled import Program
 from ..schedule.scheduling import predicted_registers, predictions
-from ..schedule.space import ScheduleCandidate, Start
+from ..schedule.space import ScheduleCandidate
 from ..store.records import Basis, Score
 from .correctness import draw, launches
 
@@ -55,13 +56,13 @@ class AssemblingEvaluator:
     """
 
     basis: Basis = "predicted"
-    best: dict[Start, float] = field(default_factory=dict)
+    best: dict[Program, float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __call__(self, candidate: ScheduleCandidate) -> Score:
         with self._turn:
             first = PredictingEvaluator()(candidate)
-            if first.seconds is None or first.seconds > MARGIN * self.best.get(candidate.start, math.inf):
+            if first.seconds is None or first.seconds > MARGIN * self.best.get(candidate.loops, math.inf):
                 return first
             texts = candidate.cuda
         try:
@@ -75,7 +76,7 @@ class AssemblingEvaluator:
         with self._turn:
             score = PredictingEvaluator(tuple(one.registers for one in used))(candidate)
             if score.seconds is not None:
-                self.best[candidate.start] = min(score.seconds, self.best.get(candidate.start, math.inf))
+                self.best[candidate.loops] = min(score.seconds, self.best.get(candidate.loops, math.inf))
         return score
 
 

@@ -32,9 +32,8 @@ from ..bench.cases import assembler
 from ..bench.suites import BenchCase, Suite, subject_of
 from ..capture.capture import Capture
 from ..capture.text import capture_text
-from ..compiler import CompileOptions, values_of
-from ..explore.candidates import Fusing, key_of_program
-from ..explore.stored_solutions import NotProved
+from ..compiler import Compiler
+from ..explore.candidates import Fusing
 from ..kernels.sharing import key, key_of_range
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from ..store.records import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
@@ -42,7 +41,7 @@ from ..store.store import open_store
 from .evaluators import AssemblingEvaluator, PredictingEvaluator
 from .measure import measuring
 from .runner import Heard
-from .tuning import SearchOptions, checked_whole, tune_kernel
+from .tuning import SearchOptions, checked_whole, store_variant, tune_kernel
 
 LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
@@ -112,7 +111,7 @@ def program_of(
 
     Raises DplcError for a program that the rules cannot compile.
     """
-    fusing = Fusing(values_of(captured, CompileOptions(tools, target)), tools, target, top, tensors)
+    fusing = Fusing(Compiler(tools, target).values(captured), tools, target, top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
     for way, named in enumerate(fusing.ways()):
         try:
@@ -385,25 +384,13 @@ def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStor
         if len(program.ways) < 2:
             return None
         label = f"candidate {way}" if way else "the rules"
-        kept = store is not None and _remembered(program, way, ways, checked, label, store)
+        rules = {decision.rule for one in ways[way] for decision in one.schedule}
+        tuned_whole = msgspec.structs.replace(
+            ways[way][0], seconds=seconds[way], default_seconds=sum(one.default_seconds for one in ways[0]),
+            checked=checked, details={"candidate": label, "kernels": len(kernels)},
+        )  # fmt: skip
+        kept = store is not None and store_variant(program.fusing, way, rules, tuned_whole, store)
         return ChosenWay(
             program.name, way, label, seconds[0], seconds[way], ways[way][0].basis, checked, wrong, kept
         )  # fmt: skip
     return ChosenWay(program.name, 0, "the rules", seconds[0], seconds[0], ways[0][0].basis, "", wrong)
-
-
-def _remembered(
-    program: TuningProgram, way: int, ways: Mapping[int, list[Tuned]], checked: str, label: str, store: TuningStore
-) -> bool:
-    """Store the variant of a program. Return whether it is better than the stored one."""
-    fusing, found = program.fusing, ways[way]
-    try:
-        schedule = fusing.written(way, {decision.rule for one in found for decision in one.schedule})
-    except NotProved:  # its saturation ran out of time
-        return False
-    seconds, default = sum(one.seconds for one in found), sum(one.default_seconds for one in ways[0])
-    first, details = found[0], {"candidate": label, "kernels": len(found)}
-    return store.put(
-        key_of_program(fusing.values, fusing.tools, fusing.target),
-        Tuned(schedule, seconds, first.basis, default, first.search, first.seed, first.tries, checked, details),
-    )

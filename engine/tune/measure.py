@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import multiprocessing
 import os
 import shutil
 import signal
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -31,19 +28,19 @@ import msgspec
 import numpy as np
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor, is_written, torch_dtype
+from ...codegen.arrays import as_numpy, as_tensor, is_written
 from ...codegen.build import build_device, device_text
 from ...codegen.cache import cache_directory
-from ...codegen.compiler import find_program
-from ...codegen.driver import DriverError, Graph
+from ...codegen.driver import Driver, DriverError, Loaded
 from ...codegen.kernel import Buffer, CudaKernel, Program
-from ...codegen.launch import CudaExecutor, DeviceError
+from ...codegen.launch import DeviceError
+from ...codegen.pack.runner import gpu_speeds
+from ...codegen.pack.worker import BoundProgram, EventTimer
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ..bench.cases import assembler
 from ..cost.instruction_counts import features, instruction_counts
-from ..run.gpu_clock import DriverClock, times
 from ..run.judge import judge
 from ..schedule.space import ScheduleCandidate
 from ..store.records import Basis, Score
@@ -53,12 +50,10 @@ WARM_UP, RUNS, SECONDS = 3, 30, 0.5
 LIMIT = 10.0  # seconds for one candidate
 START_LIMIT = 120.0  # seconds until the process is ready: it imports torch
 STARTS = 3  # failures in a row before giving up
-POISON = 0xFF  # every byte of an output before a run: NaN for floats
 WARM_RUNS = 5
 CLOCK_SECONDS = 5.0  # clocks are read again after this time
 Build = Callable[[CudaKernel, str], bytes]
 Expected = Mapping[str, tuple[Any, Any]]  # {output: (values, mask of the elements that were computed)}
-Run = Callable[[Any], None]  # enqueues a program on a stream
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -79,7 +74,7 @@ class Measure(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The answer. failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.
 
-    seconds: of every run; warm: of runs with a warm L2 cache. launched: as one CUDA graph, or one by one. error: the
+    seconds: of every run; warm: of a run with a warm L2 cache. launched: as one CUDA graph, or one by one. error: the
     largest, relative to the largest value of the reference. registers, spills: of each kernel, if the driver knows.
     over: this process cannot continue.
     """
@@ -87,7 +82,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["ok", "wrong", "failed"]
     detail: str = ""
     seconds: list[float] = []
-    warm: list[float] = []
+    warm: float = 0.0
     launched: str = ""
     error: float | None = None
     registers: list[int | None] = []
@@ -100,7 +95,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def measuring(target: Target) -> Measuring | None:
     """Return an evaluator for the GPU of this machine, or None if there is none or it differs from the target."""
-    if not torch.cuda.is_available() or importlib.util.find_spec("pycuda") is None:
+    if not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
     return Measuring(target) if major == target.sm // 10 and (major == 9 or minor == target.sm % 10) else None
@@ -174,7 +169,7 @@ class Measuring:
         counted = [features(instruction_counts(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
         details |= {
             "runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "l2": answer.l2,
-            "warm_us": statistics.median(answer.warm) * 1e6, "launched": answer.launched,
+            "warm_us": answer.warm * 1e6, "launched": answer.launched,
             "clocks": answer.clocks, "launches": counted,
         }  # fmt: skip
         told = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
@@ -266,27 +261,15 @@ class WorkerProcess:
 # ---- in the process
 
 
-class Images(CudaExecutor):
-    """Loads the images of a request."""
-
-    def __init__(self, memory: str):
-        super().__init__(memory)
-        self.images: dict[str, bytes] = {}
-
-    def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
-        yield self.images[kernel.name]
-
-
 class Worker:
-    """The GPU, the arrays of the present folder on it, and a buffer that empties its L2 cache."""
+    """The GPU, and the arrays of the present folder on it."""
 
     def __init__(self, memory: str = "cuda"):
-        self.memory = memory
-        self.executor = Images(memory)
-        self.driver = self.executor._driver
-        self.gpu = self.executor.gpu.name
-        with self.executor.stream():
-            self.clock = DriverClock(self.driver, self.executor.gpu.attribute("L2_CACHE_SIZE"))
+        if memory == "cuda" and not torch.cuda.is_available():
+            raise DeviceError("torch finds no CUDA device here")
+        self.memory, self.driver = memory, Driver()
+        self.gpu = self.driver.name
+        self.timer = EventTimer(self.driver, self.driver.stream())
         self.folder = ""
         self.inputs: dict[str, Any] = {}
         self.expected: dict[str, tuple[Any, Any]] = {}
@@ -294,17 +277,23 @@ class Worker:
 
     def measure(self, request: Measure) -> Measured:
         """Return the answer to a request. Raises only for defects of dplc."""
-        self.executor.forget()
-        self.executor.images = request.images
+        loaded: list[Loaded] = []
+
+        def load(kernel: CudaKernel) -> Loaded:
+            loaded.append(self.driver.load(kernel, request.images[kernel.name]))
+            return loaded[-1]
+
         try:
             self._place(request)
-            return self._measured(request)
-        except (DplcError, self.driver.Error) as error:
-            said = error.__cause__ if isinstance(error, DplcError) else error
-            if isinstance(said, self.driver.Error):  # an access that faulted takes the whole context with it
-                return Measured(status="failed", detail=f"the driver says: {said}", gpu=self.gpu, over=True)
-            assert isinstance(error, DplcError)
+            program, stream = request.program, self.timer.stream
+            answer = self._measured(request, BoundProgram(self.driver, stream, program, self.inputs, load, self.memory))
+            for one in loaded:
+                self.driver.unload(one)
+        except DriverError as error:  # an access that faulted takes the whole context with it
+            return Measured(status="failed", detail=f"the driver says: {error.what}", gpu=self.gpu, over=True)
+        except DplcError as error:
             return Measured(status="failed", detail=error.what, gpu=self.gpu)
+        return answer
 
     def _place(self, request: Measure) -> None:
         """Copy the arrays to the device, where they stay for the next candidates."""
@@ -316,48 +305,39 @@ class Worker:
         self.expected = {b.name: (expected[f"={b.name}"], expected[f"@{b.name}"]) for b in request.program.outputs}
         self.folder = request.folder
 
-    def _measured(self, request: Measure) -> Measured:
-        program = request.program
-        tensors = dict(self.inputs)
-        for made in (*program.outputs, *program.temporaries):
-            tensors[made.name] = poisoned(made, self.memory)
-        places = {name: int(tensor.data_ptr()) for name, tensor in tensors.items()}
-        with self.executor.stream() as stream:
-            loaded = [self.executor.loaded(kernel) for kernel in program.kernels]
-            registers = [_told(kernel.function, "num_regs") for kernel in loaded]
-            spills = [_told(kernel.function, "local_size_bytes") for kernel in loaded]
-            with gpu_alone():
-                self.executor.launch(program, places, stream)
-                self.driver.Context.synchronize()
-            error, wrong = self._compare(program.outputs, tensors)
-            known: dict[str, Any] = {"error": error, "registers": registers, "spills": spills, "gpu": self.gpu}
-            if wrong:
-                return Measured(status="wrong", detail=wrong, **known)
-            replay = self._recorded(program, places)
-            launched = "CUDA graph" if replay else "one by one"
-            run = replay or (lambda at: self.executor.launch(program, places, at))
-            self.clock.stream = stream
-            with gpu_alone():
-                seconds = times(partial(run, stream), self.clock, request.warm_up, request.runs, request.seconds)
-                warm = [self.clock.seconds(partial(run, stream)) for _ in range(WARM_RUNS)]
-        cold = f"cold: {self.clock.bytes} bytes of other data written before every run"
-        clocks = self._clocks()
-        return Measured(status="ok", seconds=seconds, warm=warm, launched=launched, l2=cold, clocks=clocks, **known)
-
-    def _recorded(self, program: Program, places: dict[str, int]) -> Run | None:
-        """Return a replay of all launches as one CUDA graph, or None if the driver cannot make one."""
+    def _measured(self, request: Measure, bound: BoundProgram) -> Measured:
+        bound.poison()
+        with gpu_alone():
+            self.driver.synchronize()
+            bound.launch()
+            self.driver.synchronize()
+        error, wrong = self._compare(request.program.outputs, bound)
+        known: dict[str, Any] = {
+            "error": error, "gpu": self.gpu, "registers": [one.registers or None for one in bound.kernels],
+            "spills": [one.local_bytes for one in bound.kernels],
+        }  # fmt: skip
+        if wrong:
+            return Measured(status="wrong", detail=wrong, **known)
         try:
-            with self.executor.gpu.side_stream() as side:
-                graph = Graph(side.handle, lambda: self.executor.launch(program, places, side))
-        except (DriverError, DeviceError):
-            return None
-        return lambda stream: graph.replay(0 if stream is None else stream.handle)
+            run, launched = bound.graph(), "CUDA graph"
+        except DriverError:
+            run, launched = bound.launch, "one by one"
+        with gpu_alone():
+            self.timer.cold(run, request.warm_up)
+            until, seconds = time.monotonic() + request.seconds, self.timer.cold(run, min(3, request.runs))
+            while len(seconds) < request.runs and time.monotonic() < until:
+                seconds += self.timer.cold(run, 1)
+            warm = self.timer.warm(run, WARM_RUNS)
+        l2 = f"cold: {self.timer.bytes} bytes of other data written before every run"
+        return Measured(
+            status="ok", seconds=seconds, warm=warm, launched=launched, l2=l2, clocks=self._clocks(), **known
+        )
 
-    def _compare(self, outputs: tuple[Buffer, ...], tensors: dict[str, Any]) -> tuple[float, str]:
+    def _compare(self, outputs: tuple[Buffer, ...], bound: BoundProgram) -> tuple[float, str]:
         """Return the largest relative error, and the problem: another value, or an element that was not written."""
         worst, wrong = 0.0, ""
         for output in outputs:
-            got = tensors[output.name].cpu()
+            got = bound.result(output.name, output.dtype, output.shape).cpu()
             values, where = self.expected[output.name]
             where = torch.from_numpy(where)
             found = judge([got[where]], [torch.from_numpy(values)[where]])
@@ -373,7 +353,7 @@ class Worker:
         """Return megahertz and degrees by the driver's tool, read every few seconds; empty without the tool."""
         when, known = self.clocks
         if time.monotonic() - when >= CLOCK_SECONDS:
-            known = read_clocks() if self.memory == "cuda" else {}
+            known = gpu_speeds() if self.memory == "cuda" else {}
             self.clocks = time.monotonic(), known
         return known
 
@@ -386,34 +366,6 @@ def gpu_alone() -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def poisoned(buffer: Buffer, memory: str) -> Any:
-    """Return an output before a run."""
-    made = torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=memory)
-    made.view(torch.uint8 if made.dim() else made.dtype).fill_(POISON)
-    return made
-
-
-def read_clocks() -> dict[str, float]:
-    """Return what nvidia-smi reports of the first GPU."""
-    program = find_program("nvidia-smi")
-    if program is None:
-        return {}
-    asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
-    command = [program, f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-        values = done.stdout.splitlines()[0].split(",")
-        return {name: float(value) for name, value in zip(asked, values, strict=True)}
-    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
-        return {}
-
-
-def _told(function: Any, name: str) -> int | None:
-    """Return an attribute of a loaded function, or None if the driver does not know it."""
-    value = int(getattr(function, name))
-    return value if value or name != "num_regs" else None
 
 
 def serve(pipe: Connection, memory: str) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError
+from ..rewrite.statements.compiled import Program
 from ..schedule.scheduling import refusal
-from ..schedule.space import Decisions, ScheduleCandidate, Start, Whole
+from ..schedule.space import Decisions, ScheduleCandidate, Whole
 from ..store.records import Attempt, Evaluator, Score, Tuned, TuningStore, key_of
 from ..store.store import UNFINISHED
 from .correctness import Verdict, verdict
@@ -56,7 +57,7 @@ class SearchProgress:
     seconds: float = 0.0
     interrupted: bool = False
     leaders: list[tuple[float, Whole]] = field(default_factory=list)
-    fastest: dict[Start, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
+    fastest: dict[Program, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0  # programs since the last improvement
 
@@ -94,7 +95,7 @@ class Runner:
     seed: int
     budget: Budget
     heard: Heard = lambda run, tried: None
-    record: Callable[[Start, list[Attempt]], None] = lambda start, attempts: None
+    record: Callable[[Program, list[Attempt]], None] = lambda start, attempts: None
     pool: Executor | None = None
     ahead: int = 1
     avoid: frozenset[str] = frozenset()
@@ -103,7 +104,7 @@ class Runner:
     def __post_init__(self) -> None:
         self._scores: OrderedDict[str, Score] = OrderedDict()  # of kernels
         self._known: OrderedDict[str, None] = OrderedDict()  # programs
-        self._attempts: dict[Start, list[Attempt]] = {}
+        self._attempts: dict[Program, list[Attempt]] = {}
         self._began = time.monotonic()
 
     def run(self) -> SearchProgress:
@@ -134,7 +135,7 @@ class Runner:
     def _proposals(self, run: SearchProgress) -> Iterator[Proposal]:
         left = self.ahead if self.budget.tries is None else self.budget.tries - run.tries
         for _ in range(min(self.ahead, left)):
-            proposal = run.search.propose(self._spent(run))
+            proposal = run.search.propose()
             if proposal is None:
                 return
             yield proposal
@@ -184,9 +185,9 @@ class Runner:
             return
         _keep(self._scores, candidate.key, score)
         made = Attempt(candidate.schedule, candidate.key, score, run.search.name, self.seed, run.tries)
-        self._attempts.setdefault(candidate.start, []).append(made)
+        self._attempts.setdefault(candidate.loops, []).append(made)
         if score.seconds is not None:
-            _insert(run.fastest.setdefault(candidate.start, []), score.seconds, candidate)
+            _insert(run.fastest.setdefault(candidate.loops, []), score.seconds, candidate)
 
     def _lead(self, run: SearchProgress, seconds: float, whole: Whole) -> None:
         """A new program takes its place among the fastest."""
@@ -256,18 +257,18 @@ class Keeper:
     runner: Runner
     store: TuningStore
     heard: Heard
-    before: dict[Start, Tuned | None] = field(default_factory=dict)
+    before: dict[Program, Tuned | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._began, self._spent, self._expected = time.monotonic(), 0.0, FIRST
-        self._waiting: dict[Start, None] = {}
-        self._best: dict[Start, float] = {}
+        self._waiting: dict[Program, None] = {}
+        self._best: dict[Program, float] = {}
         self._verdicts: dict[str, Verdict] = {}
 
     def __call__(self, run: SearchProgress, tried: Tried) -> None:
         """Something was tried."""
         for candidate, _, score in tried.parts:
-            start = candidate.start
+            start = candidate.loops
             if score.seconds is not None and score.seconds < self._best.get(start, float("inf")):
                 self._best[start] = score.seconds
                 self._waiting[start] = None
@@ -286,7 +287,7 @@ class Keeper:
             self._verdicts[candidate.key] = verdict(candidate)
         return self._verdicts[candidate.key]
 
-    def _write(self, run: SearchProgress, start: Start) -> None:
+    def _write(self, run: SearchProgress, start: Program) -> None:
         """The fastest schedule of a kernel that is right."""
         for seconds, candidate in run.fastest.get(start, []):
             try:
@@ -298,8 +299,8 @@ class Keeper:
                 return
 
     def _put(self, run: SearchProgress, candidate: ScheduleCandidate, seconds: float, checked: str) -> None:
-        start, default = candidate.start, self.runner.score(candidate.space.default()).seconds
-        key = key_of(start.kernels[0], candidate.target, candidate.tools.rules)
+        start, default = candidate.loops, self.runner.score(candidate.space.default()).seconds
+        key = key_of(start[0], candidate.target, candidate.tools.rules)
         if start not in self.before:
             self.before[start] = self.store.get(key)
         if default is None:

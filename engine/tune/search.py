@@ -75,7 +75,7 @@ class Search(ABC):
         self.best_of: dict[int, tuple[float, Whole]] = {}  # by fusion variant
 
     @abstractmethod
-    def propose(self, spent: float) -> Proposal | None:
+    def propose(self) -> Proposal | None:
         """Return the next candidate, or None if none is left. spent: used share of the budget."""
 
     def observe(self, tried: Tried) -> None:
@@ -230,7 +230,7 @@ class Random(Search):
 
     name: ClassVar[str] = "random"
 
-    def propose(self, spent: float) -> Proposal | None:
+    def propose(self) -> Proposal | None:
         way = self.dice.randrange(len(self.space.ways))
         return Proposal(self.space.walk(lambda space, state, slot: random_token(space, state, self.dice), way))
 
@@ -240,7 +240,7 @@ class Hill(Search):
 
     name: ClassVar[str] = "hill"
 
-    def propose(self, spent: float) -> Proposal | None:
+    def propose(self) -> Proposal | None:
         way = self.way()
         if way not in self.best_of:
             return Proposal(decided(self.space, self.incumbent, way))
@@ -289,7 +289,7 @@ class TreeSearch(Search):
         self._inside = True
 
     # ---- propose
-    def propose(self, spent: float) -> Proposal | None:
+    def propose(self) -> Proposal | None:
         if self.root.closed:
             return None
         self._path, self._guide, self._inside = [self.root], self.incumbent, True

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..schedule.space import Fire, ScheduleCandidate, Start, Token
+from ..rewrite.statements.compiled import Program
+from ..schedule.space import Fire, ScheduleCandidate, Token
 from .runner import SearchProgress
 from .search import Tried
 
@@ -74,7 +75,7 @@ class SearchLog:
 
     def __init__(self) -> None:
         self.root = SharedPrefix()
-        self.kernels: dict[Start, tuple[float | None, int]] = {}
+        self.kernels: dict[Program, tuple[float | None, int]] = {}
         self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]] = {}
         self.default: float | None = None
         self._nodes = 0
@@ -93,7 +94,7 @@ class SearchLog:
             branch = branch.children[decided]
             branch.times.add(seconds)
         for candidate, count, score in tried.parts:
-            self.kernels.setdefault(candidate.start, (score.seconds, count))  # the first that is tried is the default
+            self.kernels.setdefault(candidate.loops, (score.seconds, count))  # the first that is tried is the default
             self._effects(candidate, score.seconds)
 
     def _path(self, run: SearchProgress, tried: Tried) -> Iterator[tuple[Any, str]]:
@@ -106,7 +107,7 @@ class SearchLog:
 
     def _effects(self, candidate: ScheduleCandidate, seconds: float | None) -> None:
         """What a kernel takes with these values."""
-        kernel = candidate.start.kernels[0].name
+        kernel = candidate.loops[0].name
         for decision in candidate.schedule:
             for name, value in decision.parameters.items():
                 found = self.effects.setdefault((kernel, decision.step, decision.rule, name), {})

@@ -8,23 +8,24 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.running import WHOLE, work_of
-from ..compiler import Compilation, CompileOptions, compile_captured
+from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Shaped
-from ..rewrite.trace import Trace
 from ..ruleset import Toolchain
 from ..run.judge import judge, run_eager, run_reference
-from ..schedule.scheduling import Origin
-from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space, Start
+from ..schedule.scheduling import Origin, Scheduler
+from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space
 from ..schedule.stored import replay
 from ..store.records import Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
 from .correctness import verdict
@@ -119,7 +120,7 @@ def tune_kernel(
     store: TuningStore | None = None, heard: Callable[[SearchProgress, Tried], None] = lambda run, tried: None,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR; what wins is run on the emulator before it is remembered."""
-    space = Space(tools, Start((kernel,)), target, options.free)
+    space = Space(tools, (kernel,), target, options.free)
     runner, run = searched(space, evaluator, options, store, heard)
     return choose_schedule(space, runner, run, options, store)
 
@@ -138,8 +139,8 @@ def searched(
         return runner, runner.run()
 
 
-def _key(start: Start, space: Decisions) -> TuningKey:
-    return key_of(start.kernels[0], space.target, space.tools.rules)
+def _key(start: Program, space: Decisions) -> TuningKey:
+    return key_of(start[0], space.target, space.tools.rules)
 
 
 def choose_schedule(
@@ -148,13 +149,13 @@ def choose_schedule(
     """What a search found for one kernel: checked, and remembered if it may be."""
     default = space.default()
     score = runner.score(default)
-    outcome = TuningOutcome(space.start.kernels[0].name, run, default, score, default, score.seconds)
-    _decide(outcome, run.fastest.get(space.start, []), options, runner.keeper)
+    outcome = TuningOutcome(space.loops[0].name, run, default, score, default, score.seconds)
+    _decide(outcome, run.fastest.get(space.loops, []), options, runner.keeper)
     outcome.details = dict(runner.score(outcome.winner).details)
     if store is not None:
-        wanted = _key(space.start, space)
+        wanted = _key(space.loops, space)
         earlier = runner.keeper.before if runner.keeper is not None else {}
-        outcome.before = earlier[space.start] if space.start in earlier else store.get(wanted)
+        outcome.before = earlier[space.loops] if space.loops in earlier else store.get(wanted)
         _remember(outcome, store, wanted, options)
     return outcome
 
@@ -308,7 +309,7 @@ def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
     """The best schedules that were found for the kernels of a way, together; None where one cannot be launched."""
     total = 0.0
     for inner, count in space.spaces(way):
-        leaders = run.fastest.get(inner.start)
+        leaders = run.fastest.get(inner.loops)
         if not leaders:
             return None
         total += count * leaders[0][0]
@@ -344,25 +345,21 @@ class Winners:
     def __init__(self, schedules: Mapping[str, Schedule]):
         self.schedules = schedules
 
-    def schedule(
-        self, kernel: Kernel, tools: Any, target: Any, trace: Trace | None, shaped: Shaped
-    ) -> tuple[Program | None, Origin]:
-        """A kernel under the schedule that won."""
-        return replay(tools, kernel, self.schedules[key(kernel)], target, trace, shaped), Origin(
-            kernel.name, "store", ""
-        )
+    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+        """Return a kernel under the schedule that won."""
+        return replay(scheduler, kernel, self.schedules[key(kernel)], shaped), Origin(kernel.name, "store", "")
 
 
 def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
     """{key of a kernel: the schedule that won}"""
-    return {key(one.winner.start.kernels[0]): one.winner.schedule for one in kernels}
+    return {key(one.winner.loops[0]): one.winner.schedule for one in kernels}
 
 
 def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
     """A way compiled with the schedules that won."""
     chosen = fusing.candidate(way) if way else None
-    options = CompileOptions(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
-    return compile_captured(fusing.values.captured, options)
+    options = Compiler(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
+    return options.compile(fusing.values.captured)
 
 
 def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:
@@ -386,27 +383,25 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
 
 def _remember_program(found: Programmed, store: TuningStore, options: SearchOptions) -> None:
     """The chosen way, under the key of the program."""
-    fusing, seconds, default = found.fusing, found.score.seconds, found.default.seconds
-    wanted = key_of_program(fusing.values, fusing.tools, fusing.target)
-    found.before = store.get(wanted)
+    fusing, seconds, default, run = found.fusing, found.score.seconds, found.default.seconds, found.run
+    found.before = store.get(key_of_program(fusing.values, fusing.tools, fusing.target))
     if seconds is None or default is None or not found.checked:
         return
     rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
-    try:
-        schedule = fusing.written(found.way, rules)
-    except NotProved:
-        return
-    run = found.run
     details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
-    tuned = Tuned(
-        schedule,
-        seconds,
-        found.default.basis,
-        default,
-        run.search.name,
-        options.seed,
-        run.tries,
-        found.checked,
-        details,
-    )
-    found.kept = store.put(wanted, tuned)
+    basis, name, seed = found.default.basis, run.search.name, options.seed
+    tuned = Tuned((), seconds, basis, default, name, seed, run.tries, found.checked, details)
+    found.kept = store_variant(fusing, found.way, rules, tuned, store)
+
+
+def store_variant(fusing: Fusing, way: int, rules: set[str], tuned: Tuned, store: TuningStore) -> bool:
+    """Store a fusion variant under the key of its program. Return whether it is better than the stored one.
+
+    rules: those that the schedules of its kernels use; tuned: all but the schedule.
+    """
+    try:
+        schedule = fusing.written(way, rules)
+    except NotProved:  # its saturation ran out of time
+        return False
+    key = key_of_program(fusing.values, fusing.tools, fusing.target)
+    return store.put(key, msgspec.structs.replace(tuned, schedule=schedule))

@@ -19,7 +19,7 @@ from ..api import Compiled
 from ..capture.capture import Capture
 from ..capture.decompositions import table
 from ..capture.signature import Signature
-from ..compiler import CompileOptions, compile_captured
+from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
 from ..ruleset import Toolchain
@@ -74,7 +74,7 @@ def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerd
         return OperatorVerdict(ABSENT, str(refused))
     captured = _capture(graph, tensors)
     try:
-        compilation = compile_captured(captured, CompileOptions(tools, target))
+        compilation = Compiler(tools, target).compile(captured)
         results = Compiled(compilation, "emulator").run({})
     except DplcError as error:
         return OperatorVerdict(

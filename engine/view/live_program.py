@@ -20,7 +20,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source
 from ...ir.text.programs import print_program
 from ..capture.capture import Capture
-from ..compiler import Compilation, CompileOptions, Stopwatch, compile_captured, values_of
+from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule import RuleSet, read_rules
 from ..rewrite.trace import Event, Firing, Trace, show
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
@@ -105,13 +105,13 @@ class LiveProgram:
     def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
         if self._last is not None:
             tools = self.tools(switches)
-            return compile_captured(self.captured, CompileOptions(tools, self.target, Trace())), tools
+            return Compiler(tools, self.target, Trace()).compile(self.captured), tools
         progress = self._progress  # the page shows each text of the first compile as soon as it exists
         progress.begin("rules")
         tools = self.tools(switches)
         columns = GrowingColumns(self.shown, self.captured)
         watch = Stopwatch(lambda name, number, count: progress.begin(name), columns.add)
-        made = compile_captured(self.captured, CompileOptions(tools, self.target, Trace()), watch=watch)
+        made = Compiler(tools, self.target, Trace()).compile(self.captured, watch=watch)
         progress.begin("links")
         return made, tools
 
@@ -382,7 +382,7 @@ class BackgroundJobs:
 
         options = SearchOptions(budget=Budget(self.search.tries), check=False, predict=True)
         try:
-            values = values_of(self.captured, CompileOptions(self.tools, self.made.target))
+            values = Compiler(self.tools, self.made.target).values(self.captured)
             fusing = Fusing(values, self.tools, self.made.target, 1)
             return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, report), log) | each
         except DplcError as error:
@@ -392,7 +392,7 @@ class BackgroundJobs:
         from ..explore.candidates import exploration
 
         try:
-            values = values_of(self.captured, CompileOptions(self.tools, self.made.target))
+            values = Compiler(self.tools, self.made.target).values(self.captured)
             made = exploration(values, self.tools, self.made.target)
             return egraph_record(made, made.explained(made.candidates()))
         except DplcError as error:

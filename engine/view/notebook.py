@@ -19,7 +19,7 @@ from ...ir.diagnostic import Diagnostics, DplcError, Source, UsageError
 from ...ir.text import html
 from ...ir.text.html import Html
 from ..capture.text import capture_text
-from ..compiler import Compilation, CompileOptions, compile_captured
+from ..compiler import Compilation, Compiler
 from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace
@@ -64,7 +64,7 @@ def effect(cell: str, text: str, target: Target | None = None) -> Html:
 
 
 def _compiled(captured: Any, tools: Toolchain, target: Target) -> Compilation:
-    return compile_captured(captured, CompileOptions(tools, target, Trace()))
+    return Compiler(tools, target, Trace()).compile(captured)
 
 
 def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:

@@ -23,7 +23,7 @@ from ...version import __version__
 from ..api import Compiled
 from ..bench.cases import assembled, assembler
 from ..bench.suites import BenchCase, Suite, read_suite, subject_of
-from ..compiler import Compilation, CompileOptions, compile_captured
+from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits
 from ..cost.predict import occupancy, predict
@@ -34,7 +34,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import run_pipeline
 from ..rewrite.trace import Firing, Trace
 from ..ruleset import Toolchain
-from ..schedule.scheduling import kernel_ir, predicted_registers
+from ..schedule.scheduling import predicted_registers
 from .provenance import Column, columns
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Effects:
     def _priced(self, kernel: Kernel) -> dict[str, Any] | None:
         try:
             lowered = isinstance(kernel.body[0], Launch)
-            (made,) = (kernel,) if lowered else kernel_ir((kernel,), self.tools, self.target)
+            (made,) = (kernel,) if lowered else Compiler(self.tools, self.target).kernel_ir((kernel,))
             tile = self._tiles.get(kernel.name, kernel) if lowered else kernel
             tiled = isinstance(tile.body[0], Tile)
             registers = predicted_registers((tile,), 0, self.target) if tiled else None
@@ -416,7 +416,7 @@ def _compiled(
         trace = Trace()
         try:
             captured = subject_of(suite, case).capture()
-            made = compile_captured(captured, CompileOptions(tools, target, trace))
+            made = Compiler(tools, target, trace).compile(captured)
         except DplcError as error:
             yield case, None, error.render()
         else:
@@ -450,9 +450,7 @@ def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[s
     """
     default = run.default.seconds
     kernels = [
-        _tuned_kernel(
-            log, start.kernels[0].name, log.kernels[start][1], log.kernels[start][0], leaders[0][0], leaders[0][1]
-        )
+        _tuned_kernel(log, start[0].name, log.kernels[start][1], log.kernels[start][0], leaders[0][0], leaders[0][1])
         for start, leaders in run.fastest.items()
         if start in log.kernels
     ]

@@ -22,7 +22,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 
 STAGES = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
@@ -94,7 +94,7 @@ def compiled(captures: list[Capture], warm_up: int) -> tuple[list[float], list[f
     for captured in captures:
         gc.collect()
         start, busy = time.perf_counter(), time.process_time()
-        compilation = compile_captured(captured, CompileOptions(tools, machine))
+        compilation = Compiler(tools, machine).compile(captured)
         assert compilation.cuda
         times.append((time.perf_counter() - start) * 1e3)
         spent.append((time.process_time() - busy) * 1e3)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import toolchain
@@ -58,7 +58,7 @@ def texts(layer: Layer, batch: int, dtype: str) -> tuple[str, str]:
 
 def microseconds(text: str, device: str) -> tuple[float, list[str]]:
     """The predicted time of all launches of a program, and a line for each of its kernels."""
-    made = compile_captured(capture_text(text), CompileOptions(toolchain(), target(device)))
+    made = Compiler(toolchain(), target(device)).compile(capture_text(text))
     found = [predict(instruction_counts(kernel), made.target) for kernel in made.kernels]
     each = [
         f"{kernel.name} {1e6 * one.seconds:.1f} us, {one.binding}"

@@ -27,7 +27,7 @@ from dplc.codegen.emulator.runtime import load
 from dplc.codegen.kernel import Program
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import errors, run_reference
 
@@ -48,7 +48,7 @@ class Row:
 
 
 def compiled(text: str) -> Compilation:
-    return compile_captured(capture_text(text), CompileOptions(toolchain(), target("sm_90a")))
+    return Compiler(toolchain(), target("sm_90a")).compile(capture_text(text))
 
 
 def session(compilation: Compilation, checked: bool) -> EmulatorSession:

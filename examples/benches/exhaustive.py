@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from dplc.engine.rewrite.statements.driver import RuleSite
@@ -28,17 +29,20 @@ class Exhaustive(Search):
         super().__init__(space, dice)
         self._left = self._all()
 
-    def propose(self, spent: float) -> Proposal | None:
+    def propose(self) -> Proposal | None:
         return next(self._left, None)
 
     def _all(self) -> Iterator[Proposal]:
         for way in range(len(self.space.ways)):
-            default = [space.default() for space, _ in self.space.spaces(way)]
-            for number, (space, _) in enumerate(self.space.spaces(way)):
+            default = self.space.default(way)
+            for number, (space, count) in enumerate(self.space.spaces(way)):
                 state, _, schedule = space.root
                 for candidate in every(space, state, schedule, (), set()):
-                    ends = [*default[:number], candidate, *default[number + 1 :]]
-                    yield Proposal(self.space.made(way, ends))
+                    if isinstance(default, ScheduleCandidate):
+                        yield Proposal(candidate)
+                    else:
+                        parts = (*default.parts[:number], (candidate, count), *default.parts[number + 1 :])
+                        yield Proposal(replace(default, parts=parts))
 
 
 def every(

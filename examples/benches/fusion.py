@@ -28,7 +28,7 @@ from torch import nn
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import CompileOptions, Values, values_of
+from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration, lowering
 from dplc.engine.explore.explore import Exploration, ExplorationOptions, is_leaf
 from dplc.engine.explore.search import Effort
@@ -191,7 +191,7 @@ def row(case: Case, device: str, torch_too: bool) -> str:
     name, program, inputs = case
     tools, machine = toolchain(), target(device)
     captured = capture(program, inputs)
-    values = values_of(captured, CompileOptions(tools, machine))
+    values = Compiler(tools, machine).values(captured)
     start = time.process_time()
     made = exploration(values, tools, machine)
     (best,) = made.explained(made.candidates()[:1])
@@ -248,7 +248,7 @@ def speed(name: str, device: str) -> str:
     tools, machine = toolchain(), target(device)
     with torch.device("meta"):
         captured = capture(nn.Sequential(*SPEEDS[name]()), (torch.randn(4096, 4096),))
-    values = values_of(captured, CompileOptions(tools, machine))
+    values = Compiler(tools, machine).values(captured)
     start = time.process_time()
     made = exploration(values, tools, machine)
     made.candidates()

@@ -12,7 +12,7 @@ from dplc.codegen.build import assemble, device_text
 from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -52,7 +52,7 @@ def print_row(name: str, way: str) -> None:
     """One program, multiplied in one way."""
     machine = target("h200")
     captured = capture_text(PROGRAMS[name], dtype="bf16", values=False)
-    compilation = compile_captured(captured, CompileOptions(tools(way), machine))
+    compilation = Compiler(tools(way), machine).compile(captured)
     (kernel,) = compilation.cuda_kernels
     told = predict(instruction_counts(compilation.kernels[0]), machine)
     assembly = assemble(device_text([kernel]), machine.arch)

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation, CompileOptions
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.memory_model import LANES
 from dplc.engine.cost.predict import predict
@@ -30,7 +30,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "models"
 
 def compiled(config: str, length: int, layers: int) -> Compilation:
     shape = ModelShape(length, layers=layers)
-    return compile_model(find(str(FOLDER / f"{config}.json")), shape, CompileOptions(toolchain(), TARGET)).compilation
+    return compile_model(find(str(FOLDER / f"{config}.json")), shape, Compiler(toolchain(), TARGET)).compilation
 
 
 def microseconds(config: str, length: int, layers: int) -> float:

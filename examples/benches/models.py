@@ -66,7 +66,7 @@ def measure(case: Case) -> Row:
     import torch
 
     from dplc.codegen.target import target
-    from dplc.engine.compiler import CompileOptions, compile_captured
+    from dplc.engine.compiler import Compiler
     from dplc.engine.language.rule_files import collections_paused
     from dplc.engine.models.compiling import capture_call, capture_results, figures, peak_rss
     from dplc.engine.models.sources import build, find
@@ -83,12 +83,12 @@ def measure(case: Case) -> Row:
         else:
             captured = timed(cpu, "capture", lambda: capture_results(model, case.length))
         tools = timed(cpu, "rules", toolchain)
-        made = timed(cpu, "compile", lambda: compile_captured(captured.captured, CompileOptions(tools, machine)))
+        made = timed(cpu, "compile", lambda: Compiler(tools, machine).compile(captured.captured))
     wall, rss = time.perf_counter() - start, peak_rss()
     found = figures(captured, made, {})
     per_block = len(made.program.kernels) if case.block else found.per_block
     if case.block:
-        cpu["warm"] = warm(lambda: compile_captured(captured.captured, CompileOptions(tools, machine)))
+        cpu["warm"] = warm(lambda: Compiler(tools, machine).compile(captured.captured))
     else:
         cpu["torch.export"] = exported(torch, model, case.length)
     return Row(

@@ -18,7 +18,7 @@ from dplc.codegen.target import Target, target
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.rewrite.trace import Trace
@@ -72,7 +72,7 @@ def captures(long: bool) -> list[Capture]:
 def compiled(captured: Capture, tools: Toolchain, machine: Target) -> tuple[float, set[str]]:
     """Microseconds of all launches, and the rules that fired."""
     trace = Trace()
-    made = compile_captured(captured, CompileOptions(tools, machine, trace))
+    made = Compiler(tools, machine, trace).compile(captured)
     each = [predict(instruction_counts(kernel), machine).seconds * 1e6 for kernel in made.kernels]
     return sum(each[index] for index in made.launched), {event.rule for event in trace.firings}
 

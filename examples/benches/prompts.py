@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation, CompileOptions
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.models.compiling import ModelShape
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--target", default="h200")
     options = parser.parse_args()
-    how = CompileOptions(toolchain(), target(options.target))
+    how = Compiler(toolchain(), target(options.target))
     source, shape = find(options.config), ModelShape(dtype=options.dtype, layers=options.layers)
     found = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, shape, how)
     if options.tokens:

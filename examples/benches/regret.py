@@ -23,9 +23,9 @@ import msgspec
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.store.records import Basis, Score
 from dplc.engine.tune.evaluators import PredictingEvaluator
 from dplc.engine.tune.runner import Budget, Runner
@@ -91,8 +91,8 @@ def enumerated(name: str, machine: Target) -> tuple[Enumerated, Space, Table]:
     """The space, and the score of every program in it."""
     expression, free = SPACES[name]
     tools = toolchain()
-    plan = cut_into_kernels(capture_text(expression, 0), CompileOptions(tools, machine))[2]
-    space = Space(tools, Start(plan.kernels[:1]), machine, frozenset(free.split()))
+    plan = Compiler(tools, machine).cut(capture_text(expression, 0))[1]
+    space = Space(tools, plan.kernels[:1], machine, frozenset(free.split()))
     table = Table({})
     run = Runner(space, table, "exhaustive", 0, Budget()).run()
     assert run.best is not None and run.default.seconds is not None

@@ -21,9 +21,9 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembler
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.tune.evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator
 from dplc.engine.tune.runner import DEFAULT_SEARCH, Budget, Runner, SearchProgress
 from dplc.engine.tune.search import Tried
@@ -37,8 +37,8 @@ WHOLE_RUN = 10_000  # tries over which memory is looked at
 
 def space() -> Space:
     """A new one: nothing is remembered from the search before."""
-    plan = cut_into_kernels(capture_text(TEXT, 0), CompileOptions(toolchain(), MACHINE))[2]
-    return Space(toolchain(), Start(plan.kernels), MACHINE)
+    plan = Compiler(toolchain(), MACHINE).cut(capture_text(TEXT, 0))[1]
+    return Space(toolchain(), plan.kernels, MACHINE)
 
 
 def rate(search: str, tries: int, assemble: bool) -> str:

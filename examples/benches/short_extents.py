@@ -12,21 +12,24 @@ import math
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dplc.codegen import cache
 from dplc.codegen.build import emulator_sources
-from dplc.codegen.emulator.executor import WholeExecutor
-from dplc.codegen.emulator.runtime import EmulatorError, load
-from dplc.codegen.kernel import Program
+from dplc.codegen.emulator.executor import ORDERS, EmulatorExecutor, bytes_of
+from dplc.codegen.emulator.runtime import DeviceBuffer, DeviceMemory, EmulatorError, LoadedKernels, load
+from dplc.codegen.kernel import CudaKernel, Program
 from dplc.codegen.target import Target
 from dplc.engine.bench.schedules import CaseSpace, Drawn
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.constants import bits
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.run.judge import accepted, run_eager, run_reference
 from dplc.ir.loop import For
@@ -77,7 +80,7 @@ def summed_over(suite: Suite, case: BenchCase, tools: Toolchain, target: Target)
     probe = {name: (SHORT + place) * KEPT + case.sizes[name] % KEPT for place, name in enumerate(names)}
     sizes = shortened(operation, case.sizes) | probe
     captured = subject_of(suite, BenchCase(case.name, case.operation, sizes, case.dtype)).capture()
-    kernels = cut_into_kernels(captured, CompileOptions(tools, target))[2].kernels
+    kernels = Compiler(tools, target).cut(captured)[1].kernels
     loops = {loop.stop for kernel in kernels for loop in nodes(kernel, For) if loop.role == "reduce"}
     return {name for name, n in probe.items() if n in loops}
 
@@ -137,6 +140,40 @@ class CheckedSpace(CaseSpace):
         right = accepted(results, self._reference, self._eager)
         lap("compare")
         return ScheduleVerdict(None if right else "the result is wrong: outside of the gate", seconds)
+
+
+class WholeExecutor(EmulatorExecutor):
+    """Runs programs in checked mode alone: every block, under several orders of threads, costs not counted.
+
+    What the first order leaves is what follows. Raises EmulatorError for the first finding.
+    """
+
+    def __init__(self, orders: tuple[int, ...] = ORDERS) -> None:
+        super().__init__(checked=True)
+        self._orders = orders
+
+    def _launch(self, kernels: LoadedKernels, kernel: CudaKernel, buffers: Mapping[str, DeviceMemory]) -> None:
+        first, *others = (replace(self._options, order=order) for order in self._orders)
+        kernels.launch(kernel, buffers, first)
+        for options in others:
+            again = {
+                param.name: buffers[param.name] if param.role != "out" else DeviceBuffer(buffers[param.name].buffer)
+                for param in kernel.params
+            }
+            kernels.launch(kernel, again, options)
+            for param in kernel.params:
+                if param.role == "out":
+                    _check_same(kernel, options.order, param.name, buffers[param.name].array, again[param.name].array)
+
+
+def _check_same(
+    kernel: CudaKernel, order: int, name: str, first: npt.NDArray[np.generic], again: npt.NDArray[np.generic]
+) -> None:
+    different = int((bytes_of(first) != bytes_of(again)).any(axis=1).sum())
+    if different:
+        raise EmulatorError(
+            f"kernel `{kernel.name}` gives other values for {different} elements of `{name}`: order {order}"
+        )
 
 
 def processor_seconds() -> float:

@@ -22,7 +22,7 @@ from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -54,9 +54,7 @@ def tools(own: str) -> Toolchain:
 
 def made(name: str, device: str, own: str = "") -> Compilation:
     """A program of bf16 for a device."""
-    return compile_captured(
-        capture_text(PROGRAMS[name], dtype="bf16", values=False), CompileOptions(tools(own), target(device))
-    )
+    return Compiler(tools(own), target(device)).compile(capture_text(PROGRAMS[name], dtype="bf16", values=False))
 
 
 def microseconds(compilation: Compilation, device: str) -> float:
@@ -108,7 +106,7 @@ def print_shapes() -> None:
         ratios: dict[str, float] = {}
         for case in cases:
             captured = subject_of(suite, case).capture()
-            new, old = (compile_captured(captured, CompileOptions(tools(own), target(device))) for own in ("", FMA))
+            new, old = (Compiler(tools(own), target(device)).compile(captured) for own in ("", FMA))
             if any(instruction_counts(kernel).tensor for kernel in new.kernels):
                 ratios[case.name] = microseconds(new, device) / microseconds(old, device)
         worst = max(ratios, key=lambda name: ratios[name])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, values_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import Fusing
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.evaluators import PredictingEvaluator
@@ -36,7 +36,7 @@ PROGRAMS = {
 
 def row(name: str, tries: int) -> str:
     """A program: default order, tuned as the rules cut it, tuned with candidates, and which one was chosen."""
-    values = values_of(capture_text(PROGRAMS[name], 0), CompileOptions(toolchain(), MACHINE))
+    values = Compiler(toolchain(), MACHINE).values(capture_text(PROGRAMS[name], 0))
     wishes = SearchOptions(budget=Budget(tries=tries))
     alone, both = (
         tune_program(Fusing(values, toolchain(), MACHINE, top), PredictingEvaluator(), wishes) for top in (1, 4)

@@ -20,7 +20,7 @@ from typing import Any
 
 from dplc.codegen.target import target
 from dplc.engine.bench.suites import read_suite, subject_of
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.sharing import key
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.evaluators import PredictingEvaluator
@@ -42,7 +42,7 @@ def tuned(tries: int, check: bool) -> tuple[list[dict[str, Any]], dict[str, Tuni
     gc.freeze()
     for case in suite.cases:
         captured = subject_of(suite, case).capture()
-        kernels = cut_into_kernels(captured, CompileOptions(tools, machine))[2].kernels
+        kernels = Compiler(tools, machine).cut(captured)[1].kernels
         for kernel in kernels:
             if key(kernel) not in outcomes:
                 outcomes[key(kernel)] = tune_kernel(kernel, tools, machine, PredictingEvaluator(), wishes)

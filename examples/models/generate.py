@@ -11,7 +11,7 @@ import torch
 
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
-from dplc.engine.compiler import CompileOptions
+from dplc.engine.compiler import Compiler
 from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator, compile_generation
 from dplc.engine.models.sources import ModelSource, build
@@ -24,7 +24,7 @@ config = {
 }  # fmt: skip
 source, prompt, count = ModelSource("tiny", config), [7, 3, 41, 12, 3], 8
 
-found = compile_generation(source, len(prompt), 16, ModelShape(), CompileOptions(toolchain(), target("sm_80")))
+found = compile_generation(source, len(prompt), 16, ModelShape(), Compiler(toolchain(), target("sm_80")))
 weights = make(found.weights, seed=2, scale=0.4)
 generator = Generator(found, executor("emulator"), weights)
 tokens = []

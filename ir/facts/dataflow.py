@@ -10,6 +10,7 @@ from typing import Any
 
 from ..expr import Axis, Binary
 from ..monoids import of_part
+from ..node import Node
 from ..sizes import at_hint
 from ..tensor import (
     Case,
@@ -45,6 +46,20 @@ def topological(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = op
             order.append(term)
             stack.pop()
     return order
+
+
+def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
+    """Return a value as nested tuples: what `stand_in` gives for a part of it, else the parts of that one."""
+    known = stand_in(value)
+    if known is not None:
+        return known
+    if value.__class__ is tuple:
+        return tuple([structure_of(part, stand_in) for part in value])
+    if isinstance(value, Node):
+        return type(value).__name__, *[
+            structure_of(getattr(value, field.name), stand_in) for field in type(value).fields
+        ]
+    return value.__class__.__name__, repr(value)
 
 
 class Dataflow:

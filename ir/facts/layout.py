@@ -32,6 +32,7 @@ CHUNK = 16  # bytes: the widest copy and the unit of every swizzle
 VECTOR_BYTES = (4, 8, CHUNK)  # what one instruction moves of several elements
 ROW = 128  # bytes after which TMA's swizzles go on
 BANKS = 32
+IDLE = -1  # the first word of a lane that reads nothing
 SECTOR = 32  # bytes: the least that global memory moves
 
 
@@ -298,29 +299,32 @@ def wavefronts(words: Any, width: int) -> int:
 
     words: the first word of each lane, or a single one that all lanes read.
     """
-    return _wavefronts(tuple(words.tolist()) if words.__class__ is np.ndarray else tuple(map(int, words)), width)
+    return warp_wavefronts(tuple(words.tolist()) if words.__class__ is np.ndarray else tuple(map(int, words)), width)
 
 
 def lanes_at_once(first: Sequence[int], width: int) -> int:
-    """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four.
+    """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four. first: of each lane.
 
     Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or
     lanes n and n ^ 2 do. 16 bytes a lane then take two wavefronts at best, not four. Source: an NVIDIA engineer on the
     developer forum (unexpected-shared-memory-bank-conflict/77228), of 7.0 and later; not measured here.
     """
-    if width > 1 and any(all(first[n] == first[n ^ step] for n in range(len(first))) for step in (1, 2)):
-        return 2 * BANKS // width
+    if width > 1:
+        for step in (1, 2):
+            pairs = ((word, first[n ^ step]) for n, word in enumerate(first))
+            if all(a == b or IDLE in (a, b) for a, b in pairs):
+                return 2 * BANKS // width
     return BANKS // width
 
 
 @functools.lru_cache(1 << 14)  # schedules of one kernel read in few different ways
-def _wavefronts(first: tuple[int, ...], width: int) -> int:
+def warp_wavefronts(first: tuple[int, ...], width: int) -> int:
     lanes = lanes_at_once(first, width) if len(first) == BANKS else BANKS
     banks, total = BANKS, 0
     if width > 1 and not any(word % width for word in first):  # aligned: whole groups of banks
         first, banks, width = tuple(word // width for word in first), BANKS // width, 1
     for start in range(0, len(first), lanes):
-        distinct = set(first[start : start + lanes])
+        distinct = {word for word in first[start : start + lanes] if word != IDLE}
         if width > 1:
             distinct = {word + more for word in distinct for more in range(width)}
         counts = [0] * banks

@@ -21,7 +21,7 @@ KINDS: dict[str, Any] = {
     "f64": np.float64, "b8": np.bool_,
     "i32": np.int32, "i64": np.int64, "u8": np.uint8, "i8": np.int8, "i16": np.int16,
 }  # fmt: skip
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "*": np.multiply, "//": np.floor_divide, "%": np.remainder, "^": np.bitwise_xor,
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
     "and": np.logical_and, "or": np.logical_or,
@@ -35,8 +35,8 @@ class ScheduleError(InternalError):
     """A program that means nothing, or not always the same: a race, an access out of bounds, a missing barrier."""
 
 
-def evaluate(e: Any, env: Mapping[str, Any]) -> Any:
-    """The value of an expression; names may stand for arrays."""
+def evaluate(e: Any, env: Mapping[str, Any], leaf: Callable[[Any], Any] = lambda e: e) -> Any:
+    """Return the value of an expression. Names may stand for arrays; `leaf` gives the value of anything else."""
     kind = e.__class__
     if kind is Var:
         try:
@@ -46,15 +46,15 @@ def evaluate(e: Any, env: Mapping[str, Any]) -> Any:
     if kind is Sum:
         result = e.constant
         for atom, factor in e.terms:
-            result = result + as_index(evaluate(atom, env)) * factor
+            result = result + as_index(evaluate(atom, env, leaf)) * factor
         return result
     if kind is Call:
-        return apply(e.fn, [evaluate(a, env) for a in e.args])
+        return apply(e.fn, [evaluate(a, env, leaf) for a in e.args])
     if kind is Binary:
-        return _OPERATORS[e.op](as_index(evaluate(e.a, env)), as_index(evaluate(e.b, env)))
+        return OPERATORS[e.op](as_index(evaluate(e.a, env, leaf)), as_index(evaluate(e.b, env, leaf)))
     if kind is Not:
-        return np.logical_not(evaluate(e.a, env))
-    return e
+        return np.logical_not(evaluate(e.a, env, leaf))
+    return leaf(e)
 
 
 def as_index(value: Any) -> Any:

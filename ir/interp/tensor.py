@@ -14,7 +14,7 @@ import numpy as np
 
 from ..diagnostic import DplcError
 from ..dtypes import FLOATS
-from ..expr import Axis, Binary, Not, Sum
+from ..expr import Axis
 from ..functions import CAST, FUNCTIONS, LOGICAL
 from ..monoids import of_part
 from ..tensor import (
@@ -34,18 +34,13 @@ from ..tensor import (
     postorder,
 )
 from .loop import fold_tuples
-from .scalar import KINDS, as_index, as_kind
+from .scalar import KINDS, as_kind, evaluate
 
 Array = np.ndarray[Any, Any]
 
 _FOLDS: dict[str, Callable[..., Any]] = {
     "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min,
     "logical_and": np.all, "logical_or": np.any,
-}  # fmt: skip
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "*": np.multiply, "//": np.floor_divide, "%": np.mod, "^": np.bitwise_xor, "<": np.less, "<=": np.less_equal,
-    ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
-    "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 
 
@@ -54,11 +49,6 @@ class TermValue(NamedTuple):
 
     data: Array
     bad: Array | None = None
-
-
-def numpy_dtype(name: str) -> Any:
-    """The numpy dtype that the meaning of a dtype is computed in."""
-    return KINDS[name]
 
 
 def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> list[Array]:
@@ -101,9 +91,9 @@ class _Meaning:
             extents = tuple(a.extent for a in term.axes)
             return TermValue(as_kind(self.data[term.name], term.dtype).reshape(extents))
         if kind is Const:
-            return TermValue(np.asarray(term.value, numpy_dtype(term.dtype)))
+            return TermValue(np.asarray(term.value, KINDS[term.dtype]))
         if kind is Index:
-            return self._index(term.expr, axes(term), numpy_dtype(dtype(term)))
+            return self._index(term.expr, axes(term), KINDS[dtype(term)])
         if kind is Elementwise:
             return self._elementwise(term)
         if kind is Reduce:
@@ -124,7 +114,7 @@ class _Meaning:
         order = axes(term)
         args = [self.operand(x, order) for x in term.args]
         function = FUNCTIONS[term.fn]
-        to = numpy_dtype(dtype(term))
+        to = KINDS[dtype(term)]
         if function.kind == CAST:
             return TermValue(as_kind(args[0].data, dtype(term)), args[0].bad)
         # numpy has no arithmetic on booleans; torch's is that of integers
@@ -153,7 +143,7 @@ class _Meaning:
         value = self.operand(term.x, order)
         swept = tuple(range(len(kept), len(order)))
         data = np.broadcast_to(value.data, [a.extent for a in order])
-        to = numpy_dtype(dtype(term))
+        to = KINDS[dtype(term)]
         folded = np.asarray(_FOLDS[term.fn](data, axis=swept)).astype(to, copy=False)
         return TermValue(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
@@ -198,26 +188,18 @@ class _Meaning:
 
     # ---- index expressions
     def _index(self, e: Any, order: tuple[Axis, ...], to: Any) -> TermValue:
-        data, bad = self._calculate(e, order)
-        return TermValue(_full(np.asarray(data).astype(to), order), bad)
+        bad: list[Array | None] = []
 
-    def _calculate(self, e: Any, order: tuple[Axis, ...]) -> tuple[Any, Array | None]:
-        if isinstance(e, (bool, int)):
-            return e, None
-        if e.__class__ is Axis:
-            return np.arange(e.extent).reshape([e.extent if a is e else 1 for a in order]), None
-        if isinstance(e, Term):
-            value = self.operand(e, order)
-            return as_index(value.data), value.bad
-        if e.__class__ is Sum:
-            parts = [(self._calculate(atom, order), n) for atom, n in e.terms]
-            return sum(data * n for (data, _), n in parts) + e.constant, _any(*(bad for (_, bad), _ in parts))
-        if e.__class__ is Not:
-            data, bad = self._calculate(e.a, order)
-            return np.logical_not(data), bad
-        assert e.__class__ is Binary, e
-        (a, bad_a), (b, bad_b) = self._calculate(e.a, order), self._calculate(e.b, order)
-        return _OPERATORS[e.op](a, b), _any(bad_a, bad_b)
+        def leaf(part: Any) -> Any:
+            if part.__class__ is Axis:
+                return np.arange(part.extent).reshape([part.extent if a is part else 1 for a in order])
+            if not isinstance(part, Term):
+                return part
+            value = self.operand(part, order)
+            bad.append(value.bad)
+            return value.data
+
+        return TermValue(_full(np.asarray(evaluate(e, {}, leaf)).astype(to), order), _any(*bad))
 
 
 def _full(data: Array, order: tuple[Axis, ...]) -> Array:

@@ -27,6 +27,7 @@ from ..node import nodes
 from ..program import Block, Kernel
 from ..tile import (
     Acquire,
+    AlongAxes,
     Await,
     Combine,
     CombineTuple,
@@ -45,12 +46,14 @@ from ..tile import (
     Sync,
     Team,
     Tile,
+    TuplesAlongAxes,
     Wait,
 )
 from . import loop
 from .loop import combined, folded_tuples, lifted
 from .scalar import ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tile_memory import (
+    POLL,
     BlockMemory,
     BlockThreads,
     Program,
@@ -103,39 +106,32 @@ def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> 
 class BlockFolds(BlockThreads):
     """Combines and Scans, first of each thread's registers, then of all threads."""
 
-    def combine(self, stmt: Combine | CombineTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every thread gets the fold of the values of all threads along the axes, in the order of the axes.
+    def fold_threads(self, stmt: Any, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
+        """Give every thread the reduction of the values of all threads along the axes, in the order of the axes.
 
-        values: of each group, one array for each accumulator of the statement.
+        After a scan each register of a thread has the reduction of all values up to its own.
+
+        Args:
+            values: for each group, one array for each accumulator of the statement.
         """
-        count, wholes = math.prod(axis.extent for axis in self.threads), []
+        names, extents = [axis.name for axis in self.threads], [axis.extent for axis in self.threads]
+        wholes = []
         for number, acc in enumerate(stmt.accs):
             whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
-            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
-        names = [axis.name for axis in self.threads]
-        for axis in stmt.over:
-            if axis.name in names:
+            wholes.append(whole.reshape(self.blocks, *extents, *whole.shape[2:]))
+        if isinstance(stmt, Scan | ScanTuple):
+            every = [*names, *(axis.name for axis in self.registers)]
+            wholes = running(stmt, wholes, tuple(1 + every.index(axis.name) for axis in stmt.over))
+        else:
+            for axis in (axis for axis in stmt.over if axis.name in names):
                 folded = folded_along(stmt, wholes, 1 + names.index(axis.name))
-                extents = [axis.extent for axis in self.threads]
                 wholes = [np.broadcast_to(f, (self.blocks, *extents, *f.shape[1 + len(names) :])) for f in folded]
-        wholes = [whole.reshape(self.blocks, count, *whole.shape[1 + len(names) :]) for whole in wholes]
+        wholes = [whole.reshape(self.blocks, -1, *whole.shape[1 + len(names) :]) for whole in wholes]
         for g in values:
             live[g].answer = tuple(whole[:, live[g].threads] for whole in wholes)
 
-    def scan(self, stmt: Scan | ScanTuple, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every thread, and every register of it, gets the fold of what all up to it have. values: of each group."""
-        names, wholes = ["", *(axis.name for axis in (*self.threads, *self.registers))], []
-        for number, acc in enumerate(stmt.accs):
-            whole = self.gathered({g: value[number] for g, value in values.items()}, live, self.dtypes[acc])
-            wholes.append(whole.reshape(self.blocks, *[axis.extent for axis in self.threads], *whole.shape[2:]))
-        found = running(stmt, wholes, tuple(names.index(axis.name) for axis in stmt.over))
-        count = math.prod(axis.extent for axis in self.threads)
-        found = [one.reshape(self.blocks, count, *one.shape[1 + len(self.threads) :]) for one in found]
-        for g in values:
-            live[g].answer = tuple(one[:, live[g].threads] for one in found)
-
-    def fold_registers(self, stmt: Combine | CombineTuple, group: ThreadGroup) -> tuple[Any, ...]:
-        """The fold along the replicated axes that a Combine names: in each thread's own registers."""
+    def along_registers(self, stmt: Any, group: ThreadGroup) -> tuple[Any, ...]:
+        """Return the accumulators with a value for each register along the axes; a Combine reduces these values."""
         values = [group.env[acc] for acc in stmt.accs]
         untouched = isinstance(stmt, Combine) and np.ndim(values[0]) == 0
         if untouched and values[0] == start_value(stmt.fn, self.dtypes[stmt.accs[0]]):
@@ -143,15 +139,8 @@ class BlockFolds(BlockThreads):
         for place, axis in enumerate(self.registers):
             if any(axis.name == over.name for over in stmt.over):
                 values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
-                values = folded_along(stmt, values, 2 + place)
-        return tuple(values)
-
-    def held_along(self, stmt: Scan | ScanTuple, group: ThreadGroup) -> tuple[Any, ...]:
-        """The accumulators, each with a value for each register along the axes of a scan."""
-        values, names = [group.env[acc] for acc in stmt.accs], {axis.name for axis in stmt.over}
-        for place, axis in enumerate(self.registers):
-            if axis.name in names:
-                values = [self.spread(acc, value, place) for acc, value in zip(stmt.accs, values, strict=True)]
+                if isinstance(stmt, Combine | CombineTuple):
+                    values = folded_along(stmt, values, 2 + place)
         return tuple(values)
 
     def spread(self, acc: str, value: Any, place: int) -> Any:
@@ -206,9 +195,6 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
 # The order of the groups does not change a result, so none is drawn. A program is wrong where it would deadlock.
 
 
-BARRIERS = ("sync", "combine", "scan")  # what threads of all groups wait for
-
-
 def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
     """A group enters or leaves a turn. Raises ScheduleError where that is not the next thing it may do."""
     entered, left = group.relays.get(stmt.over, RelayTurns())
@@ -222,14 +208,14 @@ def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
 def check_turns(event: Any, groups: Iterable[ThreadGroup]) -> None:
     """Raises ScheduleError where some threads are within a turn and all wait for each other, or the kernel ends.
 
-    event: what they came to, and its statement; none at the end.
+    event: the statement that they came to; none at the end.
     """
     within = [over for group in groups for over, (entered, left) in group.relays.items() if entered != left]
     if within and event is None:
         raise ScheduleError(f"the kernel ends within a turn of `{', '.join(axis.name for axis in within[0])}`")
-    if within and event[0] in BARRIERS:
+    if within and isinstance(event, Sync | AlongAxes | TuplesAlongAxes):
         what = "a barrier of all threads within a turn: those who wait to enter it never come here"
-        raise at_statement(event[1], ScheduleError(what))
+        raise at_statement(event, ScheduleError(what))
 
 
 # ---- asynchronous products (WGMMA): computed at any time between the Mma and its Settle
@@ -481,26 +467,24 @@ class _Blocks(BlockProducts):
             done = [g for g in done if not live[g].team or live.pop(g) is None]
             if waiting and done:
                 raise ScheduleError("some threads end while others wait at a barrier")
-            if len({id(event[1]) for event in waiting.values()}) > 1:
+            if len({id(stmt) for stmt, _ in waiting.values()}) > 1:
                 raise ScheduleError("threads wait at different barriers")
             if any(copy is not nothing for g in done for copy in live[g].queue):
                 raise ScheduleError("the kernel ends with copies in flight")
             if self.late and done:
                 raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
-            event = next(iter(waiting.values()), None)
+            event, _ = next(iter(waiting.values()), (None, None))
+            values = {g: value for g, (_, value) in waiting.items()}
             check_turns(event, live.values())
             live = {g: group for g, group in live.items() if g not in done}
             if event is None and any(group.team for group in live.values()) and len(live) == 1:
                 raise ScheduleError("deadlock: a Team waits for a slot that nobody gives back")
-            if event is not None and event[0] in ("combine", "scan"):
-                work = self.combine if event[0] == "combine" else self.scan
-                work(event[1], {g: e[2] for g, e in waiting.items()}, live)  # type: ignore[operator]
-            elif event is not None and event[0] == "settle":
-                self.settle(event[1], live)
-            elif event is not None and event[0] == "mma" and ATOMS[event[1].atom].late:
-                self.begin_product(event[1], {g: e[2] for g, e in waiting.items()}, live)
-            elif event is not None and event[0] == "mma":
-                self.multiply(event[1], {g: e[2] for g, e in waiting.items()}, live)
+            if isinstance(event, AlongAxes | TuplesAlongAxes):
+                self.fold_threads(event, values, live)
+            elif isinstance(event, Settle):
+                self.settle(event, live)
+            elif isinstance(event, Mma):
+                (self.begin_product if ATOMS[event.atom].late else self.multiply)(event, values, live)
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
                 self.epoch += 1
         for ring in self.rings.values():
@@ -537,21 +521,18 @@ class _Blocks(BlockProducts):
         if mask is not None and not np.all(mask):
             raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
         try:
-            if isinstance(stmt, Sync):
-                yield "sync", stmt
-            elif isinstance(stmt, Combine | CombineTuple):
-                value = self.fold_registers(stmt, group)
-                shared = any(axis.name in (a.name for a in self.threads) for axis in stmt.over)
-                group.env.update(zip(stmt.accs, (yield "combine", stmt, value) if shared else value, strict=True))
-            elif isinstance(stmt, Scan | ScanTuple):
-                group.env.update(zip(stmt.accs, (yield "scan", stmt, self.held_along(stmt, group)), strict=True))
-            elif isinstance(stmt, Settle):
-                yield "settle", stmt
+            if isinstance(stmt, Sync | Settle):
+                yield stmt, None
+            elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
+                value, names = self.along_registers(stmt, group), {axis.name for axis in self.threads}
+                if isinstance(stmt, Scan | ScanTuple) or any(axis.name in names for axis in stmt.over):
+                    value = yield stmt, value
+                group.env.update(zip(stmt.accs, value, strict=True))
             elif isinstance(stmt, Mma) and ATOMS[stmt.atom].late:
-                yield "mma", stmt, reads_of(stmt, group)
+                yield stmt, reads_of(stmt, group)
             elif isinstance(stmt, Mma):
                 operands = evaluate(stmt.a, group.env), evaluate(stmt.b, group.env)
-                group.env[stmt.acc] = group.env[stmt.acc] + (yield "mma", stmt, operands)
+                group.env[stmt.acc] = group.env[stmt.acc] + (yield stmt, operands)
             elif isinstance(stmt, Stage):
                 self.stage(stmt, group)
                 if group.team:
@@ -562,11 +543,11 @@ class _Blocks(BlockProducts):
                 self.relay(stmt, group)
             elif isinstance(stmt, RingStep):
                 while not self.turn(stmt, group):
-                    yield "poll", stmt
+                    yield stmt, POLL
             elif isinstance(stmt, Wait):
                 while len(group.queue) > stmt.keep:
                     while not group.queue[0]():
-                        yield "poll", stmt
+                        yield stmt, POLL
                     group.queue.pop(0)
             else:
                 raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")

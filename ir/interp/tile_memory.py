@@ -499,8 +499,9 @@ def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarr
 # ---- scheduling: groups of threads run to the next barrier in random order
 
 
-# Yields ("sync" or "settle", stmt), ("combine", "scan" or "mma", stmt, values), ("poll", stmt).
-Program = Generator[tuple[Any, ...], Any, None]
+# Yields a statement that waits for other threads, with the values of the group, or with POLL where it asks again.
+Program = Generator[tuple[Any, Any], Any, None]
+POLL = object()
 
 
 class BlockThreads(BlockMemory, ABC):
@@ -563,21 +564,21 @@ class BlockThreads(BlockMemory, ABC):
         while todo:
             g = todo.pop(0)
             try:
-                event = live[g].program.send(live[g].answer)
+                stmt, value = live[g].program.send(live[g].answer)
             except StopIteration:
                 done.append(g)
                 stuck = 0
                 continue
             live[g].answer = None
-            if event[0] == "poll":
+            if value is POLL:
                 todo.append(g)
                 stuck += 1
                 if all(live[one].team for one in todo):  # it goes on when the others do
                     break
                 if stuck > 2 * len(live) + 2:
-                    raise at_statement(event[1], ScheduleError("deadlock: what is waited for never comes"))
+                    raise at_statement(stmt, ScheduleError("deadlock: what is waited for never comes"))
             else:
-                waiting[g], stuck = event, 0
+                waiting[g], stuck = (stmt, value), 0
         return waiting, done
 
 

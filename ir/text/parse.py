@@ -6,18 +6,18 @@ import functools
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from importlib.resources import files
 from typing import Any
 
-from lark import Lark, Token, UnexpectedInput, v_args
+from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
 from lark.indenter import DedentError, Indenter
 
 from ..diagnostic import DplcError, Source, Span, did_you_mean
+from . import equations as q
 from . import syntax as s
-from .equations import EquationBuilder
 from .syntax import words_in
 
 # ---- messages of the parser
@@ -254,193 +254,229 @@ class _BlockIndenter(Indenter):
     tab_len = 8
 
 
-def _tokens(children: list[Any], *kinds: str) -> list[str]:
-    return [str(c) for c in children if isinstance(c, Token) and c.type in kinds]
+def _plain(child: Any) -> Any:
+    """Return the text of a token without quotes; anything else as it is."""
+    if child.__class__ is not Token:
+        return child
+    return str(child)[1:-1] if child.type == "STRING" else str(child)
 
 
-def _docs(children: list[Any]) -> tuple[str, ...]:
-    return tuple(c[1] for c in children if isinstance(c, tuple) and c[0] == "doc")
+def _of(children: list[Any], kind: Any) -> tuple[Any, ...]:
+    """Return the children of a class."""
+    return tuple(c for c in children if isinstance(c, kind))
 
 
-def _name(children: list[Any]) -> Token:
-    """The name that a declaration gives."""
-    return next(c for c in children if isinstance(c, Token) and c.type == "NAME")
+def _marked(children: list[Any], mark: str) -> tuple[Any, ...]:
+    """Return the children that `_mark` marked."""
+    return tuple(c[1] for c in children if c.__class__ is tuple and c and c[0] == mark)
 
 
-def _overrides(children: list[Any]) -> bool:
-    return any(isinstance(c, Token) and c.type == "OVERRIDE" for c in children)
+def _reason(children: list[Any]) -> str | None:
+    return next((c for c in children if c.__class__ is str), None)
 
 
 def _device(children: list[Any]) -> s.NameOf | None:
-    """The device that a declaration is for."""
-    return next((c[1] for c in children if isinstance(c, tuple) and c[0] == "device"), None)
+    """Return the device that a declaration is for."""
+    return next(iter(_marked(children, "device")), None)
 
 
-def _text(token: Token | None) -> str | None:
-    return None if token is None else str(token)
+# ---- methods of the builder whose children are the fields of a node, in order
+
+Method = Callable[[Any, Any, list[Any]], Any]
+_whole: Method = lambda self, meta, c: self.span(meta)  # noqa: E731 - where a node stands: its whole text
+_token: Method = lambda self, meta, c: self.place(c[0])  # noqa: E731 - its first token
+_child: Method = lambda self, meta, c: c[0].span  # noqa: E731 - its first part
 
 
-def _fields(children: list[Any]) -> Iterator[Any]:
-    return (str(child) if isinstance(child, Token) else child for child in children)
+def _node(cls: Any, where: Method, *leading: Any, first: int = 0) -> Method:
+    """Return a method that builds a node. An absent list is an empty one.
+
+    Args:
+        leading: fields that the alternative of the grammar decides.
+        first: the child from which on children are fields.
+    """
+    lists = [str(field.type).startswith("tuple") for field in fields(cls)][1 + len(leading) :]
+
+    def build(self: Any, meta: Any, c: list[Any]) -> Any:
+        given = c[first:]
+        values = (() if child is None and listed else _plain(child) for child, listed in zip(given, lists))
+        return cls(where(self, meta, given), *leading, *values)
+
+    return build
 
 
-def _spanning(cls: Callable[..., s.Syntax]) -> Callable[[Any, Any, list[Any]], s.Syntax]:
-    """Return a method that builds a node over the whole text of its alternative."""
-    return lambda self, meta, c: cls(self.span(meta), *_fields(c))
+def _mark(mark: str) -> Method:
+    return lambda self, meta, c: (mark, _plain(c[0]) if c else None)
 
 
-def _at_first(cls: Callable[..., s.Syntax]) -> Callable[[Any, Any, list[Any]], s.Syntax]:
-    """Return a method that builds a node at the place of its first token."""
-    return lambda self, meta, c: cls(self.place(c[0]), *_fields(c))
+def _all(self: Any, meta: Any, c: list[Any]) -> tuple[Any, ...]:
+    return tuple(c)
+
+
+def _only(self: Any, meta: Any, c: list[Any]) -> Any:
+    return _plain(c[0])
 
 
 @v_args(meta=True)
-class _Build(EquationBuilder):
+class _Build(Transformer[Any, Any]):
     """Lark calls one method per grammar alternative, bottom-up."""
 
-    # ---- alternatives whose children are the fields of a node, in order
-    match = _spanning(s.Match)
-    rewrite = _spanning(s.Rewrite)
-    param = _spanning(s.ParamItem)
-    drop = _spanning(s.DropStatement)
-    load = _spanning(s.LoadOf)
-    arm = _spanning(s.Arm)
-    use_rule = _spanning(s.UseRule)
-    keyword = _spanning(s.Keyword)
-    run = _spanning(s.Run)
-    axis = _spanning(s.AxisItem)
-    substitution = _spanning(s.Substitution)
-    range_ = _spanning(s.Between)
-    ternary = _spanning(s.Choice)
-    attribute_of = _spanning(s.Member)
-    pass_ = _spanning(s.PassStatement)
-    parameter = _at_first(s.Parameter)
-    pick = _at_first(s.PickClause)
-    without = _at_first(s.Without)
-    capture = _at_first(s.CaptureStatement)
-    inside = _at_first(s.InsideBlock)
-    name = _at_first(s.NameOf)
+    source: Source
+
+    match = _node(s.Match, _whole)
+    rewrite = _node(s.Rewrite, _whole)
+    param = _node(s.ParamItem, _whole)
+    drop = _node(s.DropStatement, _whole)
+    load = _node(s.LoadOf, _whole)
+    arm = _node(s.Arm, _whole)
+    use_rule = _node(s.UseRule, _whole)
+    keyword = _node(s.Keyword, _whole)
+    run = _node(s.Run, _whole)
+    axis = _node(s.AxisItem, _whole)
+    substitution = _node(s.Substitution, _whole)
+    range_ = _node(s.Between, _whole)
+    ternary = _node(s.Choice, _whole)
+    attribute_of = _node(s.Member, _whole)
+    pass_ = _node(s.PassStatement, _whole)
+    call = _node(s.Apply, _whole)
+    index = _node(s.Subscript, _whole)
+    type = _node(s.TypeOf, _whole)
+    part = _node(q.SplitPart, _whole)
+    not_in_op = _node(s.Operation, _whole, "not in")
+    not_op = _node(s.Prefix, _whole, "not")
+    paren = tuple_ = _node(s.Group, _whole, "(")
+    list_ = _node(s.Group, _whole, "[")
+    set_ = _node(s.Group, _whole, "{")
+    comprehension = _node(s.Comprehension, _whole, "[")
+    set_comprehension = _node(s.Comprehension, _whole, "{")
+    parameter = given = _node(s.Parameter, _token)
+    pick = _node(s.PickClause, _token)
+    without = _node(s.Without, _token)
+    capture = _node(s.CaptureStatement, _token)
+    inside = _node(s.InsideBlock, _token)
+    name = _node(s.NameOf, _token)
+    string = _node(s.Text, _token)
+    let = _node(s.LetClause, _token, first=1)
+    let_stmt = _node(q.LetStatement, _token, first=1)
+    where = _node(s.Guard, _child, "where")
+    prefer = _node(s.Guard, _child, "prefer")
+    bare = op_block = _node(s.Statement, _child)
+    if_ = _node(s.IfBlock, _child)
+    use_guards = _node(q.UseGuards, _child)
+    use_form = _node(q.UseForm, _child, first=1)
+    attribute, after, before, first, last = map(_mark, ("attribute", "after", "before", "first", "last"))
+    parts = edits = type_tuple = block = _all
+    reason = because_inline = one_sort = _only
+
+    def span(self, meta: Any) -> Span:
+        if getattr(meta, "empty", True):
+            return Span(self.source, 1, 0, 1, 0)
+        return Span(self.source, meta.line, meta.column - 1, meta.end_line, meta.end_column - 1)
+
+    def place(self, token: Token) -> Span:
+        line, column = token.line or 1, (token.column or 1) - 1
+        return Span(self.source, line, column, line, column + len(token))
+
+    def join(self, first: s.Syntax, last: s.Syntax) -> Span:
+        a, b = first.span, last.span
+        return Span(self.source, a.line, a.column, b.end_line, b.end_column)
+
+    def head(self, c: list[Any]) -> tuple[Span, tuple[str, ...], bool, str]:
+        """Return the place, the documentation, whether it overrides, and the name of a declaration."""
+        tokens = {token.type: token for token in reversed(_of(c, Token))}
+        name = tokens["NAME"]
+        return self.place(name), _marked(c, "doc"), "OVERRIDE" in tokens, str(name)
 
     # ---- rules and pipelines
     def start(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
-        return tuple(x for x in c if isinstance(x, s.Syntax))
+        return _of(c, s.Syntax)
 
     def doc(self, meta: Any, c: list[Any]) -> tuple[str, str]:
         return ("doc", str(c[0])[2:].strip())
 
-    def attribute(self, meta: Any, c: list[Any]) -> tuple[str, str]:
-        return ("attribute", str(c[0]))
-
     def rule(self, meta: Any, c: list[Any]) -> s.Rule:
-        marks = [x for x in c if isinstance(x, tuple) and len(x) == 2 and x[0] in ("doc", "attribute")]
-        names = [x for x in c if isinstance(x, Token) and x.type == "NAME"]
-        rows = next((x[1] for x in c if isinstance(x, tuple) and x[0] == "rows"), ())
-        parts = [x for x in c if isinstance(x, s.Syntax)]
+        place, docs, overrides, name = self.head(c)
+        level = next(x for x in reversed(c) if isinstance(x, Token))
+        parts = _of(c, s.Syntax)
         return s.Rule(
-            self.place(names[0]),
-            tuple(text for kind, text in marks if kind == "doc"),
-            tuple(text for kind, text in marks if kind == "attribute"),
-            _overrides(c),
-            str(names[0]),
-            tuple(x for x in parts if isinstance(x, s.Parameter)),
-            rows,
-            str(names[1]),
-            tuple(x for x in parts if not isinstance(x, s.Parameter | s.Example)),
-            tuple(x for x in parts if isinstance(x, s.Example)),
-            words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))),
-            device=_device(c),
-        )
+            place, docs, _marked(c, "attribute"), overrides, name, _of(c, s.Parameter),
+            next(iter(_marked(c, "rows")), ()), str(level),
+            tuple(x for x in parts if not isinstance(x, s.Parameter | s.Example)), _of(c, s.Example),
+            words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))), device=_device(c),
+        )  # fmt: skip
 
     def of_device(self, meta: Any, c: list[Any]) -> tuple[str, s.NameOf]:
         return ("device", s.NameOf(self.place(c[0]), str(c[0])))
 
     def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
-        docs = _docs(c)
-        name = _name(c)
-        given = tuple(x for x in c if isinstance(x, s.Parameter))
-        result, value = str(c[-3]), c[-2]
-        return s.FactOf(self.place(name), docs, _overrides(c), str(name), given, result, value, _device(c))
-
-    def given(self, meta: Any, c: list[Any]) -> s.Parameter:
-        return s.Parameter(self.place(c[0]), str(c[0]), str(c[1]), None, None)
-
-    def one_sort(self, meta: Any, c: list[Any]) -> str:
-        return str(c[0])
+        return s.FactOf(*self.head(c), _of(c, s.Parameter), str(c[-3]), c[-2], _device(c))
 
     def list_sort(self, meta: Any, c: list[Any]) -> str:
         return f"[{c[0]}]"
 
     def number(self, meta: Any, c: list[Any]) -> s.NumberOf:
-        docs = _docs(c)
-        name = _name(c)
-        value = next(x for x in c if isinstance(x, s.Syntax))
-        reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
-        return s.NumberOf(self.place(name), docs, _overrides(c), str(name), value, reason, _device(c))
+        return s.NumberOf(*self.head(c), _of(c, s.Syntax)[0], _reason(c), _device(c))
 
     def rows(self, meta: Any, c: list[Any]) -> tuple[str, tuple[s.Syntax, ...]]:
         return ("rows", tuple(c))
 
-    def tuple_(self, meta: Any, c: list[Any]) -> s.Group:
-        return s.Group(self.span(meta), "(", c[0] or ())
-
-    def let(self, meta: Any, c: list[Any]) -> s.LetClause:
-        return s.LetClause(self.place(c[1]), str(c[1]), c[2])
-
-    def where(self, meta: Any, c: list[Any]) -> s.Guard:
-        return s.Guard(c[0].span, "where", c[0], c[1])
-
-    def prefer(self, meta: Any, c: list[Any]) -> s.Guard:
-        return s.Guard(c[0].span, "prefer", c[0], c[1])
-
-    def reason(self, meta: Any, c: list[Any]) -> str:
-        return _tokens(c, "STRING")[0][1:-1]
-
-    def because_inline(self, meta: Any, c: list[Any]) -> str:
-        return str(c[0])[1:-1]
-
     def example(self, meta: Any, c: list[Any]) -> s.Example:
-        blocks = [x for x in c if isinstance(x, tuple)]
-        arguments = tuple(x for x in c if isinstance(x, s.Keyword))
-        return s.Example(self.place(c[0]), str(c[0])[1:-1], arguments, blocks[0], blocks[1])
+        return s.Example(self.place(c[0]), _plain(c[0]), _of(c, s.Keyword), c[-2], _plain(c[-1]))
 
-    def counterexample(self, meta: Any, c: list[Any]) -> s.Example:
-        blocks = [x for x in c if isinstance(x, tuple)]
-        arguments = tuple(x for x in c if isinstance(x, s.Keyword))
-        return s.Example(self.place(c[0]), str(c[0])[1:-1], arguments, blocks[0], _tokens(c, "STRING")[1][1:-1])
+    counterexample = example
+
+    def varied(self, meta: Any, c: list[Any]) -> q.VariedExample:
+        title, other, *reason = _of(c, Token)
+        edits = [*_of(c, tuple)]
+        gives = _plain(reason[0]) if reason else edits.pop()
+        edited = edits[0] if edits else ()
+        return q.VariedExample(self.place(title), _plain(title), _of(c, s.Keyword), _plain(other), edited, gives)
+
+    def edit(self, meta: Any, c: list[Any]) -> q.Edit:
+        return q.Edit(self.place(c[0]), _plain(c[0]), tuple(map(_plain, c[1:])))
 
     def examples_of(self, meta: Any, c: list[Any]) -> s.ExamplesOf:
         return s.ExamplesOf(self.place(c[0]), str(c[0]), tuple(c[1:]))
 
     def pipeline(self, meta: Any, c: list[Any]) -> s.Pipeline:
-        docs = _docs(c)
-        name = _name(c)
-        entries = (x for x in c if isinstance(x, s.Syntax))
-        of = (replace(x, pipeline=str(name)) if isinstance(x, s.Without) else x for x in entries)
-        return s.Pipeline(self.place(name), docs, str(name), tuple(of))
+        place, docs, _, name = self.head(c)
+        of = (replace(x, pipeline=name) if isinstance(x, s.Without) else x for x in _of(c, s.Syntax))
+        return s.Pipeline(place, docs, name, tuple(of))
 
     def pass_entry(self, meta: Any, c: list[Any]) -> s.PassEntry:
-        names = [x for x in c if isinstance(x, Token) and x.type in ("NAME", "NUMBERED")]
-        places = tuple(x for x in c if isinstance(x, tuple))
-        reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
-        arguments = tuple(x for x in c if isinstance(x, s.Keyword))
-        alias = str(names[1]) if len(names) > 1 else None
-        return s.PassEntry(self.place(names[0]), str(names[0]), arguments, alias, places, reason)
-
-    def after(self, meta: Any, c: list[Any]) -> tuple[str, str | None]:
-        return ("after", str(c[0]))
-
-    def before(self, meta: Any, c: list[Any]) -> tuple[str, str | None]:
-        return ("before", str(c[0]))
-
-    def first(self, meta: Any, c: list[Any]) -> tuple[str, str | None]:
-        return ("first", None)
-
-    def last(self, meta: Any, c: list[Any]) -> tuple[str, str | None]:
-        return ("last", None)
+        name, alias = (*_of(c, Token), None)[:2]
+        return s.PassEntry(self.place(name), str(name), _of(c, s.Keyword), _plain(alias), _of(c, tuple), _reason(c))
 
     def one_of(self, meta: Any, c: list[Any]) -> s.OneOf:
-        reason = next((x for x in c if isinstance(x, str) and not isinstance(x, Token)), None)
-        return s.OneOf(self.span(meta), tuple(_tokens(c, "NAME", "NUMBERED")), reason)
+        return s.OneOf(self.span(meta), tuple(map(str, _of(c, Token))), _reason(c))
+
+    # ---- what makes a rule an equation
+    def split_clause(self, meta: Any, c: list[Any]) -> q.SplitClause:
+        first, *further = _of(c, tuple)
+        *what, size = (x for x in c if not isinstance(x, tuple))
+        return q.SplitClause(self.span(meta), tuple(what), size, first, tuple(further))
+
+    def join_clause(self, meta: Any, c: list[Any]) -> q.JoinClause:
+        names = tuple(s.NameOf(self.place(x), str(x)) for x in c[:-1])
+        return q.JoinClause(self.span(meta), names, c[-1])
+
+    def for_part(self, meta: Any, c: list[Any]) -> q.PartLoop:
+        return q.PartLoop(self.place(c[0]), str(c[0]), _of(c, s.Syntax), c[-1])
+
+    def fold(self, meta: Any, c: list[Any]) -> q.FoldAssign:
+        monoid, lanes, value, parts, *scaled = c[1:]
+        return q.FoldAssign(self.place(monoid), value, str(monoid), lanes, value, parts, _of(scaled, s.Syntax))
+
+    def fold_assign(self, meta: Any, c: list[Any]) -> q.FoldAssign:
+        return replace(c[1], target=c[0])  # type: ignore[no-any-return]
+
+    def guard_group(self, meta: Any, c: list[Any]) -> q.GuardGroup:
+        (call,) = _of(c, s.Apply)
+        return q.GuardGroup(call.span, _marked(c, "doc"), call.fn, call.items, _of(c, s.Guard | s.LetClause))
+
+    def form(self, meta: Any, c: list[Any]) -> q.StatementForm:
+        (call,) = _of(c, s.Apply)
+        return q.StatementForm(call.span, _marked(c, "doc"), call.fn, call.items, c[-1])
 
     # ---- statements
     def unit(self, meta: Any, c: list[Any]) -> s.Unit:
@@ -456,59 +492,34 @@ class _Build(EquationBuilder):
     def param_run(self, meta: Any, c: list[Any]) -> s.Run:
         return s.Run(self.span(meta), s.NameOf(self.place(c[0]), str(c[0])))
 
-    def type(self, meta: Any, c: list[Any]) -> s.TypeOf:
-        return s.TypeOf(self.span(meta), str(c[0]), c[1] or ())
-
-    def type_tuple(self, meta: Any, c: list[Any]) -> tuple[s.TypeOf, ...]:
-        return tuple(c)
-
-    def block(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
-        return tuple(c)
-
-    def bare(self, meta: Any, c: list[Any]) -> s.Statement:
-        return s.Statement(c[0].span, c[0])
-
-    def op_block(self, meta: Any, c: list[Any]) -> s.Statement:
-        return s.Statement(c[0].span, c[0], c[1])
-
     def run_stmt(self, meta: Any, c: list[Any]) -> s.RunStatement:
-        return s.RunStatement(c[0].span, c[0], tuple(x for x in c[1:] if x is not None))
+        return s.RunStatement(c[0].span, c[0], _of(c[1:], s.Syntax))
 
     def assign(self, meta: Any, c: list[Any]) -> s.Assign:
-        return s.Assign(self.join(c[0], c[1]), c[0], c[1])
+        return s.Assign(self.join(c[0], c[1]), c[0], c[1], (), *c[2:])
 
-    def assign_block(self, meta: Any, c: list[Any]) -> s.Assign:
-        return s.Assign(self.join(c[0], c[1]), c[0], c[1], (), c[2])
+    assign_block = assign
 
     def typed_assign(self, meta: Any, c: list[Any]) -> s.Assign:
         target = s.NameOf(self.place(c[0]), str(c[0]))
         return s.Assign(self.join(target, c[2]), target, c[2], c[1] if isinstance(c[1], tuple) else (c[1],))
 
-    def join(self, first: s.Syntax, last: s.Syntax) -> Span:
-        a, b = first.span, last.span
-        return Span(self.source, a.line, a.column, b.end_line, b.end_column)
-
     def accumulate(self, meta: Any, c: list[Any]) -> s.AccumulateInto:
         return s.AccumulateInto(self.join(c[0], c[2]), c[0], c[2])
 
     def for_(self, meta: Any, c: list[Any]) -> s.ForLoop:
-        attributes = tuple(x for x in c[4:-1] if x is not None)
-        return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], attributes, c[-1])
-
-    def if_(self, meta: Any, c: list[Any]) -> s.IfBlock:
-        return s.IfBlock(c[0].span, c[0], c[1])
+        return s.ForLoop(self.place(c[0]), str(c[0]), c[1], c[2], c[3], _of(c[4:], s.Syntax), c[-1])
 
     def each(self, meta: Any, c: list[Any]) -> s.EachBlock:
         return s.EachBlock(self.place(c[0]), tuple(map(str, c[:-2])), c[-2], c[-1])
 
-    # ---- items
+    # ---- items and expressions
     def items(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
-        return tuple(x for x in c if isinstance(x, s.Syntax))
+        return _of(c, s.Syntax)
 
     def role_run(self, meta: Any, c: list[Any]) -> s.Run:
         return s.Run(self.span(meta), c[0].base, str(c[1]))
 
-    # ---- expressions
     def choose(self, meta: Any, c: list[Any]) -> s.Chosen:
         start, variable, domain, condition, sense, cost = c
         weighed = s.Comprehension(self.span(meta), "[", cost, str(variable), domain, condition)
@@ -517,22 +528,10 @@ class _Build(EquationBuilder):
     def binary(self, meta: Any, c: list[Any]) -> s.Operation:
         return s.Operation(self.span(meta), str(c[1]), c[0], c[2])
 
-    def not_in_op(self, meta: Any, c: list[Any]) -> s.Operation:
-        return s.Operation(self.span(meta), "not in", c[0], c[1])
-
-    def not_op(self, meta: Any, c: list[Any]) -> s.Prefix:
-        return s.Prefix(self.span(meta), "not", c[0])
-
     def negative(self, meta: Any, c: list[Any]) -> s.Syntax:
         if isinstance(c[1], s.Number):
             return s.Number(self.span(meta), -c[1].value)
         return s.Prefix(self.span(meta), "-", c[1])
-
-    def index(self, meta: Any, c: list[Any]) -> s.Subscript:
-        return s.Subscript(self.span(meta), c[0], c[1] or ())
-
-    def call(self, meta: Any, c: list[Any]) -> s.Apply:
-        return s.Apply(self.span(meta), str(c[0]), c[1] or ())
 
     def int_(self, meta: Any, c: list[Any]) -> s.Number:
         if len(c[0]) > LONGEST_INT or int(c[0]) > LARGEST_INT:
@@ -543,24 +542,6 @@ class _Build(EquationBuilder):
         if math.isinf(float(c[0])):
             raise DplcError("this number is too large; infinity is written `inf`", self.place(c[0]))
         return s.Number(self.place(c[0]), float(c[0]))
-
-    def string(self, meta: Any, c: list[Any]) -> s.Text:
-        return s.Text(self.place(c[0]), str(c[0])[1:-1])
-
-    def paren(self, meta: Any, c: list[Any]) -> s.Group:
-        return s.Group(self.span(meta), "(", c[0] or ())
-
-    def list_(self, meta: Any, c: list[Any]) -> s.Group:
-        return s.Group(self.span(meta), "[", c[0] or ())
-
-    def set_(self, meta: Any, c: list[Any]) -> s.Group:
-        return s.Group(self.span(meta), "{", c[0] or ())
-
-    def comprehension(self, meta: Any, c: list[Any]) -> s.Comprehension:
-        return s.Comprehension(self.span(meta), "[", c[0], str(c[1]), c[2], c[3])
-
-    def set_comprehension(self, meta: Any, c: list[Any]) -> s.Comprehension:
-        return s.Comprehension(self.span(meta), "{", c[0], str(c[1]), c[2], c[3])
 
 
 _lock = threading.Lock()

@@ -4,45 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from ..diagnostic import Span
 from ..expr import Size
 
+NodeClass = TypeVar("NodeClass")
+
+
+@dataclass_transform(frozen_default=True)
+def syntax_node(cls: type[NodeClass]) -> type[NodeClass]:
+    """Make a class of syntax nodes: immutable, compared by value."""
+    return dataclass(frozen=True, slots=True)(cls)
+
+
 # ---- expressions and items between brackets
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Syntax:
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
     span: Span
 
 
 # ---- expressions
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class NameOf(Syntax):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Number(Syntax):
     value: int | float
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class SizeOf(Syntax):
     """The use of a name that the head of the unit declares as a size."""
 
     size: Size
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Text(Syntax):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Apply(Syntax):
     """`fn(items..)`: an op, a scalar function, a fact."""
 
@@ -50,7 +62,7 @@ class Apply(Syntax):
     items: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Subscript(Syntax):
     """`base[items..]`: an access, a list element, a substitution."""
 
@@ -58,7 +70,7 @@ class Subscript(Syntax):
     items: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Member(Syntax):
     """`base.field`"""
 
@@ -66,7 +78,7 @@ class Member(Syntax):
     field: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Operation(Syntax):
     """`a op b`: arithmetic, comparison, `and`, `or`, `in`, `not in`."""
 
@@ -75,7 +87,7 @@ class Operation(Syntax):
     b: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Prefix(Syntax):
     """`-a`, `not a`"""
 
@@ -83,7 +95,7 @@ class Prefix(Syntax):
     a: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Choice(Syntax):
     """`a if condition else b`"""
 
@@ -92,7 +104,7 @@ class Choice(Syntax):
     b: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Group(Syntax):
     """`(a, b)`, `[a, b]` or `{a, b}`; `(a)` alone is `a` unless its sort is a list."""
 
@@ -100,7 +112,7 @@ class Group(Syntax):
     items: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Comprehension(Syntax):
     """`[element for variable in domain if condition]`, or with braces."""
 
@@ -111,7 +123,7 @@ class Comprehension(Syntax):
     condition: Syntax | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Chosen(Syntax):
     """`choose n in domain if condition minimising cost`: the element that costs least, the first of several such.
 
@@ -122,7 +134,7 @@ class Chosen(Syntax):
     most: bool
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Between(Syntax):
     """`a..b`, half open"""
 
@@ -133,7 +145,7 @@ class Between(Syntax):
 # ---- items
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Keyword(Syntax):
     """`name=value`"""
 
@@ -141,7 +153,7 @@ class Keyword(Syntax):
     value: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Run(Syntax):
     """`base..`, with `=ROLE` behind it for axes."""
 
@@ -149,7 +161,7 @@ class Run(Syntax):
     role: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class AxisItem(Syntax):
     """`name:extent=ROLE@dim by stride`"""
 
@@ -160,7 +172,7 @@ class AxisItem(Syntax):
     stride: Syntax | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Substitution(Syntax):
     """`left := right`"""
 
@@ -171,7 +183,7 @@ class Substitution(Syntax):
 # ---- statements
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class TypeOf(Syntax):
     """`f32[32, 2048]`"""
 
@@ -179,7 +191,7 @@ class TypeOf(Syntax):
     dims: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ParamItem(Syntax):
     """`x: f32[4]`"""
 
@@ -187,7 +199,7 @@ class ParamItem(Syntax):
     type: TypeOf
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class SizeItem(Syntax):
     """`s: 1..4096 by 16 hint 512`, in the head of a unit: a number that is known at launch."""
 
@@ -198,7 +210,7 @@ class SizeItem(Syntax):
     hint: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Unit(Syntax):
     """`kernel f(ins) -> outs:` or `graph`. ins, outs: ParamItem, SizeItem or Run."""
 
@@ -209,7 +221,7 @@ class Unit(Syntax):
     body: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Assign(Syntax):
     """`target = value`, with types on Torch IR and a block for an op that has one."""
 
@@ -219,7 +231,7 @@ class Assign(Syntax):
     body: tuple[Syntax, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class LoadOf(Syntax):
     """`load access if condition else other`"""
 
@@ -228,7 +240,7 @@ class LoadOf(Syntax):
     other: Syntax | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Statement(Syntax):
     """`Op(items..)` alone on its line, or with a block."""
 
@@ -236,7 +248,7 @@ class Statement(Syntax):
     body: tuple[Syntax, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class AccumulateInto(Syntax):
     """`target <- value`"""
 
@@ -244,7 +256,7 @@ class AccumulateInto(Syntax):
     value: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ForLoop(Syntax):
     var: str
     start: Syntax
@@ -254,7 +266,7 @@ class ForLoop(Syntax):
     body: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class IfBlock(Syntax):
     condition: Syntax
     body: tuple[Syntax, ...]
@@ -263,7 +275,7 @@ class IfBlock(Syntax):
 # ---- statements of patterns and templates only
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class RunStatement(Syntax):
     """`xs.. with change, ...`"""
 
@@ -271,7 +283,7 @@ class RunStatement(Syntax):
     changes: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class CaptureStatement(Syntax):
     """`s: Stage(depth=1)+`"""
 
@@ -280,32 +292,32 @@ class CaptureStatement(Syntax):
     repeat: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class InsideBlock(Syntax):
     name: str
     body: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class EachBlock(Syntax):
     names: tuple[str, ...]
     domain: Syntax
     body: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class PassStatement(Syntax):
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class DropStatement(Syntax):
     """`drop rest..`: a captured run that the template leaves out on purpose."""
 
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Arm(Syntax):
     """`pattern => template for variable in domain where condition`"""
 
@@ -316,7 +328,7 @@ class Arm(Syntax):
     condition: Syntax | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class UseRule(Syntax):
     """`rule local_rule(args)`"""
 
@@ -326,39 +338,39 @@ class UseRule(Syntax):
 # ---- rules and pipelines
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Parameter(Syntax):
     """`N: int in domain = default`"""
 
     name: str
     sort: str | None
-    domain: Syntax | None
-    default: Syntax | None
+    domain: Syntax | None = None
+    default: Syntax | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Match(Syntax):
     body: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Rewrite(Syntax):
     body: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class LetClause(Syntax):
     name: str
     value: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class PickClause(Syntax):
     name: str
     domain: Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Guard(Syntax):
     """kind: where or prefer"""
 
@@ -367,7 +379,7 @@ class Guard(Syntax):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Example(Syntax):
     """gives: the block after the rewrite, or the text that the refusal must contain."""
 
@@ -377,7 +389,7 @@ class Example(Syntax):
     gives: Any
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Cover(Syntax):
     """What a split says without a word: its parts are all values of what is split, and where they `divide` it, no more.
 
@@ -389,7 +401,7 @@ class Cover(Syntax):
     divide: bool
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Rule(Syntax):
     """rows: for a family, the values of the parameters, one tuple a member. words: the names in it that may be those of
     numbers (`NumberOf`), outside of its pattern and its examples. written: its clauses as they stand in the file, where
@@ -410,7 +422,7 @@ class Rule(Syntax):
     device: NameOf | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class NumberOf(Syntax):
     """`number few_warps = 8 because ".."`: what choices depend on, by name. Rules read it where they name it.
 
@@ -424,7 +436,7 @@ class NumberOf(Syntax):
     device: NameOf | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class FactOf(Syntax):
     """`fact split_tiles(axes: [axis]) -> int = expression`: written out where a rule asks it. device: the only one
     that it is for."""
@@ -438,7 +450,7 @@ class FactOf(Syntax):
     device: NameOf | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ExamplesOf(Syntax):
     """Further examples of a rule, beside its file; among them such as are others but for some edits."""
 
@@ -446,7 +458,7 @@ class ExamplesOf(Syntax):
     examples: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class PassEntry(Syntax):
     """rule: with its number, where one is written: `007_stage_inputs`. places: (kind, name) with kind after, before,
     first or last."""
@@ -458,20 +470,20 @@ class PassEntry(Syntax):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class OneOf(Syntax):
     names: tuple[str, ...]
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Pipeline(Syntax):
     docs: tuple[str, ...]
     name: str
     entries: tuple[Syntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class Without(Syntax):
     """`without NAME`: a user's file drops a pass; from one pipeline alone where it stands in that."""
 

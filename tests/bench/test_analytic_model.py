@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from emulated import check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplc.codegen.emulator.runtime import check
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost import limits
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.limits import fixed_seconds, least_seconds
@@ -34,9 +34,7 @@ GROWING = ("dram", "sectors", "wavefronts", "issued", "fma", "special", "tensor"
 
 
 def compiled(function: Any, *shapes: tuple[int, ...]) -> Compilation:
-    return compile_captured(
-        capture(function, [torch.randn(s) for s in shapes]), CompileOptions(toolchain(), target("sm_90a"))
-    )
+    return Compiler(toolchain(), target("sm_90a")).compile(capture(function, [torch.randn(s) for s in shapes]))
 
 
 @given(st.sampled_from(GROWING), st.floats(1, 1e4), st.integers(1, 5000))

@@ -20,7 +20,7 @@ from dplc.engine.bench.suites import Written
 from dplc.engine.bench.tables import rows
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 
 SPLIT = "torch.relu(torch.randn(64, 2048) @ torch.randn(2048, 64))"
@@ -28,7 +28,7 @@ TWICE = "m = nn.Softmax(-1)\nm(torch.randn(8, 64)), m(torch.randn(8, 64)), torch
 
 
 def compiled(text: str, name: str = "sm_90a") -> CompiledCase:
-    compilation = compile_captured(capture_text(text), CompileOptions(toolchain(), target(name)))
+    compilation = Compiler(toolchain(), target(name)).compile(capture_text(text))
     record = CaseRecord(name="", operation="", sizes={}, dtype="")
     one = CompiledCase(Written(compilation.captured), compilation, record)
     describe(one, compilation.target)

@@ -17,7 +17,7 @@ from dplc.engine.bench.cases import Limit, limits
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds, slots_per_second
 from dplc.engine.cost.predict import predict
@@ -35,11 +35,11 @@ MODELS = sorted(path.stem for path in (EXAMPLES / "models").glob("*.json"))
 
 @functools.cache
 def compiled(text: str) -> Compilation:
-    return compile_captured(capture_text(text), CompileOptions(toolchain(), H200))
+    return Compiler(toolchain(), H200).compile(capture_text(text))
 
 
 def limits_of(captured: Capture) -> list[Limit]:
-    made = compile_captured(captured, CompileOptions(toolchain(), H200))
+    made = Compiler(toolchain(), H200).compile(captured)
     return limits(made.plan.kernels, made.kernels, seconds(made), H200)
 
 

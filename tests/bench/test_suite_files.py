@@ -12,7 +12,7 @@ import pytest
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all
 from dplc.engine.bench.suites import read_suite, subject_of
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
@@ -125,9 +125,7 @@ def test_the_suite_of_halves_compiles_to_16_byte_accesses() -> None:
     suite, tools = read_suite(SUITES / "halves.json"), toolchain()
     for case in suite.cases:
         captured = subject_of(suite, case).capture()
-        texts = [
-            kernel.text for kernel in compile_captured(captured, CompileOptions(tools, target("sm_90a"))).cuda_kernels
-        ]
+        texts = [kernel.text for kernel in Compiler(tools, target("sm_90a")).compile(captured).cuda_kernels]
         if any("mma_m16n8k16" in text for text in texts):  # a lane has two neighbours of a result: it stores pairs
             assert any("ldmatrix_x4" in text for text in texts), case.name
             copied = any("cp_async16" in text or "ldg128(" in text for text in texts)

@@ -26,12 +26,12 @@ EXPRESSIONS = (
 COMPILE_ALL = """
 import sys
 from dplc.codegen.target import target
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.capture.text import capture_text
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 for text in sys.argv[1:]:
-    compilation = compile_captured(capture_text(text), CompileOptions(toolchain(), target(), Trace()))
+    compilation = Compiler(toolchain(), target(), Trace()).compile(capture_text(text))
     for stage in ("torch", "tensor", "loop", "tile", "kernel", "cuda"):
         print(compilation.ir(stage))
     print(compilation.trace.render(2, ["each"]))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_an_unwritable_cache_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 RACE = """
 import sys, numpy as np
 from dplc.codegen import build
-from dplc.codegen.emulator.runtime import run
+from emulated import run
 build.RUNTIME_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-pthread")  # quick to build
 from dplc.codegen.kernel import CudaKernel, KernelParam
 text = 'extern "C" __global__ void test(float* y) { stg32(y + threadIdx.x, 7.0f); }'
@@ -177,7 +178,8 @@ def test_a_full_disk_is_called_one(
 def test_processes_that_build_the_same_thing_at_once(cache: Path) -> None:
     """Both the runtime and the kernel are missing, and two processes start together."""
     command = [sys.executable, "-c", RACE]
-    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[1]}
+    racers = [subprocess.Popen(command, **pipes) for _ in range(2)]
     for racer in racers:
         assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
     for racer in racers:

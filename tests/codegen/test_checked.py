@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from emulated import KernelRun, check, run
 
 import dplc
 from dplc.codegen.emulator.executor import CheckingExecutor, EmulatorExecutor
-from dplc.codegen.emulator.runtime import EmulatorError, KernelRun, check, run
+from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.kernel import Box, Buffer, CudaKernel, KernelParam, Program
 
 MakeKernel = Callable[..., CudaKernel]

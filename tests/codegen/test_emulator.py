@@ -6,13 +6,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from emulated import run, run_with
 
-from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost, run, run_with
+from dplc.codegen.emulator.runtime import EmulatorError, LaunchOptions, LineCost
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, DtypeName
 
@@ -243,7 +245,7 @@ PORTABLE = '''
 import numpy as np
 from dplc.codegen import build
 build.RUNTIME_FLAGS += ("-DDPLC_UCONTEXT",)
-from dplc.codegen.emulator.runtime import run, run_with
+from emulated import run
 from dplc.codegen.kernel import CudaKernel, KernelParam
 text = """extern "C" __global__ void test(float* y) {
   block_sync();
@@ -255,7 +257,8 @@ assert np.array_equal(y, np.arange(64) ^ 5), y
 
 
 def test_the_portable_stack_switch_works_too() -> None:
-    done = subprocess.run([sys.executable, "-c", PORTABLE], capture_output=True, text=True, check=False)
+    tests = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", PORTABLE], capture_output=True, text=True, check=False, cwd=tests)
     assert done.returncode == 0, done.stderr
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from emulated import run
 
-from dplc.codegen.emulator.runtime import run
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.ir.dtypes import DTYPES, SMALL_FLOATS, DtypeName
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated import check, run
 
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.runtime import GAP, EmulatorError, check, run, spaced
+from dplc.codegen.emulator.runtime import GAP, EmulatorError, spaced
 from dplc.codegen.kernel import CudaKernel, KernelParam
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+import torch
+
+from dplc.codegen.build import assemble, device_text
+from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.sass import disassemble
+
 HEAD = """
 kernel f(A: {dtype}[{a}], B: {dtype}[{b}]) -> C: f32[128, {n}]:
     Tile(iw:2=THREAD, p:4=THREAD, g:8=THREAD, t:4=THREAD, q:{q}=REG, s:2=REG, h:2=REG, v:2=VEC, k:4=REG, u:2=REG, w:2=VEC):
@@ -52,3 +61,30 @@ def matrices(form: str, n: int) -> dict[str, tuple[int, int]]:
         "A": (128, 256) if form[0] == "n" else (256, 128),
         "B": (n, 256) if form[1] == "t" else (256, n),
     }
+
+
+HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
+needs_device_compiler = pytest.mark.skipif(
+    find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
+)
+
+
+def operands(form: str, n: int, dtype: str = "bf16") -> dict[str, torch.Tensor]:
+    dice = torch.Generator().manual_seed(n)
+    shapes = matrices(form, n)
+    return {name: torch.randn(shape, generator=dice).to(HALVES[dtype]) for name, shape in shapes.items()}
+
+
+def wanted(form: str, arrays: dict[str, torch.Tensor]) -> np.ndarray:
+    left, right = (x.T if side == "t" else x for x, side in zip(arrays.values(), form, strict=True))
+    return (left.double() @ right.double()).numpy()
+
+
+def assert_queued(kernel: CudaKernel) -> None:
+    """No product waits for the one before it (C7510), no register is spilled."""
+    made = assemble(device_text([kernel]), "sm_90a")
+    found = made.kernels[kernel.name]
+    assert made.warnings == ()
+    assert found.spill_stores + found.spill_loads == 0
+    hot = [op.split(".")[0] for op in disassemble(made.cubin)[kernel.name].opcodes]
+    assert hot.count("HGMMA") == 4

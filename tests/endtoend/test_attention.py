@@ -15,7 +15,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import resident_blocks
 from dplc.engine.ruleset import toolchain
@@ -74,7 +74,7 @@ def checked(text: str, device: str, tile: Mapping[str, int]) -> Compilation:
     torch.set_num_threads(1)
     captured = capture_text(text)
     pins = {**ALWAYS, "online_tile": dict(tile)}
-    compilation = compile_captured(captured, CompileOptions(toolchain(None, pins), target(device)))
+    compilation = Compiler(toolchain(None, pins), target(device)).compile(captured)
     checker = CheckingExecutor(("all",))
     compiled = Compiled(compilation, "emulator")
     compiled.executor = checker
@@ -125,7 +125,7 @@ def test_many_heads_share_multiprocessors(size: int, device: str, blocks: int) -
 def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, InstructionCounts]:
     """Attention of heads in one pass, as Tile IR, and what its launch asks."""
     text = f"{SDPA}({qkv(heads, heads, rows, rows, size)})"
-    made = compile_captured(capture_text(text), CompileOptions(toolchain(None, ALWAYS), target(device)))
+    made = Compiler(toolchain(None, ALWAYS), target(device)).compile(capture_text(text))
     (kernel,), (launch,) = made.tile, made.launched
     return kernel, instruction_counts(made.kernels[launch])
 
@@ -169,4 +169,4 @@ def test_three_kernels_where_they_are_faster() -> None:
     """One row of queries makes one block a head: its keys are better shared out."""
     for rows, kernels in ((1, 2), (1024, 1)):
         captured = capture_text(f"{SDPA}({qkv(32, 32, rows, 1024, 64)})")
-        assert len(compile_captured(captured, CompileOptions(toolchain(), target("h200"))).cuda_kernels) == kernels
+        assert len(Compiler(toolchain(), target("h200")).compile(captured).cuda_kernels) == kernels

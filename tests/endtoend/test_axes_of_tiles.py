@@ -10,7 +10,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 
@@ -61,9 +61,7 @@ ALWAYS = {rule: {"SLOWER": 1000} for rule in FORMS}  # so few rows are faster in
 
 def compiled(text: str, device: str, one_pass: bool) -> Compilation:
     torch.set_num_threads(1)
-    return compile_captured(
-        capture_text(text), CompileOptions(toolchain(None, ALWAYS if one_pass else {}), target(device))
-    )
+    return Compiler(toolchain(None, ALWAYS if one_pass else {}), target(device)).compile(capture_text(text))
 
 
 def check(text: str, device: str, one_pass: bool) -> None:

@@ -9,7 +9,7 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_reference
 
@@ -77,7 +77,7 @@ CASES = [pytest.param(text, id=name, marks=() if name in ALWAYS else pytest.mark
 def test_net(text: str) -> None:
     torch.set_num_threads(1)
     captured = capture_text(text)
-    compilation = compile_captured(captured, CompileOptions(toolchain(), target()))
+    compilation = Compiler(toolchain(), target()).compile(captured)
     results = Compiled(compilation, "emulator").run({})
     references = run_reference(compilation.captured, compilation.captured.tensors)
     assert captured.reference is not None
@@ -104,4 +104,4 @@ def test_every_shape_compiles(shapes: list[tuple[int, int, int]]) -> None:
     for rows, width, columns in shapes:
         captured = capture(Rows(width, columns), [torch.zeros(rows, dtype=torch.long)])
         for device in ("sm_80", "sm_90a", "sm_120"):
-            compile_captured(captured, CompileOptions(toolchain(), target(device)))
+            Compiler(toolchain(), target(device)).compile(captured)

@@ -8,7 +8,7 @@ from expressions import EXPRESSIONS
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_reference
 
@@ -23,7 +23,7 @@ CASES = [
 @pytest.mark.sampled(110)
 def test_expression(text: str) -> None:
     captured = capture_text(text)
-    compilation = compile_captured(captured, CompileOptions(toolchain(), target()))
+    compilation = Compiler(toolchain(), target()).compile(captured)
     results = Compiled(compilation, "emulator").run({})
     assert captured.reference is not None
     for result, eager in zip(results, captured.reference, strict=True):

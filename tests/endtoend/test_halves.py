@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, compile
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_reference
 
@@ -42,14 +42,14 @@ HALVES = (torch.float16, torch.bfloat16)
 
 def outputs(text: str, dtype: str = "f32") -> list[torch.Tensor]:
     captured = capture_text(text, dtype=dtype)
-    return Compiled(compile_captured(captured, CompileOptions(toolchain(), target())), "emulator").run({})
+    return Compiled(Compiler(toolchain(), target()).compile(captured), "emulator").run({})
 
 
 @pytest.mark.parametrize(("text", "dtype"), [*CASES, *EVERY])
 @pytest.mark.sampled(20)
 def test_expression(text: str, dtype: str) -> None:
     captured = capture_text(text, dtype=dtype)
-    compilation = compile_captured(captured, CompileOptions(toolchain(), target()))
+    compilation = Compiler(toolchain(), target()).compile(captured)
     results = Compiled(compilation, "emulator").run({})
     assert captured.reference is not None
     for result, eager in zip(results, captured.reference, strict=True):
@@ -151,7 +151,7 @@ def test_sums_are_f32() -> None:
 )
 def test_widths_are_counted_in_bytes(text: str, calls: tuple[str, ...]) -> None:
     captured = capture_text(text, dtype="bf16")
-    cuda = "\n".join(k.text for k in compile_captured(captured, CompileOptions(toolchain(), target())).cuda_kernels)
+    cuda = "\n".join(k.text for k in Compiler(toolchain(), target()).compile(captured).cuda_kernels)
     for call in calls:
         assert call in cuda, cuda
     assert not re.search(r"\bfloat4\b", cuda)

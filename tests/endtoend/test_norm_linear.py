@@ -17,7 +17,7 @@ from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -51,7 +51,7 @@ def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
 @functools.cache
 def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = ()) -> Compilation:
     """rules: laid over ours; folded: the rules for which computing again costs nothing."""
-    return compile_captured(capture_text(text, values=False), CompileOptions(tools(rules, folded), target(arch)))
+    return Compiler(tools(rules, folded), target(arch)).compile(capture_text(text, values=False))
 
 
 def predicted(compilation: Compilation, arch: str = "sm_90a") -> float:

@@ -8,7 +8,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 
@@ -43,7 +43,7 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 def test_pieces(text: str) -> None:
     captured = capture_text(text)
-    compiled = Compiled(compile_captured(captured, CompileOptions(toolchain(), target())), "emulator")
+    compiled = Compiled(Compiler(toolchain(), target()).compile(captured), "emulator")
     compiled.executor = checker = CheckingExecutor(("all",))
     results = compiled.run({})
     assert captured.reference is not None

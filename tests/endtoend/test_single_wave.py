@@ -16,7 +16,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
@@ -34,7 +34,7 @@ def linear(rows: int, columns: int, terms: int) -> str:
 def compiled(text: str, device: str, pins: Settings | None = None) -> Compilation:
     """Attention in one pass, also where three are faster."""
     settings = {**ALWAYS, **(pins or {})}
-    return compile_captured(capture_text(text), CompileOptions(toolchain(None, settings), target(device)))
+    return Compiler(toolchain(None, settings), target(device)).compile(capture_text(text))
 
 
 def shape(compilation: Compilation) -> tuple[int, int]:
@@ -153,6 +153,6 @@ def test_partial_sums_that_few_blocks_read_are_dearer(tmp_path: Path) -> None:
     ways = []
     for rules in (None, (as_others,)):
         text = "torch.randn(32, 2048) @ torch.randn(2048, 2048)"
-        made = compile_captured(capture_text(text, 0), CompileOptions(toolchain(rules), target("h200")))
+        made = Compiler(toolchain(rules), target("h200")).compile(capture_text(text, 0))
         ways.append(made.tile[0].outs[0].shape[1])
     assert ways == [4, 8]

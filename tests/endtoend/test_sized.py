@@ -16,7 +16,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import judge, run_reference
 
@@ -32,7 +32,7 @@ def written(program: str) -> str:
 
 def check(program: str) -> None:
     text, tools = written(program), toolchain()
-    made = compile_captured(capture_text(text), CompileOptions(tools, tools.on(target("sm_80"))))
+    made = Compiler(tools, tools.on(target("sm_80"))).compile(capture_text(text))
     run = Compiled(made, "emulator")
     run.__dict__["executor"] = EmulatorExecutor(checked=True)
     assert made.sizes, "nothing of it is a length"

@@ -12,7 +12,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, run_reference
 from dplc.ir.node import nodes
@@ -43,9 +43,7 @@ def test_teams_fill_a_multiprocessor(
     asked = tmp_path / "warps.rw"
     asked.write_text("" if warps is None else f"override number slice_warps = {warps}\n")
     tools = toolchain([asked], SIZES)
-    made = compile_captured(
-        capture_text(text), CompileOptions(tools, replace(target("h200"), multiprocessors=multiprocessors))
-    )
+    made = Compiler(tools, replace(target("h200"), multiprocessors=multiprocessors)).compile(capture_text(text))
     (tile,) = nodes(made.tile, Tile)
     (combined,) = nodes(tile, Combine)
     (over,) = combined.over

@@ -10,7 +10,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
@@ -38,9 +38,7 @@ LARGE = ("torch.randn(4096, 4096).t().contiguous()", "torch.randn(4, 256, 56, 56
 def compiled(
     text: str, settings: Settings | None = None, dtype: str | None = None, device: str = "h200"
 ) -> Compilation:
-    return compile_captured(
-        capture_text(text, dtype=dtype), CompileOptions(toolchain(settings=settings), target(device))
-    )
+    return Compiler(toolchain(settings=settings), target(device)).compile(capture_text(text, dtype=dtype))
 
 
 def is_right(text: str, settings: Settings | None = None, dtype: str | None = None) -> None:

@@ -11,7 +11,7 @@ from exploring import H100, shared_lowering, tools
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import CompileOptions, Values, compile_captured
+from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.kernels.kernels import Candidate
@@ -43,7 +43,7 @@ def checked(
         return chosen[0]
 
     captured = capture(program, tensors)
-    made = Compiled(compile_captured(captured, CompileOptions(tools(), H100, explore=explore)), "emulator", program)
+    made = Compiled(Compiler(tools(), H100, explore=explore).compile(captured), "emulator", program)
     checker = made.executor = CheckingExecutor(blocks)  # type: ignore[misc]
     results = made.run(made.compilation.captured.tensors)
     assert errors(results, run_reference(captured, captured.tensors))[1] <= GATE

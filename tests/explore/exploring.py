@@ -11,8 +11,8 @@ from random_programs import SMALL, Maker
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, Values, values_of
-from dplc.engine.explore.candidates import exploration, exported, lowering
+from dplc.engine.compiler import Compiler, Values
+from dplc.engine.explore.candidates import exploration, lowering
 from dplc.engine.explore.explore import Exploration, ExplorationOptions
 from dplc.engine.explore.problem import EGraph, sorted_operands
 from dplc.engine.kernels.index_maps import push_renamings
@@ -68,7 +68,7 @@ def tools() -> Toolchain:
 
 @functools.cache
 def values(text: str, exact: bool = False) -> Values:
-    return values_of(capture_text(text, 0), CompileOptions(tools().exactly if exact else tools(), H100))
+    return Compiler(tools().exactly if exact else tools(), H100).values(capture_text(text, 0))
 
 
 @functools.cache
@@ -85,9 +85,7 @@ def explored(text: str, exact: bool = False, **options: Any) -> Exploration:
 
 def exploration_of(graph: TensorGraph, known: frozenset[str] = frozenset(), **options: Any) -> Exploration:
     """The exploration of a program in Tensor IR."""
-    return Exploration(
-        graph, tools().fusion, exported(tools()), H100, shared_lowering(), known, {}, ExplorationOptions(**options)
-    )  # fmt: skip
+    return Exploration(graph, tools(), H100, shared_lowering(), known, {}, ExplorationOptions(**options))
 
 
 def long_program(dice: random.Random, most: int = 30) -> TensorGraph:

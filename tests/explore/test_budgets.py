@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import data_for
 
-from dplc.engine.explore.candidates import exported
+from dplc.engine.explore.explore import exported
 from dplc.engine.explore.rules_as_egglog import RuleTexts, export
 from dplc.engine.explore.saturate import SaturationBudget, run, saturate, workspace
 from dplc.engine.explore.search import Effort

@@ -13,7 +13,7 @@ import pytest
 from exploring import H100, shared_lowering, tools
 
 from dplc.engine.bench.suites import BenchCase, Suite, read_suite, subject_of
-from dplc.engine.compiler import CompileOptions, values_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, Pricing
 from dplc.engine.cost.predict import kendall
 from dplc.engine.explore.candidates import exploration
@@ -53,7 +53,7 @@ def prices(monkeypatch: pytest.MonkeyPatch, every: bool) -> list[Told]:
             correct(self, kernel, lowered)
 
         monkeypatch.setattr(Extraction, "correct", told)
-        made = exploration(values_of(subject_of(suite, case).capture(), CompileOptions(tools(), H100)), tools(), H100)
+        made = exploration(Compiler(tools(), H100).values(subject_of(suite, case).capture()), tools(), H100)
         made.lowering = shared_lowering()
         made.candidates()
     return seen

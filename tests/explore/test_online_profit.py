@@ -17,7 +17,7 @@ from dplc.engine.language.rule import policy
 from dplc.engine.rewrite.terms.rewriter import rewrite_graph
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.scheduling import by_default, kernel_ir, seconds_of
+from dplc.engine.schedule.scheduling import Scheduler, seconds_of
 from dplc.ir.tensor import TensorGraph
 from dplc.ir.text.programs import read_program
 
@@ -58,7 +58,8 @@ def told(graph: TensorGraph, slower: int, device: str) -> tuple[int, float]:
     tools, machine = rules(slower), target(device)
     chosen = commute(rewrite_graph(graph, tools.algebra, machine), tools.commuting, machine, None, {})
     kernels = compile_graph(chosen, tools.fusion, machine).kernels
-    made = kernel_ir(by_default(kernels, tools, machine), tools, machine)
+    scheduler = Scheduler(tools, machine)
+    made = scheduler.kernel_ir(scheduler.by_default(kernels))
     return len(made), seconds_of(made, machine)
 
 
@@ -159,7 +160,7 @@ def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: 
     graph = rewrite_graph(attention(rows, size, heads, False), tools.algebra, machine)
     kernels = compile_graph(commute(graph, tools.commuting, machine, None, {}), tools.fusion, machine).kernels
     trace = Trace()
-    by_default(kernels, tools, machine, trace)
+    Scheduler(tools, machine, trace).by_default(kernels)
     (fired,) = [firing for firing in trace.firings if firing.rule == "online_tile"]
     chosen = fired.parameters
     shape = fusion.OnlineShape(heads, rows, rows, size, size, rows, False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from exploring import H100, PROGRAMS, explored, original_is_there, random_data, tools
 
-from dplc.engine.explore.candidates import exported
+from dplc.engine.explore.explore import exported
 from dplc.engine.explore.problem import EGraph, Problem, Reader
 from dplc.engine.explore.rules_as_egglog import Permissions, RuleTexts, export
 from dplc.engine.explore.saturate import SaturationBudget, saturate

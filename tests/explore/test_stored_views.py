@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dplc.engine.explore.rules_as_egglog import Permissions
 from dplc.engine.explore.solution import Extraction
 
 # 0 reads a view (1) of a view (2) of a value (3) of an input (4): (op, .., operands), one spelling each
@@ -16,13 +17,13 @@ CLASSES = {
     2: [("Map", None, (3,))],
     3: [("Elementwise", None, (4,))],
 }
-EVERYTHING = {"Elementwise": (True, True), "Map": (True, True)}
-NOTHING = {"Elementwise": (False, False), "Map": (False, False)}
+EVERYTHING = Permissions(frozenset(("Elementwise", "Map")), plain=True)
+NOTHING = Permissions(frozenset(), plain=False)
 
 
-def kept(cls: int, stores: set[int], roots: tuple[int, ...] = (), allowed: Any = EVERYTHING) -> set[int]:
+def kept(cls: int, stores: set[int], roots: tuple[int, ...] = (), allowed: Permissions = EVERYTHING) -> set[int]:
     graph = SimpleNamespace(classes=CLASSES)
-    extraction: Any = SimpleNamespace(graph=graph, leaves={4}, roots=roots, allowed=allowed)
+    extraction: Any = SimpleNamespace(graph=graph, leaves={4}, roots=roots, permissions=allowed)
     found: set[int] = set()
     Extraction._decide_stores(extraction, cls, stores, dict.fromkeys(CLASSES, 0), dict.fromkeys(CLASSES, False), found)
     return found

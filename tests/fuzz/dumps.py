@@ -15,7 +15,7 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.cli.dumps import arrays_of, compile_dump, read_dump, reference_of
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.text.programs import print_program, read_program, sizes_of
 
@@ -71,9 +71,7 @@ class Dumps:
         boxes = toolchain(settings={"tma_copy": {"prefer": False}})
         self.made: list[tuple[str, Target]] = []
         for machine, box, function, inputs in _programs():
-            compiled = compile_captured(
-                capture(function, inputs), CompileOptions(boxes if box else self.tools, target(machine))
-            )
+            compiled = Compiler(boxes if box else self.tools, target(machine)).compile(capture(function, inputs))
             self.made += [(compiled.ir(level), target(machine)) for level in LEVELS]
         for text in (PACKED, SIZED):
             kernels = tuple(materialise(unit, target("sm_80")) for unit in read_program(text, sizes=None)[1])
@@ -86,7 +84,7 @@ class Dumps:
         text = m.near_text(dice, text) if dice.random() < 0.6 else m.changed_text(dice, text, self.texts, self.evil)
         self.path.write_text(text)
         dump = read_dump(self.path, {name: size.hint for name, size in sizes_of(text, str(self.path)).items()})
-        compiled = compile_dump(dump, CompileOptions(self.tools, machine))
+        compiled = compile_dump(dump, Compiler(self.tools, machine))
         for level in (*LEVELS, "cuda"):
             compiled.ir(level)
         if sum(math.prod(array.shape) for array in arrays_of(dump)) < MOST_ELEMENTS:  # type: ignore[arg-type]

@@ -24,9 +24,8 @@ from dplc.engine.bench.suites import read_suite
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting
-from dplc.engine.compiler import CompileOptions, Stopwatch, compile_captured, schedule
+from dplc.engine.compiler import Compiler, Stopwatch
 from dplc.engine.kernels.examples import run_examples
-from dplc.engine.kernels.sharing import share
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
 from dplc.engine.language.pipeline import pipelines
@@ -40,7 +39,7 @@ from dplc.engine.models.plan_file import kernel_record
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.schedule.stored import StoredSchedules
 from dplc.engine.store.records import Tuned, key_of
 from dplc.engine.store.store import SqliteStore, export_lines, import_lines, open_store
@@ -128,7 +127,7 @@ class Compiles:
         self.path.write_text(self.drawn(dice))
         tools = toolchain([str(self.path)])
         for captured in self.captures:
-            compile_captured(captured, CompileOptions(tools, target("h200")))
+            Compiler(tools, target("h200")).compile(captured)
 
     def drawn(self, dice: random.Random) -> str:
         return m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
@@ -169,7 +168,7 @@ class Programs:
         made = []
         for function in (_softmax, _pieces):
             captured = capture(function, [torch.randn(6, 12), torch.randn(12, 5)])
-            compilation = compile_captured(captured, CompileOptions(self.tools, self.machine))
+            compilation = Compiler(self.tools, self.machine).compile(captured)
             made += [compilation.ir(stage) for stage in ("torch", "tensor", "loop", "tile", "kernel")]
         self.texts = tuple(made)
 
@@ -197,7 +196,7 @@ class Artefacts:
         self.elsewhere = folder / "elsewhere"
         folder.mkdir(parents=True, exist_ok=True)
         self.elsewhere.write_text(PRECIOUS)
-        options = CompileOptions(toolchain(), target("sm_80"))
+        options = Compiler(toolchain(), target("sm_80"))
         compiled = compile_model(ModelSource("tiny", TINY), self.shape, options, self.rows)
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()
@@ -235,7 +234,7 @@ class Artefacts:
         """What commands do with an artefact that was read."""
         for stage in ("torch", "kernel", "cuda"):
             found.ir(stage)
-        assert found.sizes or of_artefact(found).kernels
+        assert found.sizes or of_artefact(found).units
         found.torch_graph()
         weights.make(found.weights)
 
@@ -298,10 +297,10 @@ class Stores:
         self.evil, self.whole, self.path = evil, folder / "whole.sqlite", folder / "made.sqlite"
         self.tools, self.machine = toolchain(), target("h200")
         captured = capture(_softmax, [torch.randn(6, 12), torch.randn(12, 5)])
-        self.plan = compile_captured(captured, CompileOptions(self.tools, self.machine)).plan
+        self.captured, self.plan = captured, Compiler(self.tools, self.machine).compile(captured).plan
         with open_store(self.whole, self.tools.rules) as store:
             for kernel in self.plan.kernels:
-                candidate = Space(self.tools, Start((kernel,)), self.machine).default()
+                candidate = Space(self.tools, (kernel,), self.machine).default()
                 key = key_of(kernel, self.machine, self.tools.rules)
                 store.put(key, Tuned(candidate.schedule, 1e-5, "predicted", 2e-5, "hill", 0, 9, "emulator, whole"))
         with sqlite3.connect(self.whole) as db:
@@ -322,8 +321,8 @@ class Stores:
         store = SqliteStore(self.path, self.tools.rules, lambda line: None, patience=0.1)
         try:
             schedules = StoredSchedules(store)
-            options = CompileOptions(self.tools, self.machine, schedules=schedules)
-            schedule(self.plan, share(self.plan.kernels), options, Stopwatch())
+            compiler = Compiler(self.tools, self.machine, schedules=schedules)
+            compiler.compile_plan(self.captured, None, self.plan, Stopwatch())
         finally:
             store.close()
 

@@ -16,7 +16,7 @@ from dplc.engine.bench.records import CaseRecord
 from dplc.engine.bench.suites import Written
 from dplc.engine.bench.tables import rows
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 
 
@@ -35,7 +35,7 @@ class Counting:
 
 def an_expression_and_each_of_its_kernels_are_timed() -> None:
     text = "m = nn.Linear(256, 64)\nm(torch.randn(16, 256)), torch.softmax(torch.randn(8, 64), -1)"
-    compilation = compile_captured(capture_text(text), CompileOptions(toolchain(), target("sm_90a")))
+    compilation = Compiler(toolchain(), target("sm_90a")).compile(capture_text(text))
     compiled = CompiledCase(
         Written(compilation.captured), compilation, CaseRecord(name="", operation="", sizes={}, dtype="")
     )

@@ -13,7 +13,7 @@ from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
 from dplc.engine.bench.suites import read_suite, subject_of
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_eager, run_reference
 
@@ -25,7 +25,7 @@ def check(name: str, target: Target, executor: CudaExecutor, place: str) -> str:
     """What is wrong with a case on a device, "" if nothing. place: of its tensors, for torch."""
     subject = subject_of(SUITE, CASES[name])
     captured = subject.capture()
-    compiled = Compiled(compile_captured(captured, CompileOptions(toolchain(), target)), "cuda")
+    compiled = Compiled(Compiler(toolchain(), target).compile(captured), "cuda")
     compiled.executor = executor
     given = {**captured.tensors, **dict(zip(captured.inputs, subject.inputs().values(), strict=True))}
     tensors = {key: tensor.to(place) for key, tensor in given.items()}

@@ -10,7 +10,7 @@ from on_mock_driver import MockedExecutor
 
 from dplc.codegen.target import target
 from dplc.engine.capture.dynamic_shapes import Dim
-from dplc.engine.compiler import CompileOptions
+from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact
 from dplc.engine.models.benching import compare
 from dplc.engine.models.compiling import ModelShape, compile_model
@@ -27,7 +27,7 @@ TINY = {
 
 def an_artefact_serves_every_length() -> None:
     """Rows by the table, weights placed once, memory for few lengths at a time."""
-    options = CompileOptions(toolchain(), target("sm_90a"))
+    options = Compiler(toolchain(), target("sm_90a"))
     shape = ModelShape(Dim("s", 1, 64, hint=32))
     made = compile_model(ModelSource("tiny", TINY), shape, options, [Dim("s", 1, 1), Dim("s", 2, 16)])
     with tempfile.TemporaryDirectory() as folder:

@@ -21,9 +21,9 @@ from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.tune.measure import Measuring, cubin, measuring
 
 H200 = target("h200")
@@ -56,8 +56,8 @@ class Build:
 def candidate(function: Any, *shapes: tuple[int, ...], dynamic: Any = None) -> ScheduleCandidate:
     tools = toolchain()
     captured = capture(function, [torch.randn(shape) for shape in shapes], None, dynamic)
-    loops = cut_into_kernels(captured, CompileOptions(tools, H200))[2].kernels
-    return Space(tools, Start(loops), H200).default()
+    loops = Compiler(tools, H200).cut(captured)[1].kernels
+    return Space(tools, loops, H200).default()
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ WEIGHING = {
         "blocks_across slots issue_seconds traffic_rate traffic_seconds fixed_seconds item_bytes parts slots_of bytes_of "
         "blocks"
     ),
-    "engine/kernels/fusion_pass.py": "FusionSite Fusion is_renaming",
+    "engine/kernels/fusion_pass.py": "Fusion is_renaming",
     "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph plan",
     "engine/store/records.py": "",
     "engine/explore/explore.py": "Region Cutting is_leaf",

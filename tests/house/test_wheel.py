@@ -27,7 +27,9 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def test_an_installed_wheel_runs_an_expression_from_an_empty_folder(tmp_path: Path) -> None:
     sources, installed, empty = tmp_path / "sources", tmp_path / "installed", tmp_path / "empty"
     empty.mkdir()
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     for name in listed:  # a build writes beside its sources
         if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
             (sources / name).parent.mkdir(parents=True, exist_ok=True)

@@ -213,10 +213,10 @@ PROGRAMS = {
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_programs_mean_what_their_tiles_mean(title: str) -> None:
     from dplc.engine.capture.text import capture_text
-    from dplc.engine.compiler import CompileOptions, compile_captured
+    from dplc.engine.compiler import Compiler
     from dplc.engine.ruleset import toolchain
 
-    compilation = compile_captured(capture_text(PROGRAMS[title]), CompileOptions(toolchain(), target()))
+    compilation = Compiler(toolchain(), target()).compile(capture_text(PROGRAMS[title]))
     tensors = compilation.captured.tensors
     arrays = {param.name: tensors[param.name].detach().numpy() for param in compilation.plan.inputs}
     want = tile.run(compilation.tile, arrays)

@@ -13,7 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.dumps import VERIFIERS, compile_dump, read_dump, reference_of
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.language.typed_slots import shape_of
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
@@ -44,7 +44,7 @@ def symbolic(text: str, number: int = 37, declared: str = "s: 1..4096 hint 512")
 
 
 def dump(program: str, level: str) -> str:
-    return compile_captured(capture_text(program, 0), CompileOptions(toolchain(), MACHINE)).ir(level)
+    return Compiler(toolchain(), MACHINE).compile(capture_text(program, 0)).ir(level)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -99,7 +99,7 @@ def test_one_text_is_right_at_many_lengths(tmp_path: Path, program: str, level: 
     path.write_text(symbolic(dump(PROGRAMS[program], level)))
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, CompileOptions(toolchain(), MACHINE))
+        made = compile_dump(found, Compiler(toolchain(), MACHINE))
         tensors = made.captured.tensors
         results = Compiled(made, "emulator").run({})
         assert accepted(results, reference_of(found, tensors)), (length, made.cuda)
@@ -178,7 +178,7 @@ def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level
     texts = set()
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, CompileOptions(toolchain(), MACHINE))
+        made = compile_dump(found, Compiler(toolchain(), MACHINE))
         (kernel,) = made.program.kernels
         texts.add(kernel.text)
         assert kernel.values == (length,) and length in kernel.grid
@@ -209,12 +209,12 @@ def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, nam
     assert old in text
     path.write_text(text.replace(old, new) if old else text)
     if level == "kernel":
-        made = compile_dump(read_dump(path, {"s": 167}), CompileOptions(toolchain(), MACHINE))
+        made = compile_dump(read_dump(path, {"s": 167}), Compiler(toolchain(), MACHINE))
         path.write_text(print_program(made.kernels, "kernel"))
     texts = set()
     for length in lengths:
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, CompileOptions(toolchain(), MACHINE))
+        made = compile_dump(found, Compiler(toolchain(), MACHINE))
         texts.add(made.cuda)
         for executor in (EmulatorExecutor(), EmulatorExecutor(checked=True)):
             arrays = {b.name: made.captured.tensors[b.name] for b in made.program.inputs}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import CompileOptions, values_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.loop import Let, Load, Store
 from dplc.ir.node import nodes
@@ -87,5 +87,5 @@ def test_a_chain_longer_than_the_stack_of_python() -> None:
     """700 steps are 1,400 operations, each of which reads the one before."""
     tools = toolchain()
     captured = capture(recurrence, [torch.rand(1, 700, 4), torch.randn(1, 700, 4)])
-    values = values_of(captured, CompileOptions(tools, tools.on(target("h200"))))
+    values = Compiler(tools, tools.on(target("h200"))).values(captured)
     assert [len(out.axes) for out in values.graph.outs] == [2]

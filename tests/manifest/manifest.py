@@ -25,7 +25,7 @@ from manifest_programs import Program, programs
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import Capture
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import toolchain
@@ -59,7 +59,7 @@ def entry(program: Program) -> Entries:
 
 def compiled(captured: Capture, name: str) -> list[Any]:
     device = target(name)
-    compilation = compile_captured(captured, CompileOptions(toolchain(), device))
+    compilation = Compiler(toolchain(), device).compile(captured)
     return [digest(compilation.cuda), len(compilation.launched), round(microseconds(compilation), 2)]
 
 
@@ -74,7 +74,7 @@ def traced(captured: Capture) -> list[Any]:
     from dplc.engine.rewrite.trace import Trace
 
     trace = Trace()
-    compile_captured(captured, CompileOptions(toolchain(), target(TRACED), trace))
+    Compiler(toolchain(), target(TRACED), trace).compile(captured)
     text = re.sub(r"\bt:\d{3}_", "t:", trace.render(2, ["each"]))  # the numbers of passes are for people
     return [digest(text), text.count("\n")]
 

@@ -7,7 +7,7 @@ import torch
 from tiny_models import LENGTH, compiled, of_transformers, source, tokens
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation, CompileOptions
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.explore.candidates import chosen
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.benching import emulator
@@ -31,7 +31,7 @@ def test_an_explored_model_is_predicted_to_be_faster_and_is_right(name: str) -> 
     tools, machine = toolchain(), target("sm_80")
     notes: list[str] = []
     choose = chosen(tools, machine, tell=notes.append)
-    made = compile_model(source(name), ModelShape(length=LENGTH), CompileOptions(tools, machine, explore=choose))
+    made = compile_model(source(name), ModelShape(length=LENGTH), Compiler(tools, machine, explore=choose))
     assert notes == [] and made.compilation.prepared == ()
     assert seconds(made.compilation) < seconds(compiled(name).compilation)
     weights, ids = make(made.weights), tokens()

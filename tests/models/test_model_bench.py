@@ -11,6 +11,7 @@ from tiny_models import compiled
 
 from dplc.codegen.target import target
 from dplc.engine.models import benching
+from dplc.engine.models.artefact import Artefact
 from dplc.engine.models.benching import emulator
 from dplc.engine.models.weights import make, silent
 from dplc.engine.ruleset import toolchain
@@ -30,11 +31,11 @@ class Counter:
 
 
 @pytest.fixture
-def subject() -> benching.BenchedModel:
+def subject() -> Artefact:
     return benching.of_compiled(compiled("llama"))
 
 
-def test_all_are_measured_on_the_same_weights(subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_are_measured_on_the_same_weights(subject: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         benching, "compiled_by_torch", lambda function, inputs, clock: benching.timing(lambda: None, clock, 0, 2)
     )
@@ -49,7 +50,7 @@ def test_all_are_measured_on_the_same_weights(subject: benching.BenchedModel, mo
         assert case.measured.dplc.median_us == pytest.approx(case.sizes["launches"])
 
 
-def test_a_wrong_result_is_not_timed(subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_result_is_not_timed(subject: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
     eager = benching.eager_model
 
     def changed(*arguments: Any) -> Any:
@@ -69,7 +70,7 @@ def test_a_wrong_result_is_not_timed(subject: benching.BenchedModel, monkeypatch
     ("there", "wished", "assembled"), [(True, True, True), (False, True, False), (True, False, False)]
 )
 def test_nothing_is_assembled_without_an_assembler(
-    subject: benching.BenchedModel, monkeypatch: pytest.MonkeyPatch, there: bool, wished: bool, assembled: bool
+    subject: Artefact, monkeypatch: pytest.MonkeyPatch, there: bool, wished: bool, assembled: bool
 ) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(benching, "assembler", lambda: "some assembler" if there else "")

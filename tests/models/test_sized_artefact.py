@@ -17,7 +17,7 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import CompileOptions
+from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact
 from dplc.engine.models.artefact_folder import seal
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
@@ -45,7 +45,7 @@ def _parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
-    return compile_model(source("llama"), SHAPE, CompileOptions(toolchain(), target("sm_80")), ROWS)
+    return compile_model(source("llama"), SHAPE, Compiler(toolchain(), target("sm_80")), ROWS)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from dplc.engine.cli import programs
 from dplc.engine.cli.app import main
-from dplc.engine.schedule.scheduling import Origin, by_default
+from dplc.engine.schedule.scheduling import Origin
 from tests.models.tiny_models import CONFIGS
 
 COMMANDS = (
@@ -27,8 +27,8 @@ class Everything:
 
     store = SimpleNamespace(has_family=lambda *_: False, select=lambda *_: (), valid=lambda *_: ())
 
-    def schedule(self, kernel: Any, tools: Any, target: Any, trace: Any, shaped: Any) -> Any:
-        return by_default((kernel,), tools, target, trace, shaped), Origin(kernel.name, "store", "from the store, 1 us")
+    def schedule(self, kernel: Any, scheduler: Any, shaped: Any) -> Any:
+        return scheduler.by_default((kernel,), shaped), Origin(kernel.name, "store", "from the store, 1 us")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -12,7 +12,7 @@ from drawing import draws
 from dplc.codegen.kernel import most_alive
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.sources import build, find
 from dplc.engine.ruleset import toolchain
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 @pytest.fixture(scope="module")
 def qwen() -> CompiledModel:
     source = find(str(EXAMPLES / "qwen2.5-7b.json"))
-    return compile_model(source, ModelShape(32, layers=LAYERS), CompileOptions(toolchain(), target("sm_90a")))
+    return compile_model(source, ModelShape(32, layers=LAYERS), Compiler(toolchain(), target("sm_90a")))
 
 
 def test_few_kernels(qwen: CompiledModel) -> None:
@@ -52,7 +52,7 @@ def test_the_front_end_is_quick(qwen: CompiledModel) -> None:
     """All layers without capture: 28 take under a second on a quiet machine."""
     captured = qwen.compilation.captured
     with at_most_calls(400_000 * LAYERS + 500_000):
-        made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
+        made = Compiler(toolchain(), target("sm_90a")).compile(captured)
     assert made.cuda == qwen.compilation.cuda
 
 
@@ -71,7 +71,7 @@ def test_a_block_compiles_in_few_calls() -> None:
     """Warm, without capture: 0.3 s, of which a clock says another number in every run (`examples/benches/models.py` has it)."""
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
-    compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
+    Compiler(toolchain(), target("sm_90a")).compile(captured)
     with at_most_calls(830_000):
-        made = compile_captured(captured, CompileOptions(toolchain(), target("sm_90a")))
+        made = Compiler(toolchain(), target("sm_90a")).compile(captured)
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

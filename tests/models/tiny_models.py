@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import CompileOptions
+from dplc.engine.compiler import Compiler
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.sources import ModelSource, build
 from dplc.engine.models.weights import WeightRequest
@@ -35,9 +35,7 @@ def source(name: str) -> ModelSource:
 
 
 def compiled(name: str, dtype: str = "f32", arch: str = "sm_80", length: int = LENGTH) -> CompiledModel:
-    return compile_model(
-        source(name), ModelShape(length=length, dtype=dtype), CompileOptions(toolchain(), target(arch))
-    )
+    return compile_model(source(name), ModelShape(length=length, dtype=dtype), Compiler(toolchain(), target(arch)))
 
 
 def tokens(length: int = LENGTH, seed: int = 0) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import CompileOptions
+from dplc.engine.compiler import Compiler
 from dplc.engine.models import sources, weights
 from dplc.engine.models.benching import emulator
 from dplc.engine.models.compiling import CompiledModel, ModelShape, called, compile_model, drawn, plain
@@ -67,8 +67,8 @@ def base_model(name: str) -> Any:
     return AutoModel.from_config(AutoConfig.for_model(entry["type"], **entry["config"])).eval()
 
 
-def options(device: str = "sm_80") -> CompileOptions:
-    return CompileOptions(toolchain(), target(device))
+def options(device: str = "sm_80") -> Compiler:
+    return Compiler(toolchain(), target(device))
 
 
 def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:

@@ -17,7 +17,7 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.signature import parts_of
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted, errors, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
@@ -101,7 +101,7 @@ def _judged(sample: Sample) -> Verdict:
         return Verdict(INVALID, str(error))
     try:
         captured = capture(sample.function, sample.arguments, sample.keywords)
-        compilation = compile_captured(captured, CompileOptions(toolchain(), target()))
+        compilation = Compiler(toolchain(), target()).compile(captured)
         results = Compiled(compilation, "emulator").run({})
     except DplcError as error:
         return Verdict(CRASHED if error.exit_code == INTERNAL else REFUSED, _text(error))

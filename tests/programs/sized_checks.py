@@ -15,10 +15,9 @@ from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
-from dplc.engine.schedule.scheduling import by_default, kernel_ir
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
@@ -46,9 +45,7 @@ def compiled(program: SizedProgram) -> Compilation:
     for _ in range(4):
         try:
             with at_most(SECONDS):
-                return compile_captured(
-                    captured_at(function, args, program.dynamic(known)), CompileOptions(tools, machine)
-                )
+                return Compiler(tools, machine).compile(captured_at(function, args, program.dynamic(known)))
         except Narrower as error:
             part, letter = error.size, error.size.name.upper()
             known[letter] = replace(known[letter], low=part.low, high=part.high, multiple=part.multiple, hint=part.hint)
@@ -99,8 +96,8 @@ def outcomes(made: Compilation, tensors: Mapping[str, Any], sizes: Mapping[str, 
     run = Compiled(made, "emulator")
     run.__dict__["executor"] = EmulatorExecutor(checked=True)
     yield "the emulator", run.run(tensors)
-    tools = toolchain()
-    launched = kernel_ir(by_default(made.plan.kernels, tools, made.target), tools, made.target)
+    scheduler = Compiler(toolchain(), made.target)
+    launched = scheduler.kernel_ir(scheduler.by_default(made.plan.kernels))
     for level, meaning, units in (
         ("Loop IR", loop_meaning, made.plan.kernels),
         ("Kernel IR", kernel_meaning, launched),

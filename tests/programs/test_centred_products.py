@@ -16,7 +16,7 @@ from wide_checks import at_most, flat
 from dplc.codegen.target import target
 from dplc.engine.cli.dumps import Dump, compile_dump, reference_of
 from dplc.engine.cli.dumps import draw as drawn_inputs
-from dplc.engine.compiler import CompileOptions
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import judge
 from dplc.ir.interp import kernel as kernel_meaning
@@ -116,7 +116,7 @@ def test_products_of_rows_about_their_means(text: str, machine: str) -> None:
     level, units = read_program(text, "test")
     dump = Dump("test", level or "", units)
     with at_most(SECONDS):
-        made = compile_dump(dump, CompileOptions(toolchain(), target(machine)))
+        made = compile_dump(dump, Compiler(toolchain(), target(machine)))
     assert [problems(kernel) for kernel in made.kernels] == [()] * len(made.kernels)
     tensors = drawn_inputs(dump.ins, 0)
     wanted, data = reference_of(dump, tensors), {name: flat(tensor) for name, tensor in tensors.items()}

@@ -16,13 +16,12 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured, fused, values_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import chosen
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
-from dplc.engine.schedule.scheduling import by_default, kernel_ir
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
@@ -74,15 +73,16 @@ def check(
         captured, eager = captured_program(program)
         choose = chosen(tools, machine, SMALL) if explored else None
         if emulator:
-            compiled = Compiled(compile_captured(captured, CompileOptions(tools, machine, explore=choose)), "emulator")
+            compiled = Compiled(Compiler(tools, machine, explore=choose).compile(captured), "emulator")
     if emulator:
         assert_right("the emulator", compiled.run(captured.tensors), captured, eager)
         return
     with at_most(SECONDS):
-        values = values_of(captured, CompileOptions(tools, machine))
+        compiler = Compiler(tools, machine)
+        values = compiler.values(captured)
         found = choose(values) if choose is not None else None
-        plan = found.plan(values.results) if found is not None else fused(values, CompileOptions(tools, machine))[1]
-        kernels = kernel_ir(by_default(plan.kernels, tools, machine), tools, machine)
+        plan = found.plan(values.results) if found is not None else compiler.fused(values)[1]
+        kernels = compiler.kernel_ir(compiler.by_default(plan.kernels))
     wrong = [found for kernel in kernels for found in problems(kernel)]
     assert not wrong, f"Kernel IR: {wrong[0]}"
     folded = values.captured

@@ -9,7 +9,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.driver import Engine
@@ -39,7 +39,7 @@ def pasted(level: str, unit: Kernel) -> str:
 
 @pytest.mark.parametrize("text", [*SAMPLE, *SLOW])
 def test_a_pasted_kernel_matches_itself(text: str, tmp_path: Path) -> None:
-    found = compile_captured(capture_text(text), CompileOptions(toolchain(), target()))
+    found = Compiler(toolchain(), target()).compile(capture_text(text))
     stages = {"loop": found.plan.kernels, "tile": found.tile, "kernel": found.kernels}
     for level, program in stages.items():
         for unit in program:

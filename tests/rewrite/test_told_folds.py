@@ -8,7 +8,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 
@@ -24,7 +24,7 @@ rewrite
 def folded(text: str, rules: list[Path] | None = None) -> tuple[dict[str, list[str]], str]:
     """What was folded, by rule; and the trace of `-vv`."""
     trace = Trace()
-    compile_captured(capture_text(text), CompileOptions(toolchain(rules), target(), trace))
+    Compiler(toolchain(rules), target(), trace).compile(capture_text(text))
     return {event.rule: event.record()["folded"] for event in trace.firings}, trace.render(2)
 
 

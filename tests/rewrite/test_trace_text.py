@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 
 
 def test_a_trace_prints_what_fired_and_no_refusal() -> None:
     trace = Trace()
-    compile_captured(capture_text("torch.relu(torch.randn(33, 8) + 0.0)"), CompileOptions(toolchain(), target(), trace))
+    Compiler(toolchain(), target(), trace).compile(capture_text("torch.relu(torch.randn(33, 8) + 0.0)"))
     *lines, last = str(trace).splitlines()
     fired = trace.render(1).splitlines()
     assert trace.skips and lines == fired and len(fired) < len(trace.render(2, ["each"]).splitlines())

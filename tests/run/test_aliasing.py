@@ -12,14 +12,14 @@ import torch
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.aliasing import refusal, with_aliases
 from dplc.ir.diagnostic import DplcError
 
 
 def compiled(function: Callable[..., Any], *inputs: Any) -> Compilation:
-    return compile_captured(capture(function, inputs), CompileOptions(toolchain(), target("sm_80")))
+    return Compiler(toolchain(), target("sm_80")).compile(capture(function, inputs))
 
 
 X, ROW, P = torch.randn(16, 32), torch.randn(32), torch.tensor(5)

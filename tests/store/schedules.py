@@ -10,11 +10,11 @@ import torch
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.statements.driver import choices
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.schedule.scheduling import refusal
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.schedule.stored import decision, numbers_of, untiled
 from dplc.engine.store.records import Decision, Schedule
 from dplc.ir.program import Kernel
@@ -25,7 +25,7 @@ H200 = target("h200")
 def loops(tools: Toolchain, function: Any, *shapes: tuple[int, ...], machine: Target = H200) -> tuple[Kernel, ...]:
     """The kernels of a function in Loop IR."""
     captured = capture(function, [torch.randn(shape) for shape in shapes])
-    return cut_into_kernels(captured, CompileOptions(tools, machine))[2].kernels
+    return Compiler(tools, machine).cut(captured)[1].kernels
 
 
 def written_down(
@@ -63,5 +63,5 @@ def _drawn(tools: Toolchain, kernel: Kernel, seed: int | None, machine: Target) 
 
 def default_schedule(tools: Toolchain, kernel: Kernel, machine: Target = H200) -> tuple[Schedule, tuple[Kernel, ...]]:
     """The default order, firing by firing."""
-    candidate = Space(tools, Start((kernel,)), machine).default()
+    candidate = Space(tools, (kernel,), machine).default()
     return candidate.schedule, candidate.tile

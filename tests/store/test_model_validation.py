@@ -63,7 +63,7 @@ def test_agreement() -> None:
         MeasuredVariant("b", 1e3, 1e3),
         MeasuredVariant("b", 2e3, 3e3),
     ]
-    a, b, both = agreement(points)
+    a, b, both = agreement(points[:2]), agreement(points[2:]), agreement(points)
     assert (a.tau, b.tau, both.tau) == (-1.0, 1.0, 0.0)
     assert (a.loss, b.loss) == (2.0, 1.0)
     assert both.loss == pytest.approx(2**0.5)

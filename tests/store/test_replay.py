@@ -16,11 +16,12 @@ from schedules import H200, default_schedule, loops, written_down
 import dplc
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured, cut_into_kernels
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.scheduling import Scheduler
+from dplc.engine.schedule.space import Space
 from dplc.engine.schedule.stored import StoredSchedules, replay, stored_schedules
 from dplc.engine.store.records import distance, extents, family, key_of
 from dplc.engine.store.store import open_store
@@ -55,8 +56,8 @@ def compiled(
     tools: Toolchain, path: Path | None, function: Any, *shapes: tuple[int, ...], trace: Trace | None = None
 ) -> Compilation:
     captured = capture(function, [torch.randn(shape) for shape in shapes])
-    return compile_captured(
-        captured, CompileOptions(tools, H200, trace, schedules=stored_schedules(tools, path) if path else None), 0.0
+    return Compiler(tools, H200, trace, schedules=stored_schedules(tools, path) if path else None).compile(
+        captured, 0.0
     )
 
 
@@ -79,10 +80,10 @@ def test_what_a_rule_picks_is_remembered(tools: Toolchain) -> None:
     schedule, made = default_schedule(tools, kernel)
     picks = [d for d in schedule if d.rule == "prepare_operand"]
     assert [d.parameters for d in picks] == [{"p": "#0_smem"}]
-    assert replay(tools, kernel, schedule, H200) == made
+    assert replay(Scheduler(tools, H200), kernel, schedule) == made
     other = [msgspec.structs.replace(d, parameters={"p": "#7_smem"}) if d in picks else d for d in schedule]
     with pytest.raises(dplc.DplcError, match="does not fit"):
-        replay(tools, kernel, tuple(other), H200)
+        replay(Scheduler(tools, H200), kernel, tuple(other))
 
 
 @pytest.mark.slow
@@ -91,11 +92,11 @@ def test_the_default_order_of_the_84_shapes_is_replayed(tools: Toolchain) -> Non
     seen = set()
     for case in suite.cases:
         captured = subject_of(suite, case).capture()
-        for kernel in cut_into_kernels(captured, CompileOptions(tools, H200))[2].kernels:
+        for kernel in Compiler(tools, H200).cut(captured)[1].kernels:
             if key(kernel) not in seen:
                 seen.add(key(kernel))
                 schedule, made = default_schedule(tools, kernel)
-                assert replay(tools, kernel, schedule, H200) == made, case.name
+                assert replay(Scheduler(tools, H200), kernel, schedule) == made, case.name
     assert len(seen) > 50
 
 
@@ -220,7 +221,7 @@ def test_a_schedule_holds_under_another_policy_unless_its_rules_read_the_number(
     tools: Toolchain, path: Path, tmp_path: Path, override: str, replayed: bool
 ) -> None:
     (kernel,) = loops(tools, product, *SHAPES)
-    schedule = Space(tools, Start((kernel,)), H200).default().schedule
+    schedule = Space(tools, (kernel,), H200).default().schedule
     with open_store(path, tools.rules) as store:
         store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule))
     (tmp_path / "mine.rw").write_text(f"override {override}\n")
@@ -261,7 +262,7 @@ def test_what_is_not_legal_any_more_means_the_default_order(tools: Toolchain, pa
     assert compilation.cuda == compiled(tools, None, product, *SHAPES).cuda
     assert "does not fit" in compilation.origins[0].text
     with pytest.raises(dplc.DplcError, match="does not fit"):
-        replay(tools, kernel, broken, H200)
+        replay(Scheduler(tools, H200), kernel, broken)
 
 
 # ---- several kernels

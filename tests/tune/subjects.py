@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, cut_into_kernels
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.space import Space, Start
+from dplc.engine.schedule.space import Space
 from dplc.engine.tune.runner import SEARCHES
 from dplc.ir.program import Kernel
 
@@ -31,9 +31,9 @@ RULES = Path(__file__).parent / "rules"
 @functools.cache
 def kernels(text: str) -> tuple[Kernel, ...]:
     """The Loop IR of an expression."""
-    return cut_into_kernels(capture_text(text, 0), CompileOptions(toolchain(), MACHINE))[2].kernels
+    return Compiler(toolchain(), MACHINE).cut(capture_text(text, 0))[1].kernels
 
 
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:
     """The space of the first kernel of an expression; free: the passes that are decided, none for all."""
-    return Space(tools or toolchain(), Start(kernels(text)[:1]), MACHINE, frozenset(free) or None)
+    return Space(tools or toolchain(), kernels(text)[:1], MACHINE, frozenset(free) or None)

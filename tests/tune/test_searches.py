@@ -213,7 +213,7 @@ def test_a_way_is_not_built_before_somebody_walks_it(name: str) -> None:
     found = ProgramSpace(space(SUM).tools, (way("a", SUM), way("b", MATMUL), way("c", SUM)), MACHINE)
     assert built == []
     whole = found.default(1)
-    assert built == ["b"] and whole.parts[0][0].start.kernels == kernels(MATMUL)
+    assert built == ["b"] and whole.parts[0][0].loops == kernels(MATMUL)
     found.default(0), found.default(2)
     assert built == ["b", "a", "c"] and found.spaces(0) == found.spaces(2)  # equal kernels: one space
     built.clear()
@@ -243,7 +243,7 @@ def test_what_is_found_for_a_kernel_is_known_in_every_way() -> None:
     tuned = found.walk(lambda inner, state, slot: random_token(inner, state, first), 0)
     search = SEARCHES["hill"](found, random.Random(0))
     search.observe(Tried(Proposal(tuned), Score(1e-6, "predicted"), 0.9))
-    proposal = search.propose(0.0)
+    proposal = search.propose()
     assert proposal is not None and proposal.candidate.way == 1
     (_, (again, _)) = proposal.candidate.parts
     assert again.key == tuned.parts[0][0].key

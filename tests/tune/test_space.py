@@ -12,6 +12,7 @@ from dplc.engine.cost.predict import predict
 from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.scheduling import Scheduler
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
 from dplc.engine.schedule.stored import replay
 from dplc.engine.store.records import Decision
@@ -44,17 +45,17 @@ def test_random_schedules_are_replayed_exactly_whatever_the_names_are(text: str)
     assert key(other) == key(kernel) and other is not kernel
     for seed in range(6):
         candidate = walked(found, seed)
-        assert replay(toolchain(), kernel, candidate.schedule, MACHINE) == candidate.tile
-        renamed = replay(toolchain(), other, candidate.schedule, MACHINE)
+        assert replay(Scheduler(toolchain(), MACHINE), kernel, candidate.schedule) == candidate.tile
+        renamed = replay(Scheduler(toolchain(), MACHINE), other, candidate.schedule)
         assert [key(k) for k in renamed] == [key(k) for k in candidate.tile]
 
 
 def test_a_schedule_that_does_not_fit_is_refused() -> None:
     schedule = space(MATMUL).default().schedule
     with pytest.raises(DplcError, match="does not fit"):
-        replay(toolchain(), kernels(SOFTMAX)[0], schedule, MACHINE)
+        replay(Scheduler(toolchain(), MACHINE), kernels(SOFTMAX)[0], schedule)
     with pytest.raises(DplcError, match="does not run"):
-        replay(toolchain(), kernels(MATMUL)[0], (Decision("no_such_pass", "r", "0"),), MACHINE)
+        replay(Scheduler(toolchain(), MACHINE), kernels(MATMUL)[0], (Decision("no_such_pass", "r", "0"),))
 
 
 def test_siblings_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +156,6 @@ def test_tma_can_be_chosen_with_what_it_opens() -> None:
     rules = [decision.rule for decision in made.schedule]
     assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and {"swizzle", "split_inner_for_swizzle"} & set(rules)
     assert "async_copy" not in rules and "copy_box_2d" in made.cuda[0].text
-    assert replay(toolchain(), kernels(BOXED)[0], made.schedule, MACHINE) == made.tile
+    assert replay(Scheduler(toolchain(), MACHINE), kernels(BOXED)[0], made.schedule) == made.tile
     predicted = predict(instruction_counts(made.kernels[0]), MACHINE).seconds
     assert predicted < 1.5 * predict(instruction_counts(found.default().kernels[0]), MACHINE).seconds

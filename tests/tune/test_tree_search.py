@@ -54,7 +54,7 @@ def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.Mo
 
 def test_a_visit_is_counted_when_it_is_proposed() -> None:
     search = tree()
-    proposal = search.propose(0.0)
+    proposal = search.propose()
     assert proposal is not None and proposal.memo[0] is search.root and all(n.visits == 1 for n in proposal.memo)
 
 
@@ -149,7 +149,7 @@ def test_the_whole_of_an_agreement_is_the_mean_of_its_kernels() -> None:
     """tau: of one kernel 1, of the other -1; loss: nothing, and fourfold."""
     good = [MeasuredVariant("a", 1.0, 1.0), MeasuredVariant("a", 2.0, 2.0)]
     bad = [MeasuredVariant("b", 1.0, 2.0), MeasuredVariant("b", 4.0, 1.0)]
-    a, b, both = agreement([*good, *bad])
+    a, b, both = agreement(good), agreement(bad), agreement([*good, *bad])
     assert (a.tau, b.tau, both.tau) == (1.0, -1.0, 0.0)
     assert (a.loss, b.loss) == (1.0, 4.0) and both.loss == pytest.approx(2.0)
     assert a.error == 0.0 and b.ratio == pytest.approx((2.0 + 0.25) / 2)

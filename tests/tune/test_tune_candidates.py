@@ -16,7 +16,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import CompileOptions, Values, compile_captured, values_of
+from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import (
     SOLUTION,
     Fusing,
@@ -54,7 +54,7 @@ def capture(text: str) -> Capture:
 
 
 def values(text: str, tools: Toolchain | None = None) -> Values:
-    return values_of(capture(text), CompileOptions(tools or toolchain(), MACHINE))
+    return Compiler(tools or toolchain(), MACHINE).values(capture(text))
 
 
 def wishes(tries: int, *free: str) -> SearchOptions:
@@ -79,14 +79,11 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
         (tmp_path / "share.jsonl").write_text(export_lines(store.select()))
         mine.add(import_lines(tmp_path / "share.jsonl"))
     schedules = stored_schedules(tools, other)
-    plain = compile_captured(capture(TWO), CompileOptions(tools, MACHINE))
+    plain = Compiler(tools, MACHINE).compile(capture(TWO))
     for otherwise in (None, chosen(tools, MACHINE, schedules=schedules)):  # compile, and compile --explore
-        again = compile_captured(
-            capture(TWO),
-            CompileOptions(
-                tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, otherwise)
-            ),
-        )
+        again = Compiler(
+            tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, otherwise)
+        ).compile(capture(TWO))
         assert len(plain.program.kernels) == 2 and len(again.program.kernels) == 1
         (origin,) = again.origins
         assert origin.source == "store" and origin.seconds == pytest.approx(found.score.seconds)
@@ -208,7 +205,7 @@ def solution() -> StoredSolution:
 def test_a_solution_is_proved_again() -> None:
     made = replayed(values(NORM), toolchain(), MACHINE, [solution()])
     assert not made.problem and right(
-        NORM, compile_captured(capture(NORM), CompileOptions(toolchain(), MACHINE, explore=lambda _: made))
+        NORM, Compiler(toolchain(), MACHINE, explore=lambda _: made).compile(capture(NORM))
     )
 
 
@@ -255,13 +252,10 @@ def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
         store.put(key_of_program(values(NORM), tools, MACHINE), tuned)
     told: list[str] = []
     schedules = stored_schedules(tools, path)
-    made = compile_captured(
-        capture(NORM),
-        CompileOptions(
-            tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, None, told.append)
-        ),
-    )
-    assert made.plan.kernels == compile_captured(capture(NORM), CompileOptions(tools, MACHINE)).plan.kernels
+    made = Compiler(
+        tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, None, told.append)
+    ).compile(capture(NORM))
+    assert made.plan.kernels == Compiler(tools, MACHINE).compile(capture(NORM)).plan.kernels
     assert len(told) == 1 and "not taken" in told[0]
 
 

@@ -16,7 +16,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import accepted
-from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.store.records import Tuned, key_of
 from dplc.engine.store.store import open_store
 from dplc.engine.tune.correctness import verdict
@@ -48,7 +48,7 @@ def kernel_of(row: Dim) -> Kernel:
 
 
 def candidate_of(row: Dim) -> ScheduleCandidate:
-    return Space(toolchain(), Start((kernel_of(row),)), MACHINE).default()
+    return Space(toolchain(), (kernel_of(row),), MACHINE).default()
 
 
 def another(space: Space, slower: float) -> tuple[ScheduleCandidate, float]:
@@ -68,7 +68,7 @@ def test_a_stored_schedule_changes_the_kernels_of_its_row_only(tmp_path: Path) -
     """Whatever the hint of the range is that the row is a part of."""
     db, rows = tmp_path / "store.sqlite", (8, 64, 512)
     kernel, rules = kernel_of(ROWS[1]), toolchain().rules
-    chosen, seconds = another(Space(toolchain(), Start((kernel,)), MACHINE), 1.2)
+    chosen, seconds = another(Space(toolchain(), (kernel,), MACHINE), 1.2)
     with open_store(db, rules) as store:
         key = key_of(kernel, MACHINE, rules)
         assert store.put(key, Tuned(chosen.schedule, seconds, "predicted", seconds, "random", 0, 1, "emulator"))
@@ -85,7 +85,7 @@ def test_a_stored_schedule_changes_the_kernels_of_its_row_only(tmp_path: Path) -
 def kept(db: Path, row: Dim, gain: float) -> None:
     """A row of SiLU in the store under another schedule than the default one: by figures that are made up."""
     kernel, rules = kernel_of(row), toolchain().rules
-    chosen, seconds = another(Space(toolchain(), Start((kernel,)), MACHINE), 1.1)
+    chosen, seconds = another(Space(toolchain(), (kernel,), MACHINE), 1.1)
     with open_store(db, rules) as store:
         found = Tuned(chosen.schedule, seconds, "predicted", gain * seconds, "random", 0, 1, "emulator")
         assert store.put(key_of(kernel, MACHINE, rules), found)

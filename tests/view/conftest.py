@@ -9,7 +9,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 
@@ -18,7 +18,7 @@ Compile = Callable[[str], Compilation]
 
 @functools.cache
 def _compiled(text: str) -> Compilation:
-    return compile_captured(capture_text(text), CompileOptions(toolchain(), target(), Trace()))
+    return Compiler(toolchain(), target(), Trace()).compile(capture_text(text))
 
 
 @pytest.fixture

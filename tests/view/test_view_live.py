@@ -19,7 +19,7 @@ from view_waiting import until
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.live_program import Ended, LiveProgram, Turns
@@ -102,9 +102,7 @@ def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveP
     program = live()
     program.compile("started")
     tools = toolchain()
-    whole = view_record(
-        compile_captured(capture_text(TEXT), CompileOptions(tools, target(), Trace())), tools, TEXT, seconds=None
-    )
+    whole = view_record(Compiler(tools, target(), Trace()).compile(capture_text(TEXT)), tools, TEXT, seconds=None)
     until(lambda: program.shown.record["effects"].keys() == whole["effects"].keys())
     assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
     assert program.shown.record["trace"] == whole["trace"]
@@ -118,7 +116,7 @@ def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Ca
     for why in ("started", "again"):
         program.compile(why)
         found = until(lambda: shown.record.get("counted"))
-        assert found == access_counts(compile_captured(capture_text(TEXT), CompileOptions(toolchain(), target())))
+        assert found == access_counts(Compiler(toolchain(), target()).compile(capture_text(TEXT)))
         assert found["lines"] and found["ended"] and not found["findings"]
     assert sum("counted" in parts for parts in shown.seen) == 2  # once for each compile
 

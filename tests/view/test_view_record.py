@@ -19,7 +19,7 @@ from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.cli.run import _compile_record
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import predictions
@@ -57,7 +57,7 @@ def check_case(name: str) -> None:
     suite = read_suite(SUITE)
     (case,) = [case for case in suite.cases if case.name == name]
     tools, machine = toolchain(), target()
-    compilation = compile_captured(subject_of(suite, case).capture(), CompileOptions(tools, machine, Trace()))
+    compilation = Compiler(tools, machine, Trace()).compile(subject_of(suite, case).capture())
     record = json.loads(json.dumps(view_record(compilation, tools, name, seconds=0.0)))
     assert record["trace"] == json.loads(json.dumps(_compile_record(compilation, None)["trace"]))
 
@@ -92,7 +92,7 @@ def test_algebra_says_what_its_pattern_bound(tmp_path: Path) -> None:
     )
     tools = toolchain([rules])
     text = "x = torch.randn(8, 8)\ntorch.exp(x) * torch.exp(torch.tanh(x))"
-    made = compile_captured(capture_text(text), CompileOptions(tools, target(), Trace()))
+    made = Compiler(tools, target(), Trace()).compile(capture_text(text))
     (fired,) = [event.record() for event in made.trace.firings if event.prefix == "a"]
     assert fired["bound"] == {"y": "mul", "a": "x", "b": "tanh_1"}
 
@@ -103,7 +103,7 @@ def test_fusion_says_what_its_pattern_bound() -> None:
     rotated = "x = torch.randn(4096, 64)\ns = torch.exp(x).cumsum(-1)\n(s @ torch.randn(64, 8), s.sin())"
     found: dict[str, list[dict[str, str]]] = {}
     for text in (product, twice, rotated):
-        made = compile_captured(capture_text(text), CompileOptions(toolchain(), target(), Trace()))
+        made = Compiler(toolchain(), target(), Trace()).compile(capture_text(text))
         for event in made.trace.firings:
             if event.prefix == "f":
                 found.setdefault(event.rule, []).append(event.record()["bound"])

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from emulated import check as run_checked
+from emulated import run
 
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.runtime import check as run_checked
-from dplc.codegen.emulator.runtime import run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from altered_texts import altered
-from late_texts import matrices, product
+from emulated import check as run_checked
+from emulated import run
+from late_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
 from lowering_oracle import lower, read
 from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 
-from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_nvrtc, find_program
-from dplc.codegen.emulator.runtime import check as run_checked
-from dplc.codegen.emulator.runtime import run
 from dplc.codegen.materialise import materialise
-from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import tile
@@ -25,24 +21,12 @@ from dplc.ir.verify.kernel import problems as kernel_problems
 from dplc.ir.verify.tile import problems
 
 FORMS = ("nn", "nt", "tn")
-HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def held(form: str = "nt", n: int = 64, dtype: str = "bf16") -> str:
     """C = (A + A) @ B: what is added is in registers, so each product is settled in its turn."""
     text = product(form, n, dtype).replace("Mma(acc, a, b,", "c = add(a, a)\n            Mma(acc, c, b,")
     return altered(text, "Settle(keep=1)", "Settle()")
-
-
-def operands(form: str, n: int, dtype: str = "bf16") -> dict[str, torch.Tensor]:
-    dice = torch.Generator().manual_seed(n)
-    shapes = matrices(form, n)
-    return {name: torch.randn(shape, generator=dice).to(HALVES[dtype]) for name, shape in shapes.items()}
-
-
-def wanted(form: str, arrays: dict[str, torch.Tensor]) -> np.ndarray:
-    left, right = (x.T if side == "t" else x for x, side in zip(arrays.values(), form, strict=True))
-    return (2 * left.double() @ right.double()).numpy()
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -53,8 +37,8 @@ def test_it_is_right_in_both_modes(form: str, n: int, dtype: str) -> None:
     lowered = lower(kernel, "h200")
     assert f"wgmma_m64n{n}k16_{dtype}(&acc[0][0][0][0], &c_words[k * 4], matrix_" in lowered.text
     assert "wgmma_wait<0>();\n    wgmma_done(acc);\n    wgmma_done(c_words);" in lowered.text
-    np.testing.assert_allclose(run(lowered, arrays)["C"], wanted(form, arrays), atol=1e-3)
-    np.testing.assert_allclose(run_checked(lowered, arrays).outputs["C"], wanted(form, arrays), atol=1e-3)
+    np.testing.assert_allclose(run(lowered, arrays)["C"], 2 * wanted(form, arrays), atol=1e-3)
+    np.testing.assert_allclose(run_checked(lowered, arrays).outputs["C"], 2 * wanted(form, arrays), atol=1e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -63,26 +47,16 @@ def test_the_meanings_agree(form: str) -> None:
     arrays = {name: array.double().numpy() for name, array in operands(form, 64).items()}
     for seed in range(2):
         got = tile.run((kernel,), arrays, seed)["C"]
-        np.testing.assert_allclose(got, wanted(form, operands(form, 64)), atol=1e-10)
+        np.testing.assert_allclose(got, 2 * wanted(form, operands(form, 64)), atol=1e-10)
         got = kernel_meaning.run((materialise(kernel, target("h200")),), arrays, seed)["C"]
-        np.testing.assert_allclose(got, wanted(form, operands(form, 64)), atol=1e-10)
-
-
-needs_device_compiler = pytest.mark.skipif(
-    find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
-)
+        np.testing.assert_allclose(got, 2 * wanted(form, operands(form, 64)), atol=1e-10)
 
 
 @needs_device_compiler
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_assembler_takes_registers(dtype: str) -> None:
     kernel = lower(read(held("nn", 128, dtype))[0], "h200")
-    made = assemble(device_text([kernel]), "sm_90a")
-    found = made.kernels[kernel.name]
-    assert made.warnings == ()
-    assert found.spill_stores + found.spill_loads == 0
-    hot = [op.split(".")[0] for op in disassemble(made.cubin)[kernel.name].opcodes]
-    assert hot.count("HGMMA") == 4
+    assert_queued(kernel)
 
 
 def test_registers_that_are_given_up_too_early_are_refused() -> None:
@@ -134,9 +108,9 @@ ARRAYS = operands("nt", 64)
 
 
 def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
-    np.testing.assert_allclose(kernels.launched("none", ARRAYS), wanted("nt", ARRAYS), atol=1e-3)
+    np.testing.assert_allclose(kernels.launched("none", ARRAYS), 2 * wanted("nt", ARRAYS), atol=1e-3)
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
-    must_find(kernels, name, FAULTS[name], ARRAYS, wanted("nt", ARRAYS))
+    must_find(kernels, name, FAULTS[name], ARRAYS, 2 * wanted("nt", ARRAYS))

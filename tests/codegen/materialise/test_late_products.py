@@ -6,18 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from altered_texts import altered
-from late_texts import matrices, product
+from emulated import check as run_checked
+from emulated import run
+from late_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
 from lowering_oracle import lower, read
 from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 
 from dplc.codegen.build import assemble, device_text
-from dplc.codegen.compiler import find_nvrtc, find_program
-from dplc.codegen.emulator.runtime import check as run_checked
-from dplc.codegen.emulator.runtime import run
 from dplc.codegen.materialise import materialise
-from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import kernel as kernel_meaning
@@ -25,18 +22,6 @@ from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.kernel import problems
 
 FORMS = ("nn", "nt", "tn", "tt")
-HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
-
-
-def operands(form: str, n: int, dtype: str = "bf16") -> dict[str, torch.Tensor]:
-    dice = torch.Generator().manual_seed(n)
-    shapes = matrices(form, n)
-    return {name: torch.randn(shape, generator=dice).to(HALVES[dtype]) for name, shape in shapes.items()}
-
-
-def wanted(form: str, arrays: dict[str, torch.Tensor]) -> np.ndarray:
-    left, right = (x.T if side == "t" else x for x, side in zip(arrays.values(), form, strict=True))
-    return (left.double() @ right.double()).numpy()
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -66,22 +51,12 @@ def test_the_meaning_of_kernel_ir_agrees(form: str) -> None:
         np.testing.assert_allclose(got, wanted(form, operands(form, 64)), atol=1e-10)
 
 
-needs_device_compiler = pytest.mark.skipif(
-    find_program("nvcc") is None and find_nvrtc() is None, reason="neither NVRTC nor nvcc is here"
-)
-
-
 @needs_device_compiler
 @pytest.mark.parametrize("form", FORMS)
 def test_the_assembler_leaves_the_queue_as_it_is(form: str) -> None:
     """No product waits for the one before it (C7510), no register is spilled."""
     kernel = lower(read(product(form, 128))[0], "h200")
-    made = assemble(device_text([kernel]), "sm_90a")
-    found = made.kernels[kernel.name]
-    assert made.warnings == ()
-    assert found.spill_stores + found.spill_loads == 0
-    hot = [op.split(".")[0] for op in disassemble(made.cubin)[kernel.name].opcodes]
-    assert hot.count("HGMMA") == 4
+    assert_queued(kernel)
 
 
 @needs_device_compiler

@@ -7,13 +7,13 @@ from typing import Any
 import lowering_oracle
 import numpy as np
 import pytest
+from emulated import check as run_checked
 from test_materialise_mutants import mutants
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.emulator.runtime import EmulatorError
-from dplc.codegen.emulator.runtime import check as run_checked
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir import kernel as k

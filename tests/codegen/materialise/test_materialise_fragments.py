@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from altered_texts import altered
+from emulated import check as run_checked
+from emulated import run
 from lowering_oracle import lower, read
 
-from dplc.codegen.emulator.runtime import check as run_checked
-from dplc.codegen.emulator.runtime import run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated import check
 from lowering_oracle import read, same
 
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.runtime import check
 from dplc.codegen.materialise import blocks, expressions, materialise, reductions, shared_memory, values
 from dplc.codegen.target import target
 from dplc.ir import kernel as k

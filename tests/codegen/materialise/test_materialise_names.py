@@ -17,7 +17,7 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.materialise.lowering import RESERVED
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Var
 from dplc.ir.interp import kernel as kernel_meaning
@@ -41,7 +41,7 @@ MACHINE = target("sm_80")
 
 @functools.cache
 def tiles(program: str) -> tuple[Kernel, ...]:
-    found = compile_captured(capture_text(program, 0), CompileOptions(toolchain(), MACHINE)).tile
+    found = Compiler(toolchain(), MACHINE).compile(capture_text(program, 0)).tile
     return tuple(kernel for kernel in found if isinstance(kernel, Kernel))
 
 

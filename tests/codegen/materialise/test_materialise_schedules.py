@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated import check, run
 from lowering_oracle import lower, read, same
 
 from dplc.codegen.build import Assembly, assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.cuda import print_cuda
-from dplc.codegen.emulator.runtime import check, run
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.materialise import materialise
 from dplc.codegen.sass import disassemble, find_nvdisasm

@@ -12,7 +12,7 @@ from facts_purity import anew, checked_facts
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
@@ -36,7 +36,7 @@ FIRES = {
 @functools.cache
 def compiled(text: str) -> tuple[Any, Any]:
     """(inputs, kernels before the rules of this level)"""
-    made = compile_captured(capture_text(text), CompileOptions(toolchain(), target()))
+    made = Compiler(toolchain(), target()).compile(capture_text(text))
     units = tuple(materialise(unit, target()) for unit in made.tile)
     tensors = made.captured.tensors
     return {param.name: tensors[param.name].detach().numpy() for param in made.plan.inputs}, units

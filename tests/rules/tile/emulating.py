@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from emulated import check
 
 from dplc.codegen.arrays import as_numpy
 from dplc.codegen.cuda import generate
-from dplc.codegen.emulator.runtime import check
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import Target
 from dplc.engine.run.judge import accepted

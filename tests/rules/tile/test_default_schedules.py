@@ -12,7 +12,7 @@ from scheduling import MACHINE, difference, schedule
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import CompileOptions, compile_captured
+from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.ir.interp import loop
@@ -97,9 +97,8 @@ def test_live_rules() -> None:
 
 def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_block() -> None:
     """256 chunks for five blocks: 52 each. Whether a chunk is there is the same for all threads that copy it."""
-    made = compile_captured(
-        capture_text("torch.randn(512, 4096) @ torch.randn(4096, 2048)", values=False),
-        CompileOptions(toolchain(), target("a100")),
+    made = Compiler(toolchain(), target("a100")).compile(
+        capture_text("torch.randn(512, 4096) @ torch.randn(4096, 2048)", values=False)
     )
     copies = [line for line in made.cuda_kernels[0].text.splitlines() if "zfill" in line]
     assert "s:5=BLOCK" in print_unit(made.tile[0])

@@ -9,16 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import emulated as emulator
 import numpy as np
 import pytest
 
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
-from dplc.codegen.emulator import runtime as emulator
 from dplc.codegen.sass import Listing, disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compilation, CompileOptions, compile_captured
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 
 HOPPER = "h200"
@@ -57,9 +57,7 @@ class Made(NamedTuple):
 
 @cache
 def compiled(text: str, device: str = HOPPER, rules: str | None = None) -> Compilation:
-    return compile_captured(
-        capture_text(text, values=False), CompileOptions(toolchain([rules] if rules else None), target(device))
-    )
+    return Compiler(toolchain([rules] if rules else None), target(device)).compile(capture_text(text, values=False))
 
 
 @cache
@@ -122,7 +120,7 @@ def test_attention_multiplies_matrices(text: str) -> None:
 def test_attention_stores_no_scores() -> None:
     """Bytes that go to global memory and back, against the three kernels that store the scores."""
     apart = toolchain(None, {"online_attention": {"SLOWER": 0}})
-    three = compile_captured(capture_text(ATTENTION, values=False), CompileOptions(apart, target(HOPPER)))
+    three = Compiler(apart, target(HOPPER)).compile(capture_text(ATTENTION, values=False))
     one = compiled(ATTENTION)
     assert (len(one.kernels), len(three.kernels)) == (1, 3)
     stored = [sum(4 * np.prod(p.shape) for k in made.plan.kernels for p in k.outs) for made in (one, three)]
