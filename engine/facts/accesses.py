@@ -26,7 +26,6 @@ from ...ir.facts.structure import (
     Variations,
     dependencies,
     matmul_loops,
-    replicated_names,
     result_axes,
     summary,
     summed_axes,
@@ -35,10 +34,10 @@ from ...ir.facts.warp_accesses import STAGED_DTYPES
 from ...ir.loop import Load, Store
 from ...ir.node import CLASSES, Node, memoised, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
-from ...ir.ranges import interval, simplify
+from ...ir.ranges import simplify
 from ...ir.sizes import at_hint, hinted
 from ...ir.tile import Slab, Stage
-from ..language.evaluate import AxisList, Expression, ExpressionList, NameList, ValueList, fact, statement_fact
+from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, fact, statement_fact
 from ..language.rule import policy
 from .structure import axis_names, multiplies_values
 
@@ -319,13 +318,6 @@ def sums_held(site: Any, body: Block) -> int:
     varying = Variations(body)
     held = [varying.of(stmt.val) for stmt in summary(body).sums]
     return max((math.prod(n for name, n in extent.items() if name in names) for names in held), default=1)
-
-
-@statement_fact
-def replicated(site: Any, e: Expression) -> bool:
-    """Whether an expression mentions a register axis."""
-    found = replicated_names(site.tile) if site.tile else frozenset()
-    return not found.isdisjoint(free_names(e))
 
 
 @statement_fact
@@ -616,22 +608,6 @@ def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
     """An index of a buffer whose dimension `dim`, and the next of some extent, were made one; others divide once."""
     places = (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
     return tuple(simplify(place, {}) for place in places)
-
-
-@statement_fact
-def walked_dim(site: Any, buf: Var, shape: ValueList, body: Block) -> int:
-    """The last dimension of a buffer that loops of a run walk, while others walk the next whole; -1 for none."""
-    places = [load.idx for load in summary(body).loads if load.buf == buf.name]
-    ends = {loop.var: (0, loop.stop - 1) for loop in summary(body).loops if loop.stop.__class__ is int}
-
-    def walked(outer: Any, inner: Any, extent: int) -> bool:
-        of_loops = all(free_names((e,)) and free_names((e,)) <= ends.keys() for e in (outer, inner))
-        return of_loops and interval(inner, ends) == (0, extent - 1)
-
-    for dim in reversed(range(len(shape) - 1)) if places else ():
-        if all(walked(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places):
-            return dim
-    return -1
 
 
 def _joined(outer: Any, inner: Any, extent: int) -> Any:

@@ -23,7 +23,7 @@ from ...ir.facts.structure import (
 )
 from ...ir.functions import identity
 from ...ir.interp.loop import lifted
-from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
+from ...ir.loop import Accumulate, For, Let, Load, Merge
 from ...ir.monoid_texts import ORDERED, OVER_PARTS
 from ...ir.monoids import monoid
 from ...ir.names import unused
@@ -332,17 +332,3 @@ def multiplies(site: Any, j: Var, body: Block, axes: AxisList) -> bool:
 def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
     """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
-
-
-# ---- Facts about two kernels, one launched behind the other: what the later one reads of what the earlier one stores.
-
-
-Places = tuple[Any, ...]
-
-
-def _stores(tail: Block) -> dict[str, Store]:
-    return {stmt.buf: stmt for stmt in tail if isinstance(stmt, Store)}
-
-
-def _copies(body: Block, buffers: Any) -> bool:
-    return any(stage.src in buffers for stage in summary(body).stages)

@@ -481,13 +481,6 @@ def bytes_of_results(site: Any) -> int:
 
 
 @tile_fact
-def bytes_of(site: Any, slab: Var) -> int:
-    """Shared memory of a slab with all its slots."""
-    known = stages(site.kernel)[slab.name]
-    return known.depth * slab_bytes(site.kernel, known)
-
-
-@tile_fact
 def left_by_ring(site: Any) -> int:
     """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.facts.accesses import walked_dim
-from dplc.engine.facts.fragments import late_copies, masked
+from dplc.engine.facts.fragments import late_copies
 from dplc.engine.facts.torch_shapes import reduced
-from dplc.ir.expr import Axis, Var
+from dplc.ir.expr import Axis
 from dplc.ir.facts.structure import matmul_loops, team_loops
-from dplc.ir.loop import If
 from dplc.ir.node import nodes
 from dplc.ir.text.programs import read_program
 from dplc.ir.tile import Tile
@@ -31,15 +29,6 @@ kernel f(x: f32[32, 64], w: f32[32, 64]) -> y: f32[32]:
                 p = multiply(u, v)
                 s <- add(s, p)
             Sync()
-        y[i] = s
-"""
-SCORES = """## level: tile
-kernel f(x: f32[9], z: f32[9]) -> y: f32[9]:
-    Tile(i:9=THREAD, j:9=REG):
-        v = load x[j]
-        if {guard}:
-            m = where({kept}, v, -inf)
-            s <- maximum(s, m)
         y[i] = s
 """
 PRODUCTS = """## level: loop
@@ -64,15 +53,6 @@ kernel f(x: f32[8], z: f32[8]) -> y: f32[1], v: f32[1]:
     y[0] = s
     v[0] = {acc}
 """
-ROWS = """## level: loop
-kernel f(x: f32[8, 16]) -> y: f32[8, 16]:
-    for i in 0..8 free:
-        for j in 0..16 free:
-            a = load x[i, j]
-            b = load x[{other}]
-            c = add(a, b)
-            y[i, j] = c
-"""
 
 
 def kernel(text: str) -> Any:
@@ -90,29 +70,10 @@ def test_the_copies_of_a_loop_are_all_that_there_are(before: str, found: tuple[s
     assert tuple(stage.dst for stage in copies) == found
 
 
-@pytest.mark.parametrize(
-    ("guard", "kept", "hidden"),
-    [("i < 7", "j < 5", False), ("i < 7", "i < 5", True), ("j <= i", "i < 5", True), ("j < 4", "i < 5", False)],
-)
-def test_what_a_guard_hides_is_minus_infinity(guard: str, kept: str, hidden: bool) -> None:
-    """Asked of the condition `i < 7`, or `j < 7`: it must follow from the guard and from what is kept."""
-    whole = kernel(SCORES.format(guard=guard, kept=kept))
-    site = SimpleNamespace(kernel=whole, enclosing=tuple(nodes(whole.body, If)))
-    wanted = kernel(SCORES.format(guard="j < 7" if "j" in guard else "i < 7", kept=kept))
-    (condition,) = (stmt.cond for stmt in nodes(wanted.body, If))
-    assert masked(site, Var("m"), condition) is hidden
-
-
 @pytest.mark.parametrize(("rows", "row", "products"), [("4, ", "j, ", 1), ("", "", 0)])
 def test_a_product_with_a_vector_is_no_outer_product(rows: str, row: str, products: int) -> None:
     whole = kernel(PRODUCTS.format(rows=rows, row=row))
     assert len(matmul_loops(whole.body, frozenset({"i", "j"}))) == products
-
-
-@pytest.mark.parametrize(("other", "dim"), [("i, j", 0), ("i, 0", -1), ("0, j", -1)])
-def test_a_dimension_is_walked_by_every_load(other: str, dim: int) -> None:
-    whole = kernel(ROWS.format(other=other))
-    assert walked_dim(None, Var("x"), (8, 16), whole.body) == dim
 
 
 def test_what_a_reduction_keeps_has_one_element() -> None:
