@@ -14,12 +14,10 @@ import sympy
 import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
-from .dynamic_shapes import MOST, Dim
+from .dynamic_shapes import MOST, Dim, evaluated
 from .fx_rewrites import Function, value
 
 FIRST_ROW = 4096  # the end of the first range of lengths, where torch knows none
@@ -206,11 +204,6 @@ def _symbols(graph: GraphModule) -> set[Any]:
 def is_number(node: Any) -> bool:
     """Whether a node of a graph is a number that is known at a call."""
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
-
-
-def evaluated(e: Any, numbers: Mapping[Any, Any]) -> Any:
-    """An expression of torch's symbols at numbers, or at proxies of them."""
-    return sympy_interp(PythonReferenceAnalysis, dict(numbers), e)
 
 
 def _spoken(n: Any, known: Mapping[Any, Any]) -> Any:
