@@ -9,7 +9,9 @@ Global addresses count elements of their buffer, shared ones bytes. `//` and `%`
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, Name, Node
 from .program import Block, Stmt
@@ -430,5 +432,18 @@ STATEMENTS: tuple[type[Stmt], ...] = tuple(
     for cls in list(vars().values())
     if isinstance(cls, type) and issubclass(cls, Stmt) and cls.__module__ == __name__ and cls is not Intrinsic
 )
-INTRINSICS = tuple(cls for cls in STATEMENTS if issubclass(cls, Intrinsic))
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
+
+
+def method_for_each(owner: type) -> dict[type[Stmt], Callable[..., Any]]:
+    """Return {statement: the method of a class for it}: `load_from` for LoadFrom; intrinsics may share `intrinsic`.
+
+    Raises:
+        TypeError: names the class and the statements without a method.
+    """
+    names = {cls: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in STATEMENTS if cls is not Launch}
+    shared = getattr(owner, "intrinsic", None)
+    found = {cls: getattr(owner, name, issubclass(cls, Intrinsic) and shared) for cls, name in names.items()}
+    if missing := sorted(cls.__name__ for cls, method in found.items() if not method):
+        raise TypeError(f"{owner.__name__}: no method for {', '.join(missing)}")
+    return found  # type: ignore[return-value]
