@@ -121,11 +121,13 @@ def _apart(e: Expr) -> tuple[int, int]:
     low, high = interval(e)
     if not has_sizes(e):
         return low, high
-    return max(low, -_greatest(at_ends(binary("*", e, -1), _last))), min(high, _greatest(at_ends(e, _last)))
+    return max(low, -greatest(binary("*", e, -1))), min(high, greatest(e))
 
 
-def _greatest(e: Expr) -> int:
-    return int(highest(e)) if only_sizes(e) else interval(e)[1]
+def greatest(e: Expr) -> int:
+    """Return an upper bound of an expression for all values of its sizes, each axis at its last place."""
+    last = at_ends(e, _last)
+    return int(highest(last)) if only_sizes(last) else interval(last)[1]
 
 
 def _last(atom: Any) -> Expr | None:

@@ -34,7 +34,6 @@ from ..kernel import (
     Butterfly,
     CheckPlace,
     Commit,
-    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
@@ -51,15 +50,14 @@ from ..kernel import (
     Loop,
     Multiply,
     PackWord,
-    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
     StoreTo,
     TensorMap,
+    Together,
     WaitGroup,
     WaitPhase,
-    WaitProducts,
     method_for_each,
 )
 from ..node import nodes
@@ -222,11 +220,6 @@ class RunningBlocks:
             raise ScheduleError(f"`{name}` is no address")
         return self.bases[name]
 
-    def together(self, mask: Any) -> None:
-        """Raises ScheduleError where a part of the threads comes."""
-        if mask is not None and not np.all(mask):
-            raise ScheduleError("divergent: a part of the threads comes here")
-
     def lanes(self, address: Address, mask: Any) -> tuple[str, Lanes]:
         """(what is accessed: a buffer or `smem`, by whom and where)."""
         root, base = self.root(address.base)
@@ -259,10 +252,11 @@ class RunningBlocks:
                 raise ScheduleError(error.what, notes=(*error.notes, where)) from None
 
     def statement(self, stmt: Stmt, mask: Any) -> None:
+        if isinstance(stmt, Together) and mask is not None and not np.all(mask):
+            raise ScheduleError("divergent: a part of the threads comes here")
         MEANING[type(stmt)](self, stmt, mask)
 
     def last_threads(self, stmt: LastThreads, mask: Any) -> None:
-        self.together(mask)
         last = self.launch.block - stmt.threads <= np.arange(self.shape[1]) % self.launch.block
         team = copy.copy(self)
         team.keep(last)
@@ -295,7 +289,6 @@ class RunningBlocks:
         self.held.put(self.held.place(stmt.place), self.value(stmt.val, mask), mask)
 
     def butterfly(self, stmt: Butterfly, mask: Any) -> None:
-        self.together(mask)
         place, lanes = self.held.place(stmt.place), stmt.high
         while lanes >= stmt.low:
             value, other = self.partners(place, lanes)
@@ -303,7 +296,6 @@ class RunningBlocks:
             lanes //= 2
 
     def shuffle(self, stmt: Shuffle, mask: Any) -> None:
-        self.together(mask)
         place = self.held.place(stmt.place)
         self.held.put(place, self.partners(place, stmt.lanes)[1], None)
 
@@ -348,7 +340,6 @@ class RunningBlocks:
             self.block(stmt.body, mask if np.all(holds) else np.broadcast_to(inner, self.shape))
 
     def barrier(self, stmt: Barrier, mask: Any) -> None:
-        self.together(mask)
         if self.aside is None and stmt.cluster != self.launch.cluster:
             raise ScheduleError("a barrier of one block, where the blocks of a cluster copy boxes for each other")
         self.shared.meet()
@@ -408,12 +399,10 @@ class RunningBlocks:
             self.group.append(copy)
 
     def commit(self, stmt: Commit, mask: Any) -> None:
-        self.together(mask)
         self.queue.append(self.group)
         self.group = []
 
     def wait_group(self, stmt: WaitGroup, mask: Any) -> None:
-        self.together(mask)
         while len(self.queue) > stmt.keep:
             for landing in self.queue.pop(0):
                 self.shared.land(landing)
@@ -481,7 +470,6 @@ class RunningBlocks:
         self.fragments.declare(stmt)
 
     def load_matrix(self, stmt: LoadMatrix, mask: Any) -> None:
-        self.together(mask)
         root, lanes = self.lanes(stmt.address, None)
         if root != SHARED:
             raise ScheduleError("matrices are loaded from shared memory")
@@ -491,11 +479,9 @@ class RunningBlocks:
         self.fragments.pack(stmt, [self.value(value, mask) for value in stmt.values], mask)
 
     def multiply(self, stmt: Multiply, mask: Any) -> None:
-        self.together(mask)
         self.fragments.multiply(stmt)
 
     def product(self, stmt: Stmt, mask: Any) -> None:
-        self.together(mask)
         self.products.statement(stmt, lambda matrix: self.lanes(matrix.at, None))
 
     fence_products = queue_product = commit_products = wait_products = product
@@ -504,18 +490,6 @@ class RunningBlocks:
 MEANING = method_for_each(RunningBlocks)
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
-TOGETHER = (
-    Barrier,
-    Commit,
-    WaitGroup,
-    Butterfly,
-    Shuffle,
-    LoadMatrix,
-    Multiply,
-    QueueProduct,
-    CommitProducts,
-    WaitProducts,
-)
 
 
 def run(
@@ -566,6 +540,6 @@ def _blocks_part(body: Block) -> bool:
     for stmt in body:
         inner: Block = getattr(stmt, "body", ())
         parts = isinstance(stmt, Branch) or (isinstance(stmt, Loop) and not (is_int(stmt.start) and is_int(stmt.stop)))
-        if (parts and any(nodes(inner, *TOGETHER))) or _blocks_part(inner):
+        if (parts and any(nodes(inner, Together))) or _blocks_part(inner):
             return True
     return False

@@ -30,6 +30,7 @@ from ..kernel import (
     Branch,
     Butterfly,
     CheckPlace,
+    Convergent,
     CopyAsync,
     CopyBox,
     Define,
@@ -122,10 +123,6 @@ class KernelCheck:
         """Whether an expression may differ between threads of a block."""
         return not is_int(e) and any(self.names[name].divergent for name in names_of(e) if name in self.names)
 
-    def together(self, stmt: Stmt) -> None:
-        if self.divergent:
-            self.say(stmt, "not every thread of the block comes here")
-
     def elements(self, stmt: Stmt, e: Any) -> None:
         """Registers are read one at a time, at places that are constant after unrolling."""
         if isinstance(e, Element):
@@ -177,8 +174,10 @@ class KernelCheck:
             missing = sorted(name for name in _own_names(stmt) if name not in self.names)
             if missing:
                 self.say(stmt, f"undefined {', '.join(missing)}")
-            else:
-                CHECKS[type(stmt)](self, stmt)
+                continue
+            if self.divergent and isinstance(stmt, Convergent):
+                self.say(stmt, "not every thread of the block comes here")
+            CHECKS[type(stmt)](self, stmt)
         self.names = outer
 
     def launch(self, stmt: Launch) -> None:
@@ -250,7 +249,6 @@ class KernelCheck:
         self.divergent = outer
 
     def barrier(self, stmt: Barrier) -> None:
-        self.together(stmt)
         if self.split and stmt.cluster == 1:
             if stmt.threads != self.threads:
                 self.say(stmt, f"a barrier of {stmt.threads} threads, where {self.threads} go on together")
@@ -261,7 +259,6 @@ class KernelCheck:
             self.say(stmt, f"a barrier of {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def last_threads(self, stmt: LastThreads) -> None:
-        self.together(stmt)
         if self.split or stmt.threads % WARP or not 0 < stmt.threads < self.threads:
             self.say(stmt, f"a part of the threads, once: whole warps of {WARP}")
         rest = self.threads - stmt.threads
@@ -273,14 +270,11 @@ class KernelCheck:
         self.threads, self.split = rest, True
 
     def arrive(self, stmt: Arrive) -> None:
-        self.together(stmt)
         self.mbarrier(stmt, stmt.barrier)
         if stmt.cluster not in (1, self.cluster):
             self.say(stmt, f"an arrival in {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def intrinsic(self, stmt: Intrinsic) -> None:
-        if stmt.convergent:
-            self.together(stmt)
         if stmt.mbarrier:
             self.mbarrier(stmt, getattr(stmt, stmt.mbarrier))
 
@@ -296,14 +290,12 @@ class KernelCheck:
         self.elements(stmt, (stmt.place, stmt.val))
 
     def butterfly(self, stmt: Butterfly) -> None:
-        self.together(stmt)
         self.target(stmt, stmt.place)
         self.elements(stmt, stmt.place)
         if any(lanes & (lanes - 1) or not 1 <= lanes <= 16 for lanes in (stmt.low, stmt.high)) or stmt.low > stmt.high:
             self.say(stmt, "lanes are powers of two below 32")
 
     def shuffle(self, stmt: Shuffle) -> None:
-        self.together(stmt)
         self.target(stmt, stmt.place)
         self.elements(stmt, stmt.place)
         if stmt.lanes & (stmt.lanes - 1) or not 1 <= stmt.lanes <= 16:
@@ -390,7 +382,7 @@ class KernelCheck:
             self.say(stmt, f"no instruction moves {size} bytes")
 
     def wait_products(self, stmt: WaitProducts) -> None:
-        self.together(stmt)
+        """That all threads come here is all."""
 
     # ---- fragments and products of tensor cores
 
@@ -409,7 +401,6 @@ class KernelCheck:
         return known
 
     def load_matrix(self, stmt: LoadMatrix) -> None:
-        self.together(stmt)
         if self.address(stmt, stmt.address, None, MATRIX_ROW_BYTES).dtype is not None:
             self.say(stmt, "matrices are loaded from shared memory")
         known = self.words(stmt, stmt.into, stmt.count)
@@ -423,7 +414,6 @@ class KernelCheck:
             self.say(stmt, f"a word does not hold {len(stmt.values)} values of {known.dtype}")
 
     def multiply(self, stmt: Multiply) -> None:
-        self.together(stmt)
         atom = ATOMS[stmt.atom]
         places = ((stmt.a, atom.a_order), (stmt.b, atom.b_order))
         left, right = (self.words(stmt, place, atom.words(order)) for place, order in places)
@@ -432,7 +422,6 @@ class KernelCheck:
         self.sums(stmt)
 
     def queue_product(self, stmt: QueueProduct) -> None:
-        self.together(stmt)
         for problem in _product_problems(stmt):
             self.say(stmt, problem)
         for matrix in (stmt.a, stmt.b):
