@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +16,7 @@ from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var, is_int
 from ..ir.functions import CAST, FUNCTIONS, HELD, opmath
 from ..ir.kernel import (
     BLOCK_INDEX,
-    INTRINSICS,
     SHARED,
-    STATEMENTS,
     THREAD,
     Address,
     Advance,
@@ -50,9 +48,10 @@ from ..ir.kernel import (
     StoreTo,
     TensorMap,
     WaitProducts,
+    method_for_each,
 )
 from ..ir.node import Expr, nodes
-from ..ir.program import Block, Kernel, Stmt, for_each
+from ..ir.program import Block, Kernel, Stmt
 from ..ir.sizes import sizes_in, value_of
 from ..ir.text.print_statements import print_expr
 from . import scalar
@@ -204,7 +203,7 @@ class Printer(ExpressionPrinter):
                 and after.into is Var(stmt.dst)
             ):
                 self.declare(stmt.dst, stmt.dtype)
-                lines.append(f"{INDENT * depth}const {DTYPES[stmt.dtype].c_type} {self.load(after)}")
+                lines.append(f"{INDENT * depth}const {DTYPES[stmt.dtype].c_type} {self.load_from(after)}")
                 position += 2
                 continue
             lines += [INDENT * depth + line for line in self.statement(stmt)]
@@ -212,10 +211,7 @@ class Printer(ExpressionPrinter):
         return lines
 
     def statement(self, stmt: Stmt) -> list[str]:
-        printer = PRINT.get(type(stmt))
-        if printer is None:
-            raise InternalError(f"no CUDA text for `{type(stmt).__name__}`")
-        result = printer(self, stmt)
+        result = PRINT[type(stmt)](self, stmt)
         return [result] if isinstance(result, str) else result
 
     def declare(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> None:
@@ -304,7 +300,7 @@ class Printer(ExpressionPrinter):
 
     # ---- memory
 
-    def load(self, stmt: LoadFrom) -> str | list[str]:
+    def load_from(self, stmt: LoadFrom) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
         into, ctype, held = self.text(stmt.into), DTYPES[stmt.dtype].c_type, self.type_of(stmt.into.name)
         letters, early = "lds" if shared else "ldg", "_early" if stmt.early else ""
@@ -331,7 +327,7 @@ class Printer(ExpressionPrinter):
         check = f"check_place({self.text(stmt.place)}, {end});"
         return check if stmt.when is True else f"if ({self.text(stmt.when)}) {check}"
 
-    def store(self, stmt: StoreTo) -> str | list[str]:
+    def store_to(self, stmt: StoreTo) -> str | list[str]:
         shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
         letters, width = "sts" if shared else "stg", len(stmt.values)
         if width == 1:
@@ -367,12 +363,16 @@ class Printer(ExpressionPrinter):
         lead = first.index[:-1]
         return self.text(Element(first.name, lead) if lead else Var(first.name))
 
-    def copy(self, stmt: CopyAsync) -> str:
+    def copy_async(self, stmt: CopyAsync) -> str:
         conditions = [("_if", stmt.when), ("_zfill", stmt.inside)]
         kept = [(suffix, condition) for suffix, condition in conditions if condition is not True]
         name = f"cp_async{stmt.bytes}" + "".join(suffix for suffix, _ in kept)
         arguments = [self.text(condition) for _, condition in kept] + [self.address(stmt.to), self.address(stmt.source)]
         return f"{name}({', '.join(arguments)});"
+
+    def tensor_map(self, stmt: TensorMap) -> list[str]:
+        """A parameter of the kernel."""
+        return []
 
     def copy_box(self, stmt: CopyBox) -> str:
         places = ", ".join(self.text(e) for e in reversed(stmt.at))  # the innermost first, as in a tensor map
@@ -412,7 +412,7 @@ class Printer(ExpressionPrinter):
         trans = "_trans" if stmt.trans else ""
         return f"ldmatrix_x{stmt.count}{trans}(&{self.text(stmt.into, UNARY)}, {self.address(stmt.address)});"
 
-    def pack(self, stmt: PackWord) -> str:
+    def pack_word(self, stmt: PackWord) -> str:
         dtype = self.dtype(stmt.into)
         values = [self.value(unrounded(value, dtype), opmath(dtype))[0] for value in stmt.values]
         return f"{self.text(stmt.into)} = pack<{DTYPES[dtype].c_type}>({', '.join(values)});"
@@ -444,35 +444,7 @@ def listed(head: str, values: list[str], tail: str) -> list[str]:
     return [line] if len(line) < 120 else [head, *(f"{INDENT * 2}{value}," for value in values), tail]
 
 
-PRINT: dict[type[Stmt], Callable[[Printer, Any], str | list[str]]] = {
-    **dict.fromkeys(INTRINSICS, Printer.intrinsic),
-    Define: Printer.define,
-    Base: Printer.base,
-    Advance: Printer.advance,
-    Registers: Printer.registers,
-    Replicate: Printer.replicate,
-    Loop: Printer.loop,
-    Branch: Printer.branch,
-    Assign: Printer.assign,
-    Butterfly: Printer.butterfly,
-    Shuffle: Printer.shuffle,
-    LoadFrom: Printer.load,
-    CheckPlace: Printer.check_place,
-    StoreTo: Printer.store,
-    CopyAsync: Printer.copy,
-    TensorMap: lambda printer, stmt: [],
-    Arrive: Printer.arrive,
-    LastThreads: Printer.last_threads,
-    CopyBox: Printer.copy_box,
-    Barrier: Printer.barrier,
-    Fragment: Printer.fragment,
-    LoadMatrix: Printer.load_matrix,
-    PackWord: Printer.pack,
-    Multiply: Printer.multiply,
-    QueueProduct: Printer.queue_product,
-    WaitProducts: Printer.wait_products,
-}
-for_each({*STATEMENTS} - {Launch}, PRINT, __name__)
+PRINT = method_for_each(Printer)
 
 
 # ---- names as C++ identifiers: an input may be called `float`, `threadIdx` or `ldg128`

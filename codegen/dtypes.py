@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.dtypes import INTEGERS
-from ..ir.expr import COMPARISONS, Binary, Call, Not, Size, Sum, Var
+from ..ir.expr import Binary, Call, Sum, Var
+from ..ir.facts.structure import LITERALS, expr_dtype
 from ..ir.functions import (
     ARITHMETIC,
     BITS,
@@ -25,35 +26,20 @@ from ..ir.functions import (
     literal_dtype,
     opmath,
     promote,
-    result_dtype,
 )
-from ..ir.kernel import Element
 from ..ir.node import Expr
 
 TypeOf = Callable[[str], str]  # the dtype of a name
 
 
 def is_literal(e: Expr) -> bool:
-    return e.__class__ is int or e.__class__ is float or e.__class__ is bool
+    return e.__class__ in LITERALS
 
 
 def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
     """The dtype of an expression in registers."""
-    kind = e.__class__
-    if kind is Var or kind is Element:
-        return type_of(e.name)
-    if kind is Call:
-        operands = operand_dtypes(e, type_of, index)
-        return opmath(result_dtype(e.fn, *operands))
-    if kind is Size:
-        return index
-    if kind is Sum:
-        return promote(index, *(dtype_of(atom, type_of, index) for atom, _ in e.terms))
-    if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):
-        return "b8"
-    if kind is Binary:
-        return promote(index, *(dtype_of(part, type_of, index) for part in (e.a, e.b) if not is_literal(part)))
-    return literal_dtype(e, ())
+    found = expr_dtype(e, type_of, index)
+    return opmath(found) if e.__class__ is Call else found
 
 
 def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:

@@ -32,6 +32,12 @@ def _infix(op: str, strength: int) -> Form:
 
 _CALL1, _CALL2 = "{}({{0}})".format, "{}({{0}}, {{1}})".format
 
+# Functions of one operand that the C library or the prelude has for f32 and f64.
+_LIBRARY = (
+    "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "floor", "ceil",
+    "trunc",
+)  # fmt: skip
 FLOATING: dict[str, Form] = {
     "add": _infix("+", SUM), "subtract": _infix("-", SUM), "multiply": _infix("*", TERM), "divide": _infix("/", TERM),
     "floor_divide": Form(_CALL2("floor_div")), "remainder": Form(_CALL2("floor_mod")),
@@ -48,22 +54,14 @@ FLOATING: dict[str, Form] = {
     "rsqrt": Form(_CALL1("rsqrt_approx")), "reciprocal": Form(_CALL1("rcp_approx")),
     "sigmoid": Form("rcp_approx(1.0f + exp2_approx({0} * -" + LOG2_E + "))", ATOM, (TERM,)),
     "round": Form(_CALL1("rintf")), "isnan": Form("(bool)isnan({0})", UNARY), "isinf": Form("(bool)isinf({0})", UNARY),
-    **{fn: Form(_CALL1(fn + "f")) for fn in (
-        "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-        "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "floor", "ceil",
-        "trunc",
-    )},
+    **{fn: Form(_CALL1(fn + "f")) for fn in _LIBRARY},
 }  # fmt: skip
 
 # f64. The C library's functions are called by names of their own: `exp` may be a value of a kernel.
-_OF_F64 = (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma",
-    "floor", "ceil", "trunc", "pow", "atan2", "hypot", "fmod",
-)  # fmt: skip
 DOUBLE: dict[str, Form] = {
     **FLOATING,
-    **{fn: Form((_CALL2 if fn in ("pow", "atan2", "hypot", "fmod") else _CALL1)(fn + "_f64")) for fn in _OF_F64},
+    **{fn: Form(_CALL1(fn + "_f64")) for fn in ("exp", "exp2", *_LIBRARY)},
+    **{fn: Form(_CALL2(fn + "_f64")) for fn in ("pow", "atan2", "hypot", "fmod")},
     "abs": Form(_CALL1("fabs_f64")), "round": Form(_CALL1("rint_f64")), "relu": Form("max_nan({0}, 0.0)"),
     "rsqrt": Form("1.0 / sqrt_f64({0})", TERM), "reciprocal": Form("1.0 / {0}", TERM, (UNARY,)),
     "sigmoid": Form("1.0 / (1.0 + exp_f64(-{0}))", TERM, (ATOM,)),

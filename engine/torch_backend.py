@@ -257,7 +257,7 @@ class GraphPart:
         def computed(piece: GraphModule) -> Function:
             return self._sized(piece, tensors, options, lengths.dynamic(piece, args))
 
-        return lengths.around(split_off_views(graph, computed, lengths.at_call), results)
+        return lengths.around(split_off_views(graph, computed, at_call(graph)), results)
 
     def _compiled(
         self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None

@@ -9,7 +9,9 @@ Global addresses count elements of their buffer, shared ones bytes. `//` and `%`
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, Name, Node
 from .program import Block, Stmt
@@ -48,16 +50,23 @@ class Matrix(Node):
     across: Int = 0
 
 
+class Convergent(Stmt):
+    """The base of statements that every thread of the block must reach, or of the part that still runs."""
+
+
+class Together(Convergent):
+    """The base of convergent statements in which threads need one another: they run them in one step."""
+
+
 class Intrinsic(Stmt):
     """A statement that is one call of a function in the prelude. Printer and verifier need no entry for it.
 
     call: its CUDA text, with the operands in braces. mbarrier: the operand that is the address of an mbarrier in shared
-    memory. convergent: every thread of the block must reach it, or of the part that still runs.
+    memory.
     """
 
     call: ClassVar[str]
     mbarrier: ClassVar[str] = ""
-    convergent: ClassVar[bool] = False
 
 
 class Launch(Stmt):
@@ -192,20 +201,18 @@ class CopyAsync(Stmt):
     inside: Expr = True
 
 
-class Commit(Intrinsic):
+class Commit(Intrinsic, Together):
     """The copies since the last commit are one group."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "cp_async_commit()"
-    convergent: ClassVar[bool] = True
 
 
-class WaitGroup(Intrinsic):
+class WaitGroup(Intrinsic, Together):
     """All but the `keep` latest groups of this thread have landed."""
 
     positional: ClassVar[tuple[str, ...]] = ("keep",)
     call: ClassVar[str] = "cp_async_wait<{keep}>()"
-    convergent: ClassVar[bool] = True
     keep: Int
 
 
@@ -246,7 +253,7 @@ class Expect(Intrinsic):
     bytes: Int
 
 
-class Arrive(Stmt):
+class Arrive(Convergent):
     """Each warp arrives once, when all of its lanes are here, at an mbarrier of each of so many blocks of a cluster."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier",)
@@ -278,28 +285,26 @@ class WaitPhase(Intrinsic):
     parity: Expr
 
 
-class EnterTurn(Intrinsic):
+class EnterTurn(Intrinsic, Convergent):
     """A WaitPhase for the group of warps before this one: nothing to wait for where all threads run in step."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
     call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
     mbarrier: ClassVar[str] = "barrier"
-    convergent: ClassVar[bool] = True
     barrier: Address
     parity: Expr
 
 
-class LeaveTurn(Intrinsic):
+class LeaveTurn(Intrinsic, Convergent):
     """Each warp arrives once, when all of its lanes are here, at the mbarrier where the next ones wait."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier",)
     call: ClassVar[str] = "mbarrier_arrive({barrier})"
     mbarrier: ClassVar[str] = "barrier"
-    convergent: ClassVar[bool] = True
     barrier: Address
 
 
-class Barrier(Stmt):
+class Barrier(Together):
     """All threads of the block are here, or of so many blocks of a cluster; or only the block's first `threads`."""
 
     positional: ClassVar[tuple[str, ...]] = ()
@@ -307,7 +312,7 @@ class Barrier(Stmt):
     threads: Int = 0
 
 
-class LastThreads(Stmt):
+class LastThreads(Together):
     """The last threads of a block run the body and end, the others what follows; registers, 0: as launched."""
 
     positional: ClassVar[tuple[str, ...]] = ("threads",)
@@ -325,7 +330,7 @@ class Assign(Stmt):
     val: Expr
 
 
-class Butterfly(Stmt):
+class Butterfly(Together):
     """place becomes fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "fn", "low", "high")
@@ -335,7 +340,7 @@ class Butterfly(Stmt):
     high: Int
 
 
-class Shuffle(Stmt):
+class Shuffle(Together):
     """place becomes what the lane has there whose number differs in the bit `lanes`."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "lanes")
@@ -352,7 +357,7 @@ class Fragment(Stmt):
     words: Int
 
 
-class LoadMatrix(Stmt):
+class LoadMatrix(Together):
     """ldmatrix: `count` matrices of 8 rows of 16 bytes, into as many words of every lane of a warp, from `into` on.
 
     Lane 8*m + r has the address of row r of matrix m. Word m of lane 4*g + t is the word t of row g; trans, of elements
@@ -374,7 +379,7 @@ class PackWord(Stmt):
     values: tuple[Expr, ...]
 
 
-class Multiply(Stmt):
+class Multiply(Together):
     """acc += a * b of the fragments of a warp, in the layouts of an atom. Each place is the first of its registers."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
@@ -384,15 +389,14 @@ class Multiply(Stmt):
     atom: AtomName
 
 
-class FenceProducts(Intrinsic):
+class FenceProducts(Intrinsic, Together):
     """What this warp group did to its registers comes before what the products that follow do to them."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "wgmma_fence()"
-    convergent: ClassVar[bool] = True
 
 
-class QueueProduct(Stmt):
+class QueueProduct(Together):
     """acc += a * b by four warps, some time before a WaitProducts that covers it; acc, a, b are nobody's till then.
 
     b is a Matrix; a is one, or the first word of a fragment.
@@ -406,15 +410,14 @@ class QueueProduct(Stmt):
     dtype: Dtype
 
 
-class CommitProducts(Intrinsic):
+class CommitProducts(Intrinsic, Together):
     """The products since the last commit are one group."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "wgmma_commit()"
-    convergent: ClassVar[bool] = True
 
 
-class WaitProducts(Stmt):
+class WaitProducts(Together):
     """All but the `keep` latest groups of products are done.
 
     sums: the registers that no product is under way for any more, fragments too.
@@ -428,7 +431,23 @@ class WaitProducts(Stmt):
 STATEMENTS: tuple[type[Stmt], ...] = tuple(
     cls
     for cls in list(vars().values())
-    if isinstance(cls, type) and issubclass(cls, Stmt) and cls.__module__ == __name__ and cls is not Intrinsic
+    if isinstance(cls, type)
+    and issubclass(cls, Stmt)
+    and cls.__module__ == __name__
+    and cls not in (Convergent, Together, Intrinsic)
 )
-INTRINSICS = tuple(cls for cls in STATEMENTS if issubclass(cls, Intrinsic))
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
+
+
+def method_for_each(owner: type) -> dict[type[Stmt], Callable[..., Any]]:
+    """Return {statement: the method of a class for it}: `load_from` for LoadFrom; intrinsics may share `intrinsic`.
+
+    Raises:
+        TypeError: names the class and the statements without a method.
+    """
+    names = {cls: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in STATEMENTS if cls is not Launch}
+    shared = getattr(owner, "intrinsic", None)
+    found = {cls: getattr(owner, name, issubclass(cls, Intrinsic) and shared) for cls, name in names.items()}
+    if missing := sorted(cls.__name__ for cls, method in found.items() if not method):
+        raise TypeError(f"{owner.__name__}: no method for {', '.join(missing)}")
+    return found  # type: ignore[return-value]

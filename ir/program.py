@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from .node import Dtype, Expr, Name, Node
 
@@ -29,20 +29,6 @@ class Stmt(Node):
 
 
 Block = tuple[Stmt, ...]
-Entry = TypeVar("Entry")
-
-
-def for_each(statements: Iterable[type[Stmt]], table: dict[type[Stmt], Entry], where: str) -> dict[type[Stmt], Entry]:
-    """Return the table if it has an entry for each statement and no other.
-
-    Raises:
-        TypeError: names the statements without an entry, the superfluous entries, and the table.
-    """
-    wanted, found = set(statements), set(table)
-    if wanted != found:
-        missing, other = (", ".join(sorted(cls.__name__ for cls in part)) for part in (wanted - found, found - wanted))
-        raise TypeError(f"{where}: no entry for {missing or 'none'}; entries that are no statements: {other or 'none'}")
-    return table
 
 
 class Kernel(Node):

@@ -26,7 +26,7 @@ from .expr import (
     total,
 )
 from .node import Expr, Node, contents, marks_of, replace
-from .sizes import bound_to, decide_sizes, has_sizes, sizes_in
+from .sizes import bound_to, compared_with_zero, decide_sizes, has_sizes, sizes_in
 from .substitute import with_sizes
 
 Interval = tuple[int, int]  # inclusive
@@ -102,24 +102,13 @@ def decide(condition: Expr, ranges: Ranges) -> bool | None:
         if strong in (a, b):
             return strong
         return (not strong) if a is (not strong) and b is (not strong) else None
-    if condition.op not in ("<", "<=", ">", ">=", "==", "!="):
+    if condition.op not in COMPARISONS:
         return None
     if condition.b.__class__ is int:
         low, high = interval(condition.a, ranges)
-        return _compare_zero(condition.op, low - condition.b, high - condition.b)
+        return compared_with_zero(condition.op, low - condition.b, high - condition.b)
     low, high = interval(add(condition.a, multiply(condition.b, -1)), ranges)
-    return _compare_zero(condition.op, low, high)
-
-
-def _compare_zero(op: str, low: int, high: int) -> bool | None:
-    if op in (">", "<="):
-        return _compare_zero("<" if op == ">" else ">=", -high, -low)
-    if op == "<":
-        return True if high < 0 else False if low >= 0 else None
-    if op == ">=":
-        return True if low >= 0 else False if high < 0 else None
-    equal = True if low == high == 0 else False if low > 0 or high < 0 else None
-    return equal if op == "==" or equal is None else not equal
+    return compared_with_zero(condition.op, low, high)
 
 
 def simplify(e: Expr, ranges: Ranges) -> Expr:

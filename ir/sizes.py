@@ -285,7 +285,13 @@ def _undivided(e: Expr, factor: Fraction, terms: dict[Any, Fraction]) -> Fractio
 
 def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:
     """A comparison of expressions of sizes where it is the same for all their values, else None."""
-    low, high = size_ends(subtract(a, b)) if b.__class__ is not float else [end - b for end in size_ends(a)]
+    return compared_with_zero(
+        op, *(size_ends(subtract(a, b)) if b.__class__ is not float else (end - b for end in size_ends(a)))
+    )
+
+
+def compared_with_zero(op: str, low: float, high: float) -> bool | None:
+    """Return whether a number from low to high compares so with 0; None where that depends on the number."""
     if op in (">", "<="):
         op, low, high = ("<" if op == ">" else ">="), -high, -low
     if op == "<":

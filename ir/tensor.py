@@ -8,7 +8,7 @@ d]`). Dimensions of size 1 do not exist here: the launch plan keeps torch's shap
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from .expr import COMPARISONS, Axis, Binary, Not
@@ -242,10 +242,10 @@ def dtype(term: Any) -> str:
     return opmath(dtype(term.x)) if kind is Reduce else dtype(term.x)
 
 
-def postorder(roots: Iterable[Term]) -> list[Term]:
-    """All terms below the roots, every operand before its readers, each once."""
-    out: list[Term] = []
-    seen: set[Term] = set()
+def postorder(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = operands) -> list[Any]:
+    """Return all terms below the roots, every operand before its readers, each once, in depth-first order."""
+    out: list[Any] = []
+    seen: set[Any] = set()
     stack = [(root, False) for root in reversed(tuple(roots))]
     while stack:
         term, done = stack.pop()
@@ -254,7 +254,7 @@ def postorder(roots: Iterable[Term]) -> list[Term]:
         elif term not in seen:
             seen.add(term)
             stack.append((term, True))
-            stack += [(x, False) for x in reversed(operands(term)) if x not in seen]
+            stack += [(x, False) for x in reversed(below(term)) if x not in seen]
     return out
 
 

@@ -222,15 +222,18 @@ def _far_ends(grid: tuple[int, int, int]) -> Iterable[int]:
 class CheckingExecutor(EmulatorExecutor):
     """Runs programs on the emulator, every launch in checked mode first, then whole in fast mode for what follows.
 
-    What is wrong does not end the run: it is among the findings of `launches`. blocks: see `chosen_blocks`.
+    What is wrong does not end the run: it is among the findings of `launches`. blocks: see `chosen_blocks`; some: the
+    blocks of the one kernel that run in fast mode, those of checked mode among them; None for all.
     """
 
     blocks: tuple[str, ...] | None = None
     orders: tuple[int, ...] = ORDERS
     launches: list[CheckedLaunch] = field(default_factory=list)
+    some: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._options = replace(self._options, blocks=self.some)
 
     @property
     def findings(self) -> tuple[Violation, ...]:

@@ -367,6 +367,13 @@ def fresh(low: Lowering, hint: str) -> str:
     return name
 
 
+def held_in(low: Lowering, name: str) -> Held:
+    """Return the registers of an accumulator."""
+    held = low.env[name]
+    assert isinstance(held, Held)
+    return held
+
+
 def allocate(low: Lowering, size: int, alignment: int = 128) -> int:
     """The offset of new shared memory. Aligned so that an xor of chunk numbers stays within its row."""
     offset = -(-low.shared_bytes // alignment) * alignment

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...ir.expr import Binary, Call, Var, add, floordiv, modulo, multiply
 from ...ir.facts.layout import DTYPE_BYTES
@@ -38,7 +38,7 @@ from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Scan, ScanTuple
 from .expressions import axes_of, extents, in_registers, nest, register_of, resolve, tidied, type_of
-from .lowering import Held, Lowering, Place, Value, allocate, fresh
+from .lowering import Held, Lowering, Place, Value, allocate, fresh, held_in
 from .values import defined
 
 EXCHANGED_BYTES = (8, 16)  # what one instruction moves of several partial values
@@ -73,19 +73,26 @@ def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> tuple[B
     places = itertools.product(*(range(low.replicated[axis]) for axis in gone))
     terms = [in_registers(low, Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
     result = Held(fresh(low, f"{stmt.acc}_all"), kept, value.dtype)
-    val = tree(stmt.fn, terms)
+    val = tree_of_calls(stmt.fn, terms)
     if not kept:
         return (Define(result.name, value.dtype, val, 1),), result
     registers = Registers(result.name, value.dtype, extents(low, kept))
     return (registers, *nest(low, kept, (Assign(register_of(low, result), val),))), result
 
 
-def tree(fn: str, terms: list[Expr]) -> Expr:
-    """fn of all terms, neighbours first."""
-    while len(terms) > 1:
-        pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
-        terms = [Call(fn, tuple(pair)) if len(pair) == 2 else pair[0] for pair in pairs]
-    return terms[0]
+Item = TypeVar("Item")
+
+
+def tree(combine: Callable[[Item, Item], Item], items: list[Item]) -> Item:
+    """Combine all items, neighbours first."""
+    while len(items) > 1:
+        pairs = [items[i : i + 2] for i in range(0, len(items), 2)]
+        items = [combine(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return items[0]
+
+
+def tree_of_calls(fn: str, terms: list[Expr]) -> Expr:
+    return tree(lambda a, b: Call(fn, (a, b)), terms)
 
 
 class Split(NamedTuple):
@@ -115,6 +122,11 @@ def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
     if split.parts > 1:
         out += Exchange(low, fn, held, Var(name), split).lower()
     return tuple(out)
+
+
+def again(low: Lowering) -> Block:
+    """In a loop the readers of the last iteration must be done before the area is written again."""
+    return (low.barrier,) if low.repeats else ()
 
 
 @dataclass
@@ -149,9 +161,7 @@ class Exchange:
         low.top.head.append(Base(self.area, SHARED, offset))
 
     def lower(self) -> Block:
-        # in a loop the readers of the last turn must be done before the area is written again
-        again: Block = (self.low.barrier,) if self.low.repeats else ()
-        return (*again, *self.put(), self.low.barrier, *nest(self.low, self.outer, self.get()))
+        return (*again(self.low), *self.put(), self.low.barrier, *nest(self.low, self.outer, self.get()))
 
     def put(self) -> Block:
         """One lane of each group of lanes stores what they hold."""
@@ -170,7 +180,7 @@ class Exchange:
         for lane in range(self.width):
             own = (lane,) if self.width > 1 else ()
             terms: list[Expr] = [Element(name, (part, *own)) for part in range(parts)]
-            out.append(Assign(self.element(lane), tree(self.fn, terms)))
+            out.append(Assign(self.element(lane), tree_of_calls(self.fn, terms)))
         return tuple(out)
 
     def reads(self, name: str, here: tuple[Expr, ...]) -> Block:
@@ -229,8 +239,7 @@ class RegisterSteps:
 
     def exchanged(self, exchanges: list[Exchange]) -> None:
         """All store their partial values, and meet."""
-        # in a loop the readers of the last turn must be done before the area is written again
-        self.out += [self.low.barrier] if self.low.repeats else []
+        self.out += again(self.low)
         for exchange in exchanges:
             self.out += exchange.put()
         self.out.append(self.low.barrier)
@@ -269,8 +278,7 @@ def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     out = work.out
     low.env = outer
     for part, acc in accs.items():
-        whole, held = low.env[acc], parts[part]
-        assert isinstance(whole, Held)
+        whole, held = held_in(low, acc), parts[part]
         if at.path == low.accumulators[acc].path:
             low.env[acc] = held
         else:  # read outside of this block too: every register gets the result
@@ -297,13 +305,6 @@ class _TupleWork(RegisterSteps):
             names[definition.dst] = Var(held.name)
         return {part: low.env[names[part].name] for part in self.known.parts}  # type: ignore[union-attr,misc]
 
-    def tree(self, tuples: list[dict[str, Held]]) -> dict[str, Held]:
-        """Neighbours first."""
-        while len(tuples) > 1:
-            pairs = [tuples[i : i + 2] for i in range(0, len(tuples), 2)]
-            tuples = [self.merged(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        return tuples[0]
-
     def fold(self, accs: Mapping[str, str], over: list[str]) -> dict[str, Held]:
         """What a thread's registers hold along the axes, combined."""
         low = self.low
@@ -316,7 +317,7 @@ class _TupleWork(RegisterSteps):
                 axes = tuple(axis for axis in held[part].axes if axis not in over)
                 one[part] = self.named(f"{acc}_all", in_registers(low, Var(acc), fixed), axes, mutable=True)
             tuples.append(one)
-        return self.tree(tuples)
+        return tree(self.merged, tuples)
 
     def across(self, parts: dict[str, Held], name: str) -> dict[str, Held]:
         """Combined along one THREAD axis."""
@@ -331,7 +332,7 @@ class _TupleWork(RegisterSteps):
         exchanges = {part: Exchange(low, "", held, Var(name), split) for part, held in parts.items()}
         self.exchanged(list(exchanges.values()))
         read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
-        return self.tree([{part: values[n] for part, values in read.items()} for n in range(split.parts)])
+        return tree(self.merged, [{part: values[n] for part, values in read.items()} for n in range(split.parts)])
 
 
 # ---- Scan, ScanTuple: inclusive prefix sums along registers, lanes and warps
@@ -363,7 +364,7 @@ class _ScanWork(RegisterSteps):
     def __init__(self, low: Lowering, stmt: Scan | ScanTuple, bound: frozenset[str]):
         self.fn, self.tuple = stmt.fn, isinstance(stmt, ScanTuple)
         names = monoid(stmt.fn).parts if self.tuple else (stmt.fn,)
-        self.whole: Parts = {name: _held(low, acc) for name, acc in zip(names, stmt.accs, strict=True)}
+        self.whole: Parts = {name: held_in(low, acc) for name, acc in zip(names, stmt.accs, strict=True)}
         first = next(iter(self.whole.values()))
         super().__init__(low, bound, first.dtype)
         self.axes = first.axes
@@ -473,28 +474,15 @@ class _ScanWork(RegisterSteps):
         exchanges = {part: Exchange(low, "", held, Var(axis), split) for part, held in total.items()}
         self.exchanged(list(exchanges.values()))
         read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
-        found = list(_each(read))
+        found = [dict(zip(read, held, strict=True)) for held in zip(*read.values(), strict=True)]
         own, place = tidied(low, floordiv(Var(axis), split.lanes)), self.at(before)
         earlier = self.at(self.all_named("earlier", self.start, self.rest))
         for number, part in enumerate(found[:-1]):
             self.fold(self.rest, earlier, earlier, self.at(part), when=Binary("<", number, own))
         self.fold(self.rest, place, earlier, place)
-        while len(found) > 1:  # neighbours first
-            pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
-            for first, *second in pairs:
-                if second:
-                    self.fold(self.rest, self.at(first), self.at(first), self.at(second[0]))
-            found = [pair[0] for pair in pairs]
-        return found[0]
+        return tree(self.take_over, found)
 
-
-def _each(read: Mapping[str, list[Held]]) -> Iterator[dict[str, Held]]:
-    """All parts of one partial value after the other."""
-    for held in zip(*read.values(), strict=True):
-        yield dict(zip(read, held, strict=True))
-
-
-def _held(low: Lowering, acc: str) -> Held:
-    held = low.env[acc]
-    assert isinstance(held, Held)
-    return held
+    def take_over(self, first: dict[str, Held], second: dict[str, Held]) -> dict[str, Held]:
+        """Fold the second value into the registers of the first."""
+        self.fold(self.rest, self.at(first), self.at(first), self.at(second))
+        return first

@@ -43,7 +43,7 @@ from ...ir.ranges import by_steps
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Settle, Stage
 from .expressions import axes_of, in_registers, nest, ranging, read, resolve, tidied
-from .lowering import Held, LateOperand, Level, Lowering, Place, Words, fresh
+from .lowering import Held, LateOperand, Level, Lowering, Place, Words, fresh, held_in
 from .shared_memory import slab_address, slab_base, slot_bytes
 
 # ---- asynchronous MMA (WGMMA): descriptors of matrices and the queue of a warpgroup
@@ -56,8 +56,7 @@ def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
 
     words: the first of the left operand's, where it is in registers.
     """
-    held = low.env[stmt.acc]
-    assert isinstance(held, Held)
+    held = held_in(low, stmt.acc)
     own = result_registers(stmt)
     outer = [axis for axis in held.axes if axis not in own]
     over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
@@ -155,8 +154,7 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
     if late:
         return (*out, *lower_late(low, stmt, places[0] if places else None))
     left, right = places
-    held = low.env[stmt.acc]
-    assert isinstance(held, Held)
+    held = held_in(low, stmt.acc)
     acc = Element(held.name, (*map(Var, outer), *(0 for _ in result_registers(stmt))))
     return (*out, *nest(low, (*over, *outer), (Multiply(acc, left, right, stmt.atom),)))
 

@@ -17,7 +17,7 @@ from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Mma, Scan, ScanTuple, Slab
 from .expressions import axes_of, dtype_in, extents, in_registers, nest, register_of, type_of, weaken
-from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh
+from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh, held_in
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
 
@@ -89,8 +89,7 @@ def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
 
 def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
     """acc <- fn(acc, val), for every value of the axes that either varies with."""
-    accumulator, held = low.accumulators[stmt.acc], low.env[stmt.acc]
-    assert isinstance(held, Held)
+    accumulator, held = low.accumulators[stmt.acc], held_in(low, stmt.acc)
     if accumulator.direct:
         return accumulate_first(low, stmt, at, accumulator, held)
     axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
@@ -102,8 +101,7 @@ def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
 
 def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
     """What was added so far, multiplied, for every value of the axes that it is held for."""
-    held = low.env[stmt.acc]
-    assert isinstance(held, Held)
+    held = held_in(low, stmt.acc)
     place = register_of(low, held)
     axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
     return nest(low, axes, (Assign(place, Call("multiply", (place, in_registers(low, stmt.val)))),))
@@ -124,9 +122,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
     names |= {f"{part}1": Var(acc) for part, acc in zip(known.parts, stmt.accs, strict=True)}
     made = defined(low, known.step, names, steps, dtype)
     for part, acc in zip(known.parts, stmt.accs, strict=True):
-        held = low.env[acc]
-        assert isinstance(held, Held)
-        steps.append(Assign(register_of(low, held), in_registers(low, made[part])))
+        steps.append(Assign(register_of(low, held_in(low, acc)), in_registers(low, made[part])))
     low.env = outer
     return nest(low, axes, tuple(steps))
 

@@ -19,7 +19,7 @@ import math
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,27 +43,15 @@ class PackedCase:
 
     number: int
     about: Mapping[str, Any]
+    suite: str
+    name: str
+    same: str
+    candidate: int | None
+    predicted_us: float
 
-    @property
-    def suite(self) -> str:
-        return str(self.about["suite"])
-
-    @property
-    def name(self) -> str:
-        return str(self.about["name"])
-
-    @property
-    def same(self) -> str:
-        return str(self.about["same"])
-
-    @property
-    def candidate(self) -> int | None:
-        found: int | None = self.about["candidate"]
-        return found
-
-    @property
-    def predicted_us(self) -> float:
-        return float(self.about["predicted_us"])
+    @classmethod
+    def of(cls, number: int, about: Mapping[str, Any]) -> PackedCase:
+        return cls(number, about, *(about[field.name] for field in fields(cls)[2:]))
 
     @property
     def nbytes(self) -> int:
@@ -107,7 +95,7 @@ class OpenPack:
             raise DplcError(
                 f"{path} is of format {self.about.get('format')}; this dplc reads {FORMAT}", hint="pack again"
             )
-        self.cases = tuple(PackedCase(number, about) for number, about in enumerate(self.about["cases"]))
+        self.cases = tuple(PackedCase.of(number, about) for number, about in enumerate(self.about["cases"]))
         self._includes: Path | None = None
 
     @property

@@ -14,12 +14,10 @@ import sympy
 import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
-from .dynamic_shapes import MOST, Dim
+from .dynamic_shapes import MOST, Dim, evaluated
 from .fx_rewrites import Function, value
 
 FIRST_ROW = 4096  # the end of the first range of lengths, where torch knows none
@@ -34,7 +32,7 @@ class Lengths:
 
     def __init__(self, graph: GraphModule):
         self.graph = graph
-        given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        given = graph.graph.find_nodes(op="placeholder")
         self.numbers = {index: value(node).node.expr for index, node in enumerate(given) if is_number(node)}
         self.dimensions: dict[int, dict[int, Any]] = {}  # of tensors: expressions of symbols
         self.places: dict[Any, tuple[int, int]] = {}  # symbol: an argument and a dimension that tell it
@@ -68,14 +66,6 @@ class Lengths:
         found = {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
         found |= {e: args[index] for index, e in self.numbers.items() if e.is_Symbol and e not in found}
         return found
-
-    def at_call(self, tensors: Sequence[Any], n: Any) -> int:
-        """A number of the graph in a call. tensors: what `of_tensors` takes of its arguments."""
-        if not isinstance(n, torch.SymInt):
-            return int(n)
-        numbered = [index for index in range(len(tensors) + len(self.numbers)) if index not in self.numbers]
-        found = {s: tensors[numbered.index(index)].shape[place] for s, (index, place) in self.places.items()}
-        return int(evaluated(n.node.expr, found))
 
     def open_dimensions(self, index: int) -> Container[int] | None:
         """The dimensions of an argument that its range speaks for; None for a number that is one of them."""
@@ -137,7 +127,7 @@ class Lengths:
         """
         inner = torch.fx.Graph()
         copies: dict[Any, Any] = {}
-        given = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        given = self.graph.graph.find_nodes(op="placeholder")
         for index, node in enumerate(given):
             if index not in self.numbers:
                 copies[node] = inner.node_copy(node)
@@ -184,7 +174,7 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     places: dict[
         Any, tuple[int, int | None]
     ] = {}  # expression: an argument that is it, or one with a dimension that is
-    for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
+    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
         known = [(None, value(node))] if is_number(node) else enumerate(getattr(value(node), "shape", ()))
         for place, n in known:
             if isinstance(n, torch.SymInt) and n.node.expr.free_symbols:
@@ -216,11 +206,6 @@ def is_number(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
 
 
-def evaluated(e: Any, numbers: Mapping[Any, Any]) -> Any:
-    """An expression of torch's symbols at numbers, or at proxies of them."""
-    return sympy_interp(PythonReferenceAnalysis, dict(numbers), e)
-
-
 def _spoken(n: Any, known: Mapping[Any, Any]) -> Any:
     """A number of the graph, computed from the lengths of its arguments."""
     if not isinstance(n, torch.SymInt):
@@ -242,7 +227,7 @@ _READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.defaul
 def numbers(graph: GraphModule) -> dict[int, list[Any]]:
     """{argument that is a number in a tensor of no dimensions: the nodes that read it}."""
     found: dict[int, list[Any]] = {}
-    for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
+    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
         readers = [user for user in node.users if user.target == "item" or user.target in _READS]
         if readers and len(readers) == len(node.users):
             found[index] = readers
@@ -262,7 +247,7 @@ def guarded(graph: GraphModule) -> dict[int, Any]:
 
 def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
     """The graph without such arguments, which have these values."""
-    given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    given = graph.graph.find_nodes(op="placeholder")
     gone = {given[index] for index in values}
     copies: dict[Any, Any] = {
         reader: values[index] for index, readers in numbers(graph).items() if index in values for reader in readers
@@ -276,7 +261,7 @@ def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
 
 def carried(graph: GraphModule) -> GraphModule:
     """The graph where floats are read as tensors, as far as its ops take them so; the graph itself if none are."""
-    given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    given = graph.graph.find_nodes(op="placeholder")
     found = dict[Any, Any]()  # a number: the tensor in its place
     for index, readers in numbers(graph).items():
         if isinstance(value(given[index]), torch.Tensor) and value(given[index]).dtype is torch.float64:

@@ -6,17 +6,18 @@ program asks of them; its symbols become sizes of our IRs, and what it asks for 
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import sympy
 import torch
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
@@ -28,106 +29,10 @@ from ...ir.text.parse import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
 from .places import SourcePlaces
 
-# ---- Read the range of a size for which the guards of torch.export hold.
-
-
-_LINE = re.compile(
-    r"Not all values of (?P<name>\w+) = (?P<place>\S+) in the specified range .*? "
-    r"satisfy the generated guard (?P<guard>.*)\.$",
-    re.MULTILINE,
-)
-_SOLVED = re.compile(
-    r"Expected op to be '==', got \S+ for (?:(?P<least>\d+)/(?P<of>\d+) (?P<from><=?) (?P<above>\w+)"
-    r"|(?P<below>\w+) (?P<to><=?) (?P<most>\d+)/(?P<per>\d+))$"
-)
-Guard = Callable[[int], bool]
-
-
-def narrowed_by(text: str, sizes: dict[str, Size]) -> Size | None:
-    """The longest run of lengths around a hint for which the guards of a message hold; None if it tells none.
-
-    text: the message; sizes: what was declared, by name.
-    """
-    found = [(line["name"], _guard(line["guard"], line["place"])) for line in _LINE.finditer(text)]
-    for name in dict.fromkeys(name for name, _ in found):
-        size = sizes.get(name)
-        guards = [guard for own, guard in found if own == name]
-        if size is None or None in guards:
-            continue
-        part = around_hint(size, lambda n, guards=guards: all(guard(n) for guard in guards))  # type: ignore[misc]
-        if part is not None and part is not size:
-            return part
-    return None
-
-
-def restated(text: str, lengths: Mapping[str, tuple[str, int]]) -> str:
-    """What torch's solver says of an end that is no whole number (`got <= for 82/9 <= s`), as a guard is told.
-
-    lengths: {torch's name of a size: (how torch writes it, what it is a multiple of)}. Any other text is itself.
-    """
-    found = _SOLVED.search(text)
-    name: str = "" if found is None else found["above"] or found["below"]
-    if found is None or name not in lengths:
-        return text
-    place, multiple = lengths[name]
-    if found["above"]:
-        guard = f"{int(found['least']) * multiple} {found['from']} {found['of']}*{place}"
-    else:
-        guard = f"{found['per']}*{place} {found['to']} {int(found['most']) * multiple}"
-    size = name.lstrip("_")
-    where = f"{size} = {place} in the specified range of {size}"
-    return f"Constraints violated ({size})!\n  - Not all values of {where} satisfy the generated guard {guard}.\n"
-
-
-def guards_of(text: str) -> Iterator[tuple[str, str]]:
-    """(name of a size, the guard on it) of a message, for people."""
-    for line in _LINE.finditer(text):
-        yield line["name"], line["guard"].replace(line["place"], line["name"])
-
-
-def _guard(text: str, place: str) -> Guard | None:
-    """A comparison of one length; None where it holds more than arithmetic of whole numbers."""
-    try:
-        tree = ast.parse(text.replace(place, "n"), mode="eval").body
-        value_at(tree, {"n": 1})
-    except (SyntaxError, KeyError):
-        return None
-    return lambda n: bool(value_at(tree, {"n": n}))
-
-
-_PYTHON_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
-
-
-def value_at(tree: ast.AST, numbers: Mapping[str, int]) -> Any:
-    """Return an expression of whole numbers, comparisons, `and` and `or` where names are these numbers.
-
-    It was parsed by Python and is not evaluated by Python. Raises KeyError for any other name and anything else.
-    """
-    if isinstance(tree, ast.Name):
-        return numbers[tree.id]
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-        return tree.value
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return -value_at(tree.operand, numbers)
-    if isinstance(tree, ast.BinOp):
-        return _PYTHON_OPERATIONS[type(tree.op)](value_at(tree.left, numbers), value_at(tree.right, numbers))
-    if isinstance(tree, ast.BoolOp):
-        parts = [value_at(part, numbers) for part in tree.values]
-        return all(parts) if isinstance(tree.op, ast.And) else any(parts)
-    if not isinstance(tree, ast.Compare):
-        raise KeyError(tree)
-    values = [value_at(part, numbers) for part in (tree.left, *tree.comparators)]
-    pairs = zip(tree.ops, values, values[1:], strict=False)
-    return all(_PYTHON_OPERATIONS[type(op)](a, b) for op, a, b in pairs)
-
-
 MOST = 2**31 - 1  # of a size: a kernel takes an int
 MOST_TRIED = 1 << 16  # numbers of a length for which a float is compared with a quotient
 MOST_PARTS = 1 << 12  # of such a quotient
+LOOKED_AT = 64  # lengths that tell a common divisor
 
 
 @dataclass(frozen=True)
@@ -307,16 +212,6 @@ def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
     return (tuple({p: dims[s.name] for p, s in dynamic.get(n, {}).items() if s.name in dims} for n in names),)
 
 
-def written(dynamic: Dynamic, names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """{torch's name of a size: (a length that it is, as torch writes it, what it is a multiple of)}"""
-    found = {}
-    for name, own in dynamic.items():
-        for place, size in own.items():
-            root = size.name if size.multiple == 1 else f"_{size.name}"
-            found[root] = f"L['tensors'][{names.index(name)}].size()[{place}]", size.multiple
-    return found
-
-
 class Symbols:
     """torch's symbols as sizes."""
 
@@ -421,55 +316,6 @@ def _folded(operate: Any, parts: Sequence[Expr]) -> Expr:
     return out
 
 
-def refused(text: str, dynamic: Dynamic, span: Span | None) -> DplcError | None:
-    """One message for what torch.export says a program asks of its dimensions; None if that is not what it says."""
-    if "Constraints violated" not in text:
-        return None
-    sizes = {size.name: size for own in dynamic.values() for size in own.values()}
-    where = {s.name: f"dimension {p} of `{n}`" for n, own in dynamic.items() for p, s in own.items()}
-    fixes = re.findall(r"^  (\w+) = (.+)$", text.partition("Suggested fixes:")[2], re.MULTILINE)
-    fixes.sort(key=lambda fix: not re.fullmatch(r"\d+\*_\w+", fix[1].strip()))
-    for name, fix in fixes:
-        size, fix = sizes.get(name.lstrip("_")) or sizes.get(name), fix.strip()
-        if size is None:
-            continue
-        told = f"`{size.name}` is declared {range_of(size)} ({where[size.name]})"
-        if fix.isdigit():
-            number = int(fix) * (size.multiple if name != size.name else 1)
-            hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
-            return DplcError(f"{told}, but the program asks for {number}", span, hint=hint)
-        if found := re.fullmatch(r"(\d+)\*_\w+", fix):
-            hint = f'declare it so: Dim("{size.name}", .., multiple={found[1]})'
-            step = int(found[1])
-            narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
-            return Narrower(narrow, f"{told}, but the program asks for a multiple of {step}", span, hint)
-        if fix in sizes or fix.lstrip("_") in sizes:
-            return _tied(size, sizes.get(fix) or sizes[fix.lstrip("_")], where, span)
-        if found := re.fullmatch(r"Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fix):
-            low, high = int(found[1] or size.low), int(found[2] or size.high)
-            narrow = narrowed_by(text, sizes) or node.replace(size, low=low, high=high, hint=low)
-            if narrow.low == narrow.high:
-                break  # odd lengths, say, of which no range tells
-            return _of_a_part(narrow, told, span)
-        return DplcError(f"{told}, but the program asks for {size.name} = {fix}", span, hint="declare it so")
-    part = narrowed_by(text, sizes)
-    if part is not None and part.low < part.high:
-        return _of_a_part(part, f"`{part.name}` is declared {range_of(sizes[part.name])} ({where[part.name]})", span)
-    asked = tuple(f"asked of `{name}`: {guard}" for name, guard in guards_of(text)) or tuple(text.splitlines()[1:4])
-    hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
-    return DplcError("the program asks more of its dimensions than was declared", span, asked, hint)
-
-
-def _tied(size: Size, other: Size, where: Mapping[str, str], span: Span | None) -> DplcError:
-    """Two lengths that a program takes for one."""
-    told = " and ".join(f"{range_of(n)} ({where[n.name]})" for n in (size, other))
-    low, high = max(size.low, other.low), min(size.high, other.high)
-    alike = (size.low, size.high) == (other.low, other.high)
-    hint = f"give both the name `{other.name}`" + ("" if alike or low > high else f" and the range {low}..{high}")
-    what = f"`{size.name}` and `{other.name}` must be equal in this program, and are declared {told}"
-    return DplcError(what, span, hint=hint)
-
-
 def _of_a_part(part: Size, told: str, span: Span | None) -> Narrower:
     what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
     hint = f"narrow it: {declaration(part)}; other lengths take another way through the program"
@@ -527,8 +373,6 @@ def _comparison(symbols: Symbols, part: Any, span: Span | None) -> Any:
 # ---- Find the user's line at which a guard was added to the shape environment.
 
 
-_LENGTH = re.compile(r"L\['\w+'\]\[\d+\]\.size\(\)\[\d+\]")
-
 # torch's own questions about strides, and about sizes that were declared to be one
 _OF_LAYOUT = re.compile(
     r"in (check_contiguous_sizes_strides|is_contiguous\w*|is_channels_last\w*|is_non_overlapping\w*|should_swap|ge|"
@@ -537,10 +381,15 @@ _OF_LAYOUT = re.compile(
 
 
 class GuardLocations:
-    """The guards of a trace with their places."""
+    """The guards of a trace with their places, and what they ask of sizes that were declared."""
 
-    def __init__(self, places: SourcePlaces):
+    def __init__(self, places: SourcePlaces, dynamic: Dynamic, names: Sequence[str]):
         self._places = places
+        self._sizes = {  # {torch's name of a length: its size, and where it was declared}
+            f"L['tensors'][{names.index(name)}].size()[{place}]": (size, f"dimension {place} of `{name}`")
+            for name, own in dynamic.items()
+            for place, size in own.items()
+        }
         self._env: Any = None
         self._found: list[tuple[Any, int | None]] = []
 
@@ -552,15 +401,56 @@ class GuardLocations:
         for guard in guards[len(self._found) :]:
             self._found.append((guard, place))
 
-    def span(self, said: str) -> Span | None:
-        """Where the first of those stands that torch's message is about. said: the message, which names lengths."""
-        if self._env is None:
+    def refusal(self, text: str, span: Span | None) -> DplcError | None:
+        """Return one message for what a program asks of its sizes; None if the message of torch.export is another one.
+
+        span: where the program asks it, if that is known.
+        """
+        if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
             return None
         self.note((), None)
-        every = set[str]().union(*(self._lengths(guard) for guard, _ in self._found))
-        named = set(_LENGTH.findall(said)) or (every if len(every) == 1 else set())
-        about = [(guard, place) for guard, place in self._found if (own := self._lengths(guard)) and own <= named]
-        ties = [found for found in about if len(named) > 1 and self._lengths(found[0]) == named]
+        declared, asked = self._declared(), list[str]()
+        for order, (symbol, (size, where)) in enumerate(declared.items()):
+            told, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
+            at, guards = span or self._span({symbol, *found.free_symbols}), self._guards_on(symbol)
+            if found.is_number:
+                hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
+                return DplcError(f"{told}, but the program asks for {found}", at, hint=hint)
+            if found in declared and declared[found][0] is not size:
+                pair = (size, where), declared[found]
+                return _tied(*(pair if order > list(declared).index(found) else pair[::-1]), at)
+            if found is not symbol and found.free_symbols <= declared.keys():
+                asks = f"{size.name} = {_spoken(found, declared)}"
+                return DplcError(f"{told}, but the program asks for {asks}", at, hint="declare it so")
+            if (step := common_step(size, symbol, guards)) > size.multiple:
+                hint = f'declare it so: Dim("{size.name}", .., multiple={step})'
+                narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
+                return Narrower(narrow, f"{told}, but the program asks for a multiple of {step}", at, hint)
+            part = around_hint(size, lambda n, symbol=symbol, guards=guards: all_hold(guards, symbol, n))  # type: ignore[misc]
+            if part is not None and part is not size and part.low < part.high:
+                return _of_a_part(part, told, at)
+            if part is not size:
+                asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
+        hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
+        what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
+        return DplcError(what, at, asked or text.splitlines()[1:4], hint)
+
+    def _declared(self) -> dict[Any, tuple[Size, str]]:
+        """{torch's symbol: its size, and where that was declared}"""
+        found = {}
+        for symbol, sources in self._env.var_to_sources.items():
+            for name in (source.name for source in sources):
+                if known := self._sizes.get(name() if callable(name) else name):
+                    found[symbol] = known
+        return found
+
+    def _guards_on(self, symbol: Any) -> list[Any]:
+        return [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
+
+    def _span(self, symbols: set[Any]) -> Span | None:
+        """Where the first guard stands that is on such symbols, on all of them if there is one."""
+        about = [found for found in self._found if found[0].expr.free_symbols and found[0].expr.free_symbols <= symbols]
+        ties = [found for found in about if found[0].expr.free_symbols == symbols]
         spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
         return next(filter(None, spans), None)
 
@@ -576,15 +466,48 @@ class GuardLocations:
                 found.append((condition, self._of(guard) if place is None else self._places.span(place)))
         return found
 
-    def _lengths(self, guard: Any) -> set[str]:
-        """The lengths that a guard is of, as torch writes them."""
-        sources = self._env.var_to_sources
-        found = [source.name for symbol in guard.expr.free_symbols for source in sources.get(symbol, ())]
-        return {name() if callable(name) else name for name in found}
-
     def _of(self, guard: Any) -> Span | None:
         told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(getattr(guard, "sloc", "")), re.DOTALL)
         return None if told is None else self._places.line(told[1], int(told[2]))
+
+
+def all_hold(guards: Sequence[Any], symbol: Any, n: int) -> bool:
+    """Return whether conditions of torch's on one length hold for a number."""
+    try:
+        return all(evaluated(guard, {symbol: n}) for guard in guards)
+    except ZeroDivisionError:
+        return False
+
+
+def common_step(size: Size, symbol: Any, guards: Sequence[Any]) -> int:
+    """Return the greatest divisor of the lengths for which guards hold, of the least and those around the hint."""
+    least, step = -(-size.low // size.multiple) * size.multiple, size.multiple
+    starts = least, max(least, size.hint // step * step - LOOKED_AT // 2 * step)
+    tried = {n for start in starts for n in range(start, start + LOOKED_AT * step, step) if n <= size.high}
+    held = [n for n in tried if all_hold(guards, symbol, n)]
+    return math.gcd(*held) if len(held) > 1 else 1
+
+
+def evaluated(e: Any, numbers: Mapping[Any, Any]) -> Any:
+    """Return an expression of torch's symbols at numbers, or at proxies of them."""
+    return sympy_interp(PythonReferenceAnalysis, dict(numbers), e)
+
+
+def _spoken(e: Any, declared: Mapping[Any, tuple[Size, str]]) -> str:
+    """An expression of torch's symbols as Python, with the names of sizes."""
+    names = {symbol: sympy.Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
+    return str(PythonPrinter().doprint(e.xreplace(names)))
+
+
+def _tied(one: tuple[Size, str], two: tuple[Size, str], span: Span | None) -> DplcError:
+    """Two lengths that a program takes for one."""
+    (size, _), (other, _) = one, two
+    told = " and ".join(f"{range_of(n)} ({where})" for n, where in (one, two))
+    low, high = max(size.low, other.low), min(size.high, other.high)
+    alike = (size.low, size.high) == (other.low, other.high)
+    hint = f"give both the name `{other.name}`" + ("" if alike or low > high else f" and the range {low}..{high}")
+    what = f"`{size.name}` and `{other.name}` must be equal in this program, and are declared {told}"
+    return DplcError(what, span, hint=hint)
 
 
 def _environment(tensor: Any) -> Any:

@@ -32,11 +32,8 @@ from .dynamic_shapes import (
     Dynamic,
     GuardLocations,
     exported_shapes,
-    refused,
-    restated,
     sizes_of_factory,
     stand_ins,
-    written,
 )
 from .fx_rewrites import as_tensors, indexed, leaving_autocast, storages, switching_autocast
 from .places import SourcePlaces, caller
@@ -290,7 +287,7 @@ def export(
         for target, weight in held:
             check_kind(f"{kind} `{root.label(target)}`", weight, wrappers=True)
     annotate = Annotate(places, Root.forward.__code__)
-    guards = annotate.guards = GuardLocations(places) if dynamic else None
+    guards = annotate.guards = GuardLocations(places, dynamic, names) if dynamic else None
     with torch.no_grad(), _quiet(), preserve_node_meta(), by_types(), leaving_autocast():
         try:
             with annotate:
@@ -300,8 +297,8 @@ def export(
         except DplcError:
             raise
         except Exception as error:
-            span, said = places.of_error(error), restated(str(error), written(dynamic, names))
-            more = refused(said, dynamic, span or guards.span(said)) if guards is not None else None
+            span = places.of_error(error)
+            more = guards.refusal(str(error), span) if guards is not None else None
             raise more or explain(error, span or places.span(annotate.last)) from None
         results = root.results()
         strided = _strided(program)

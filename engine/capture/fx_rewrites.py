@@ -129,7 +129,7 @@ def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Se
 def _viewing(graph: GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
     """The results, of the arguments and what was computed."""
     inner = torch.fx.Graph()
-    given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    given = graph.graph.find_nodes(op="placeholder")
     copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
     for node in graph.graph.nodes:
         counted = _numeric(node) and copies.keys() >= set(node.all_input_nodes)

@@ -50,7 +50,7 @@ from ..models.generating import (
     compile_generation,
     stops_of,
 )
-from ..models.runtime import DynamicModelRunner, ModelRunner
+from ..models.runtime import DynamicModelRunner
 from ..models.sources import ModelSource, build, find
 from ..models.weights import Tell
 from ..run.inputs import sizes_of_call
@@ -341,12 +341,7 @@ def _runner(found: Artefact, device: str, constants: dict[str, Any]) -> Run:
     runner: Executor = CudaExecutor(images=found.images()) if device == "cuda" else emulator()
     where = "cuda" if device == "cuda" else "cpu"
     placed = {name: tensor.to(where) for name, tensor in constants.items()}
-    made: ModelRunner | DynamicModelRunner
-    if found.sizes:
-        made = DynamicModelRunner(found, runner, placed, where)
-    else:
-        every = {name: tensor.to(where) for name, tensor in found.constants.items()}
-        made = ModelRunner(found.program, found.outputs, runner, {**every, **placed})
+    made = DynamicModelRunner(found, runner, placed, where)
     return lambda tokens: [x.cpu() for x in made.run({name: t.to(where) for name, t in tokens.items()})]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ir import compose
 from ...ir.expr import Axis
-from ...ir.facts.dataflow import structure_of, topological
+from ...ir.facts.dataflow import structure_of
 from ...ir.functions import FUNCTIONS
 from ...ir.sizes import has_sizes
 from ...ir.tensor import (
@@ -32,6 +32,7 @@ from ...ir.tensor import (
     dtype,
     index_axes,
     operands,
+    postorder,
 )
 from ..cost.kernel_estimate import bits
 from ..facts.tensor import is_one_over
@@ -153,7 +154,7 @@ class Reader:
         def below(term: Any) -> Sequence[Any]:
             return () if self.is_leaf(term) and term not in wanted else operands(term)
 
-        for term in topological(roots, below):
+        for term in postorder(roots, below):
             self.add(term, term in wanted)
         self.packs(roots)
         self.means()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...codegen.target import Target
 from ...ir.dtypes import DTYPES, HALVES
-from ...ir.facts.dataflow import topological
+from ...ir.tensor import postorder
 from ..cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, bits, impossible, price
 from ..kernels.index_maps import side_by_side
 from .problem import EGraph
@@ -302,7 +302,7 @@ class Extraction:
         def node(cls: int) -> Any:
             return self.graph.classes[cls][choice.get(cls, self.default[cls])]
 
-        order = topological(roots, lambda cls: () if cls in done else node(cls)[2][::-1])
+        order = postorder(roots, lambda cls: () if cls in done else node(cls)[2][::-1])
         return ((cls, node(cls)) for cls in order if cls not in done)
 
     def is_view(self, cls: int, choice: dict[int, int]) -> bool:

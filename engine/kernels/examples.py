@@ -17,9 +17,8 @@ from ...codegen.target import target as target_named
 from ...ir.compose import rebuilt
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
-from ...ir.facts.dataflow import topological
 from ...ir.program import Kernel
-from ...ir.tensor import Mat, Output, TensorGraph
+from ...ir.tensor import Mat, Output, TensorGraph, postorder
 from ...ir.text.print_statements import print_block
 from ...ir.text.programs import print_program, print_unit, read_unit
 from ...ir.text.read_statements import read_block
@@ -298,7 +297,7 @@ def fuse_marked(
 def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
     """The program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
     done: dict[Any, Any] = {}
-    for term in topological(out.value for out in graph.outs):
+    for term in postorder(out.value for out in graph.outs):
         if term.__class__ is Mat:
             done[term] = done[term.x]
             marked.add(done[term])

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...ir.compose import rebuilt, remap, remap_expr
 from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, add, invert, multiply, rebuild, subtract
-from ...ir.facts.dataflow import Dataflow, topological
+from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.node import Expr, Node, contents, marks_of, nodes
 from ...ir.tensor import (
@@ -34,6 +34,7 @@ from ...ir.tensor import (
     index_axes,
     is_condition,
     operands,
+    postorder,
 )
 from ...ir.torch import TorchOp
 
@@ -334,7 +335,7 @@ def restricted(renaming: Renaming, term: Any) -> Renaming:
 
 def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
     """The inputs that are never read plainly, with the names of their first readers, and each value over these."""
-    order = topological(roots)
+    order = postorder(roots)
     plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
     plain.update(roots)
     better: dict[Any, Input] = {}
@@ -501,7 +502,7 @@ def uncut_outputs(graph: TensorGraph) -> TensorGraph:
 
 
 def _uncut(out: Output, values: set[Any]) -> Output:
-    region = topological([out.value], _beside)
+    region = postorder([out.value], _beside)
     for view in region:
         if view.__class__ is Remap and view.x not in values and _cuts_folds(view):
             order = _order(view, out.axes)
@@ -520,7 +521,7 @@ def _cuts_folds(view: Remap) -> bool:
     if view.x.__class__ is Input:
         return False
     cut = {axis for axis, e in view.map if any(True for _ in nodes(e, Binary))}
-    folds = (term for term in topological([view.x]) if term.__class__ is Reduce or term.__class__ is Fold)
+    folds = (term for term in postorder([view.x]) if term.__class__ is Reduce or term.__class__ is Fold)
     return any(not cut.isdisjoint(axes(term)) for term in folds)
 
 

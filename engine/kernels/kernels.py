@@ -13,7 +13,6 @@ from typing import Any
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, both, multiply
-from ...ir.facts.dataflow import topological
 from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
 from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, dtype, operands, postorder
@@ -217,7 +216,7 @@ class Kernels:
         """
         beside = {other.value: other.buffer.loops for other in group if other is not entry}
         mine = entry.buffer.loops
-        for term in topological([entry.root], self._below(entry.root)):
+        for term in postorder([entry.root], self._below(entry.root)):
             for operand in operands(term):
                 if operand not in beside:
                     continue
@@ -270,7 +269,7 @@ class Kernels:
         known = self._facts.get(value)
         if known is None:
             root = self.entries[self._place[value]].root
-            order = topological([root], self._below(root))
+            order = postorder([root], self._below(root))
             mine = (term for term in order if term is root or term not in self.buffers)
             folds = [term for term in mine if term.__class__ in (Reduce, Fold)]
             leaves = frozenset(term for term in order if term is not root and term in self.buffers)

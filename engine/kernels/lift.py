@@ -16,7 +16,7 @@ from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Axis, Binary, Call, Var, both, invert
-from ...ir.facts.dataflow import Dataflow, common_key, contracts, topological
+from ...ir.facts.dataflow import Dataflow, common_key, contracts
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
@@ -41,6 +41,7 @@ from ...ir.tensor import (
     factors,
     index_axes,
     operands,
+    postorder,
 )
 from ...ir.torch import TorchOp
 from ..language.evaluate import RESERVED
@@ -204,7 +205,7 @@ class Names:
             return () if term in self.stored and term not in values else operands(term)
 
         found: dict[str, None] = {}
-        for term in topological(values, below):
+        for term in postorder(values, below):
             if term in values or term not in self.stored:
                 label = self._label(term)
                 if label:
@@ -308,7 +309,7 @@ class Lift:
         self.tried: dict[str, int] = {}
         self.used: set[str] = {name} | {write.buffer.name for write in writes}
         self.ins: dict[BufferLayout, None] = {}
-        order = topological((write.value for write in writes), self._below)
+        order = postorder((write.value for write in writes), self._below)
         self.used |= sizes_in((*order, *(write.buffer.param for write in writes))).keys()
         self.used |= {buffer.name for term in order if (buffer := self._buffer(term)) is not None}
         self.rank: dict[Any, int] = {}
@@ -426,7 +427,7 @@ class Lift:
         """The reductions that guarded writes have in common: they are computed once, whichever guard holds."""
         if all(write.guard is True for write in self.writes):
             return []
-        below = [set(topological([write.value], self._below)) for write in self.writes]
+        below = [set(postorder([write.value], self._below)) for write in self.writes]
         return [term for term in self._reductions() if all(term in terms for terms in below)]
 
     def _reductions(self) -> list[Any]:

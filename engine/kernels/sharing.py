@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.expr import Axis, Size
-from ...ir.facts.dataflow import structure_of, topological
+from ...ir.facts.dataflow import structure_of
 from ...ir.names import unused
 from ...ir.node import Node, memoised, nodes
 from ...ir.program import Kernel, Param
 from ...ir.sizes import sizes_in
 from ...ir.substitute import with_sizes
-from ...ir.tensor import Elementwise, axes, operands
+from ...ir.tensor import Elementwise, axes, operands, postorder
 from .lift import BufferLayout, Write
 
 # ---- The structural key of a kernel: equal for kernels that differ in names only.
@@ -212,7 +212,7 @@ def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout])
         return buffer.dtype, structure_of((buffer.dims, buffer.loops, buffer.address), stand_in)
 
     values = []
-    for term in topological(
+    for term in postorder(
         [write.value for write in writes], lambda term: () if read(term) is not None else operands(term)
     ):
         buffer = read(term)

@@ -9,7 +9,8 @@ import ast
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -26,7 +27,7 @@ from ...ir.node import Node
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.text.print_statements import print_expr
-from ..capture.dynamic_shapes import Dim, value_at
+from ..capture.dynamic_shapes import Dim
 from .artefact_folder import read_file
 from .compiling import vocabulary
 from .runtime import TorchOutput
@@ -39,6 +40,12 @@ MOST = 2**48  # elements of any buffer
 ExtentText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_ +*/%()-]+\Z")]
 
 
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}  # fmt: skip
+
+
 def extent_record(extent: Any) -> int | str:
     """An extent as a plan holds it."""
     return print_expr(extent) if isinstance(extent, Node) else int(extent)
@@ -49,10 +56,10 @@ def extent_at(extent: int | str, sizes: Binding) -> int:
     if isinstance(extent, int):
         return extent
     try:
-        found = value_at(_tree(extent), sizes)
+        found = _value(_tree(extent), sizes)
     except (KeyError, ZeroDivisionError, RecursionError):
         found = -1
-    if type(found) is not int or not 0 <= found <= MOST:
+    if not 0 <= found <= MOST:
         raise DplcError(f"`{extent}` is no extent made of {', '.join(sizes) or 'no sizes'}")
     return found
 
@@ -64,6 +71,19 @@ def _tree(text: str) -> ast.expr:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise DplcError(f"`{text}` is no extent") from None
+
+
+def _value(tree: ast.expr, sizes: Binding) -> int:
+    """Raises KeyError for a name that is no size, and for anything else."""
+    if isinstance(tree, ast.Name):
+        return sizes[tree.id]
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return tree.value
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -_value(tree.operand, sizes)
+    if isinstance(tree, ast.BinOp):
+        return _OPERATIONS[type(tree.op)](_value(tree.left, sizes), _value(tree.right, sizes))
+    raise KeyError(tree)
 
 
 Record = TypeVar("Record")

@@ -20,7 +20,7 @@ from .artefact import Artefact
 from .benching import emulator
 from .compiling import CompiledModel, Figures, ModelShape
 from .compiling import compile_model as compile_source
-from .runtime import DynamicModelRunner, ModelRunner
+from .runtime import DynamicModelRunner
 from .sources import find
 
 
@@ -37,7 +37,7 @@ class Model:
 
     def __init__(self, compiled: CompiledModel | Artefact, device: str, remembered: tuple[str, ...] = ()):
         self.compiled, self.device, self.remembered = compiled, device, remembered
-        self._runner: ModelRunner | DynamicModelRunner | None = None
+        self._runner: DynamicModelRunner | None = None
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """The logits, on the device of the kernels; of a model that gives more, the tuple of its results.
@@ -88,12 +88,7 @@ class Model:
             images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
             runner = CudaExecutor(images=images)
         placed = {name: tensor.to(where) for name, tensor in values.items()}
-        if self.compiled.sizes:
-            self._runner = DynamicModelRunner(self.compiled, runner, placed, where)
-            return
-        constants = self.compiled.constants
-        every = {n: t.to(where) for n, t in (constants() if callable(constants) else constants).items()}
-        self._runner = ModelRunner(self.compiled.program, self.compiled.outputs, runner, {**every, **placed})
+        self._runner = DynamicModelRunner(self.compiled, runner, placed, where)
 
 
 def compile_model(

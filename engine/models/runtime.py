@@ -81,14 +81,14 @@ def _torch_dtype(name: str) -> Any:
     return getattr(torch, DTYPES[name])
 
 
-# ---- Serve a model with sizes: each call at its own lengths, with weights placed once.
+# ---- Serve a model: each call at its own lengths, with weights placed once.
 
 
 MOST_KEPT = 4  # lengths whose memory for temporaries, and graphs, stay: as many as an executor keeps graphs
 
 
 class SizedModel(Protocol):
-    """A model with sizes: compiled now (CompiledModel), or read back (Artefact)."""
+    """A model, with or without sizes: compiled now (CompiledModel), or read back (Artefact)."""
 
     @property
     def sizes(self) -> Mapping[str, Size]: ...
@@ -102,7 +102,7 @@ class SizedModel(Protocol):
 
 
 class DynamicModelRunner:
-    """A model with sizes; `run` as of a ModelRunner, at any lengths in their ranges.
+    """A model; `run` as of a ModelRunner, at any lengths in the ranges of its sizes.
 
     weights: {buffer: tensor}; device: torch's, where the executor finds tensors.
     """

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,9 +30,7 @@ from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
-from ..kernels.kernels import Plan
 from ..language.rule import policy
-from ..rewrite.torch_rules.pattern import Bound
 from ..ruleset import Toolchain
 from ..schedule.stored import StoredSchedules, tuned_ranges
 from .inputs import check_arguments, sizes_of_call
@@ -40,26 +38,13 @@ from .inputs import check_arguments, sizes_of_call
 # ---- The dispatch table.
 
 
-class Condition(Protocol):
-    """What a row asks of a size: low..high, both included, a multiple of `multiple`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def low(self) -> int: ...
-
-    @property
-    def high(self) -> int: ...
-
-    @property
-    def multiple(self) -> int: ...
-
-
 class Dispatch:
-    """A table of rows. Asked at every call, so it is plain numbers."""
+    """A table of rows, as plain numbers, because every call reads it.
 
-    def __init__(self, rows: Iterable[Iterable[Condition]]):
+    rows: conditions on sizes, each with a name, low and high (both included), and multiple.
+    """
+
+    def __init__(self, rows: Iterable[Iterable[Any]]):
         listed = (tuple((c.name, c.low, c.high, c.multiple) for c in row) for row in rows)
         self._rows = tuple((place, *first, rest) for place, (first, *rest) in enumerate(listed))
 
@@ -76,6 +61,7 @@ def _hold(conditions: Iterable[tuple[str, int, int, int]], sizes: Binding) -> bo
     return all(low <= sizes[name] <= high and not sizes[name] % by for name, low, high, by in conditions)
 
 
+T = TypeVar("T")
 LOG = logging.getLogger("dplc")
 
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
@@ -350,28 +336,20 @@ class Calls:
 
 
 def at_binding(made: Compilation, sizes: Binding, captured: Capture | None = None) -> Compilation:
-    """What serves a call with such sizes. captured: the program with the inputs of the call, else those it has."""
+    """Return what serves a call with such sizes. captured: the program with the inputs of the call."""
     program, given = made.at(sizes), captured or made.captured
+    results = tuple(TensorType(kind.dtype, with_sizes(kind.shape, sizes)) for kind in made.plan.results)
+    plan = _at(made.plan, sizes, "kernels", "inputs", "outputs", "temporaries")
     return replace(
-        made,
-        captured=replace(given, graph=with_sizes(given.graph, sizes)),
-        tensor=with_sizes(made.tensor, sizes),
-        plan=_plan(made.plan, sizes),
-        tile=with_sizes(made.tile, sizes),
-        kernels=with_sizes(made.kernels, sizes),
+        _at(made, sizes, "tensor", "tile", "kernels"),
+        captured=_at(given, sizes, "graph"),
+        plan=replace(plan, results=results),
         cuda_kernels=program.distinct_kernels(),
         program=program,
-        bounds=tuple(replace(bound, **_at(bound, sizes)) for bound in made.bounds),
+        bounds=tuple(_at(bound, sizes, "term", "low", "end") for bound in made.bounds),
     )
 
 
-def _at(bound: Bound, sizes: Binding) -> dict[str, Any]:
-    return {name: with_sizes(getattr(bound, name), sizes) for name in ("term", "low", "end")}
-
-
-def _plan(plan: Plan, sizes: Binding) -> Plan:
-    fields: dict[str, Any] = {
-        name: with_sizes(getattr(plan, name), sizes) for name in ("kernels", "inputs", "outputs", "temporaries")
-    }
-    results = tuple(TensorType(kind.dtype, with_sizes(kind.shape, sizes)) for kind in plan.results)
-    return replace(plan, **fields, results=results)
+def _at(record: T, sizes: Binding, *fields: str) -> T:
+    """Return a record whose fields have numbers for sizes."""
+    return replace(record, **{name: with_sizes(getattr(record, name), sizes) for name in fields})  # type: ignore[type-var]

@@ -7,6 +7,7 @@ slower than the default order; that is found out once for each kernel and proces
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -271,14 +272,11 @@ class StoredSchedules:
 
     def _relative(self, key: TuningKey, target: Target) -> Entry | None:
         """The best schedule at the nearest sizes that is worth a try here."""
-        farthest = policy(target).farthest_octaves
-        near = ((distance(key.extents, extents, farthest), extents) for extents in self.store.shapes(key))
-        for far, extents in sorted(near):
-            if far < float("inf"):
-                held = self.store.valid(self.store.at(key, extents), key)
-                if held:
-                    return held[0]
-        return None
+        farthest, near = policy(target).farthest_octaves, dict[tuple[int, ...], float]()
+        for entry in (family := self.store.family(key)):
+            near[entry.key.extents] = distance(key.extents, entry.key.extents, farthest)
+        held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
+        return min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
 
     def _is_slower(self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, scheduler: Scheduler) -> bool:
         """Whether the model prefers the default order. Raises DplcError for a schedule that cannot be launched."""
@@ -292,7 +290,7 @@ class StoredSchedules:
 def _seconds(program: Program, scheduler: Scheduler) -> float:
     """What the model says of kernels of Tile IR, infinite where one cannot be launched."""
     if refusal(program, scheduler.target) is not None:
-        return float("inf")
+        return math.inf
     registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
     return seconds_of(scheduler.kernel_ir(program), scheduler.target, registers)
 
@@ -343,9 +341,8 @@ def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, tar
         return
     for form in (kernel, with_hints(kernel)):  # a family has numbers for numbers, not for sizes
         key = key_of(form, target, rules)
-        family = schedules.store.select("family = ? AND device = ? AND arch = ?", (key.family, key.device, key.arch))
         best = dict[str, Entry]()
-        for entry in schedules.store.valid(family, key):
+        for entry in schedules.store.valid(schedules.store.family(key), key):
             best.setdefault(entry.key.kernel, entry)
         for entry in best.values():
             sizes = _part(kernel, entry)

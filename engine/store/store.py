@@ -146,23 +146,14 @@ class SqliteStore:
         """Return every entry of this kernel on this device, with any rules and tools."""
         return self._attempt(lambda db: self._of_kernel(db, key)) or []
 
-    def shapes(self, key: TuningKey) -> list[tuple[int, ...]]:
-        """Return the extents at which the family of this kernel was tuned on this device."""
-        command = "SELECT DISTINCT extents FROM entries WHERE family = ? AND device = ? AND arch = ?"
-        where = key.family, key.device, key.arch
-        rows = self._attempt(lambda db: db.execute(command, where).fetchall()) or ()
-        found = (_decoded(row[0], tuple[int, ...]) for row in rows)
-        return [extents for extents in found if extents is not None]
-
     def has_family(self, family: str, device: str, arch: str) -> bool:
         """Return whether there is an entry of a family for a device."""
         command = "SELECT 1 FROM entries WHERE family = ? AND device = ? AND arch = ? LIMIT 1"
         return bool(self._attempt(lambda db: db.execute(command, (family, device, arch)).fetchone()))
 
-    def at(self, key: TuningKey, extents: Sequence[int]) -> list[Entry]:
-        """Return every entry of the family of this kernel at other extents."""
-        where = "family = ? AND device = ? AND arch = ? AND extents = ?"
-        return self.select(where, (key.family, key.device, key.arch, _json(extents)))
+    def family(self, key: TuningKey) -> list[Entry]:
+        """Return every entry of the family of this kernel on this device, at any extents."""
+        return self.select("family = ? AND device = ? AND arch = ?", (key.family, key.device, key.arch))
 
     def valid(self, entries: Iterable[Entry], key: TuningKey) -> list[Entry]:
         """Return the entries that hold under the rules in force, best first: measured, present tools, fastest."""

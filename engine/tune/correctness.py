@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...codegen.arrays import as_tensor, is_written, torch_dtype
+from ...codegen.arrays import is_written, torch_dtype
 from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
-from ...codegen.emulator.runtime import LaunchOptions, load
 from ...codegen.kernel import CudaKernel, Program
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import FLOATS
@@ -25,7 +24,7 @@ from ...ir.node import nodes
 from ...ir.program import Kernel, Param, delivered, supplied
 from ...ir.sizes import telling
 from ...ir.verify.kernel import problems
-from ..bench.running import BLOCKS, WHOLE, bound_to, buffers_of, own_outputs, sampled, work_of
+from ..bench.running import BLOCKS, WHOLE, sampled, work_of
 from ..compiler import bound, buffer
 from ..run.judge import judge
 from ..schedule.space import Launched, ScheduleCandidate
@@ -170,13 +169,15 @@ def _at(places: list[str], how: str) -> str:
 
 
 def _verdict(made: Launched) -> Verdict:
-    """The same of numbers."""
+    """Run a candidate without sizes: of one kernel that would take minutes, some blocks."""
     texts, subject = made.cuda, _subject(made.loops)
     program = dataclasses.replace(launches(made.loops, made.kernels, texts), kernels=texts)
+    how, some = f"emulator, {subject.checked}", None
     if sum(map(work_of, made.kernels)) > WHOLE and len(texts) == 1:
-        return _sampled(program, subject)
-    executor = CheckingExecutor(CLOSELY, orders=ORDERS)
-    how = f"emulator, {subject.checked}"
+        count = texts[0].blocks
+        some = tuple(sorted({*sampled(count), *chosen_blocks(texts[0], CLOSELY)}))
+        how = f"emulator, {min(BLOCKS, count)} of {count} blocks"
+    executor = CheckingExecutor(CLOSELY, orders=ORDERS, some=some)
     try:
         results = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
     except DplcError as problem:
@@ -184,29 +185,6 @@ def _verdict(made: Launched) -> Verdict:
     if executor.findings:
         return Verdict(how, executor.findings[0].message)
     return _compared({name: torch.as_tensor(values) for name, values in results.items()}, subject, how)
-
-
-def _sampled(program: Program, subject: TuningSubject) -> Verdict:
-    """Some blocks of the one kernel: as a whole it would take minutes."""
-    (kernel,) = program.kernels
-    how = f"emulator, {min(BLOCKS, kernel.blocks)} of {kernel.blocks} blocks"
-    try:
-        made = _some_blocks(kernel, program, subject)
-    except DplcError as problem:
-        return Verdict(how, problem.what)
-    return _compared(made, subject, how)
-
-
-def _some_blocks(kernel: CudaKernel, program: Program, subject: TuningSubject) -> dict[str, torch.Tensor]:
-    buffers = buffers_of(program, subject.tensors)
-    (launch,) = program.launches()
-    bound = bound_to(launch, buffers)
-    closely, checked = chosen_blocks(kernel, CLOSELY), load((kernel,), True)
-    for order in ORDERS:
-        own = own_outputs(kernel, bound)
-        checked.launch(kernel, own, LaunchOptions(blocks=closely, order=order, checked=True, counted=False))
-    load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=sampled(kernel.blocks)))
-    return {b.name: as_tensor(b, buffers[b.name].array.copy()) for b in program.outputs}  # their memory goes with them
 
 
 def _compared(made: dict[str, torch.Tensor], subject: TuningSubject, how: str) -> Verdict:

@@ -73,8 +73,12 @@ class SearchProgress:
     @property
     def gain(self) -> float:
         """Default over best, in time; 1 where nothing is known."""
-        known = self.best is not None and self.default.seconds is not None
-        return self.default.seconds / self.best[0] if known else 1.0  # type: ignore[operator,index]
+        return gain(self.default.seconds, self.best and self.best[0])
+
+
+def gain(default: float | None, seconds: float | None) -> float:
+    """Return the default time over another one; 1 where one of them is not known."""
+    return default / seconds if default is not None and seconds is not None else 1.0
 
 
 Heard = Callable[[SearchProgress, Tried], None]

@@ -30,7 +30,7 @@ from ..schedule.stored import replay
 from ..store.records import Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
 from .correctness import verdict
 from .evaluators import AHEAD, evidence
-from .runner import DEFAULT_SEARCH, Budget, Keeper, Runner, SearchProgress, together
+from .runner import DEFAULT_SEARCH, Budget, Keeper, Runner, SearchProgress, gain, together
 from .search import Tried
 
 
@@ -83,8 +83,7 @@ class TuningOutcome:
     @property
     def gain(self) -> float:
         """Default over winner, in time."""
-        known = self.seconds is not None and self.default_seconds is not None
-        return self.default_seconds / self.seconds if known else 1.0  # type: ignore[operator]
+        return gain(self.default_seconds, self.seconds)
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
@@ -241,8 +240,7 @@ class Programmed:
     @property
     def gain(self) -> float:
         """What the rules decide by default over what was found, in time."""
-        known = self.score.seconds is not None and self.default.seconds is not None
-        return self.default.seconds / self.score.seconds if known else 1.0  # type: ignore[operator]
+        return gain(self.default.seconds, self.score.seconds)
 
     def candidates(self) -> list[dict[str, Any]]:
         """The ways, and what came of those that were tried. best_us: under the fastest schedules of its kernels."""

@@ -349,8 +349,8 @@ class LineCounter(Printer):
         self.inner = None
         return lines
 
-    def load(self, stmt: Any) -> str | list[str]:
-        text = super().load(stmt)
+    def load_from(self, stmt: Any) -> str | list[str]:
+        text: str | list[str] = super().load_from(stmt)
         if self.depth == 0:  # declared with its value: one line for two statements
             self.runs[-1].append((stmt, 1, "declared"))
         return text

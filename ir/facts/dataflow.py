@@ -5,7 +5,7 @@ Masks make the questions of fusion (which axes are new, which are reduced) one i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..expr import Axis, Binary
@@ -24,28 +24,9 @@ from ..tensor import (
     axes,
     index_axes,
     operands,
+    postorder,
     read_by,
 )
-
-
-def topological(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = operands) -> list[Any]:
-    """The terms below the roots, operands before readers, in the order a person would write them down."""
-    order: list[Any] = []
-    seen: set[Any] = set()
-    stack = list(roots)[::-1]
-    while stack:
-        term = stack[-1]
-        if term in seen:
-            stack.pop()
-            continue
-        waiting = [operand for operand in below(term) if operand not in seen]
-        if waiting:
-            stack.extend(reversed(waiting))
-        else:
-            seen.add(term)
-            order.append(term)
-            stack.pop()
-    return order
 
 
 def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
@@ -66,7 +47,7 @@ class Dataflow:
     """The terms below `roots`. position is a term's place in order; readers never repeat a term."""
 
     def __init__(self, roots: Iterable[Term]):
-        self.order = topological(roots)
+        self.order = postorder(roots)
         self.position = {term: place for place, term in enumerate(self.order)}
         self.axes: list[Axis] = []
         self._bits: dict[Axis, int] = {}

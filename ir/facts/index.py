@@ -22,17 +22,17 @@ from ..expr import (
     Var,
     binary,
     from_linear,
-    invert,
     is_int,
     linear,
     only_sizes,
+    rebuild,
     total,
 )
 from ..kernel import Assign, Define
 from ..node import Expr, Node, memoised, nodes
 from ..program import Block
 from ..ranges import at_ends, below_divisor
-from ..sizes import has_sizes, highest
+from ..sizes import compared_with_zero, has_sizes, highest
 
 LARGE = 1 << 62  # beyond every extent: what is known of a value that was read from memory
 
@@ -112,25 +112,8 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:
     low, high = (-LARGE, LARGE) if a.__class__ is float or b.__class__ is float else _apart(binary("-", a, b))
-    always = {
-        "<": high < 0,
-        "<=": high <= 0,
-        ">": low > 0,
-        ">=": low >= 0,
-        "==": low == high == 0,
-        "!=": low > 0 or high < 0,
-    }
-    never = {
-        "<": low >= 0,
-        "<=": low > 0,
-        ">": high <= 0,
-        ">=": high < 0,
-        "==": low > 0 or high < 0,
-        "!=": low == high == 0,
-    }
-    if always[op] or never[op]:
-        return always[op]
-    return binary(op, a, b)
+    known = compared_with_zero(op, low, high)
+    return binary(op, a, b) if known is None else known
 
 
 def _apart(e: Expr) -> tuple[int, int]:
@@ -138,11 +121,13 @@ def _apart(e: Expr) -> tuple[int, int]:
     low, high = interval(e)
     if not has_sizes(e):
         return low, high
-    return max(low, -_greatest(at_ends(binary("*", e, -1), _last))), min(high, _greatest(at_ends(e, _last)))
+    return max(low, -greatest(binary("*", e, -1))), min(high, greatest(e))
 
 
-def _greatest(e: Expr) -> int:
-    return int(highest(e)) if only_sizes(e) else interval(e)[1]
+def greatest(e: Expr) -> int:
+    """Return an upper bound of an expression for all values of its sizes, each axis at its last place."""
+    last = at_ends(e, _last)
+    return int(highest(last)) if only_sizes(last) else interval(last)[1]
 
 
 def _last(atom: Any) -> Expr | None:
@@ -176,10 +161,8 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
         return _joined(total((*parts, e.constant), (*[n for _, n in e.terms], 1)))
     if kind is Binary:
         return operate(e.op, substitute(e.a, axes, value), substitute(e.b, axes, value))
-    if kind is Not:
-        return invert(substitute(e.a, axes, value))
-    if kind is Call:
-        return Call(e.fn, tuple(substitute(a, axes, value) for a in e.args))
+    if kind is Not or kind is Call:
+        return rebuild(e, lambda part: substitute(part, axes, value))
     return value(e) if isinstance(e, Node) else e
 
 

@@ -6,12 +6,12 @@ Summaries are remembered on statements, so that asking about a block whose parts
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, NamedTuple
 
 from ..atoms import ATOMS
-from ..expr import Binary, Call, Not, Var, add, floordiv, free_names, modulo, multiply, only_sizes
+from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, add, floordiv, free_names, modulo, multiply, only_sizes
 from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
@@ -457,6 +457,7 @@ def _gather(items: tuple[Any, ...], found: set[str]) -> None:
 
 
 INDEX = "i64"
+LITERALS = (int, float, bool)
 
 
 @memoised
@@ -472,6 +473,10 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
         buffers[stage.dst] = buffers[stage.src]
     buffers.update((slab.dst, slab.dtype) for slab in nodes(block, Slab))
     known: dict[str, str] = {}
+
+    def type_of(name: str) -> str:
+        return known.get(name, INDEX)
+
     for stmt in nodes(block, Tile, For, Load, Let, Accumulate, Merge, Mma):
         if isinstance(stmt, Tile):
             known.update((axis.name, INDEX) for axis in stmt.axes)
@@ -480,37 +485,41 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
         elif isinstance(stmt, Load):
             known[stmt.dst] = buffers[stmt.buf]
         elif isinstance(stmt, Let):
-            known[stmt.dst] = expr_dtype(stmt.val, known)
+            known[stmt.dst] = expr_dtype(stmt.val, type_of)
         elif isinstance(stmt, Accumulate):
-            known[stmt.acc] = opmath(expr_dtype(stmt.val, known))
+            known[stmt.acc] = opmath(expr_dtype(stmt.val, type_of))
         elif isinstance(stmt, Mma):
             known[stmt.acc] = ATOMS[stmt.atom].sums
         elif isinstance(stmt, Merge):
-            known.update((acc, merged_dtype(stmt, known)) for acc in stmt.accs)
+            known.update((acc, merged_dtype(stmt, type_of)) for acc in stmt.accs)
     return known
 
 
-def merged_dtype(stmt: Merge, known: dict[str, str]) -> str:
+def merged_dtype(stmt: Merge, type_of: Callable[[str], str]) -> str:
     """The dtype of the parts of a tuple: f32, unless an operand is f64."""
-    return opmath(promote("f32", *(expr_dtype(val, known) for val in stmt.vals)))
+    return opmath(promote("f32", *(expr_dtype(val, type_of) for val in stmt.vals)))
 
 
-def expr_dtype(e: Any, known: dict[str, str]) -> str:
-    """The dtype of an expression. Index arithmetic is i64; a literal number bends to the operands beside it."""
+def expr_dtype(e: Any, type_of: Callable[[str], str], index: str = INDEX) -> str:
+    """Return the dtype of an expression. A number takes the dtype of the operands that it meets.
+
+    Args:
+        type_of: the dtype of a name.
+        index: the dtype of index arithmetic.
+    """
     kind = e.__class__
-    if kind is Var:
-        return known.get(e.name, INDEX)
-    if kind is float:
-        return "f32"
-    if kind is bool or kind is Not:
-        return "b8"
+    if kind is Var or kind is Element:
+        return type_of(e.name)
     if kind is Call:
-        own = [None if isinstance(a, int | float) else expr_dtype(a, known) for a in e.args]
+        own = [None if a.__class__ in LITERALS else expr_dtype(a, type_of, index) for a in e.args]
         met = [dtype for dtype in own if dtype is not None]
         return result_dtype(e.fn, *(d or literal_dtype(a, met) for a, d in zip(e.args, own, strict=True)))
-    if kind is Binary and e.op not in ("+", "-", "*", "//", "%", "^"):
+    if kind is Not or (kind is Binary and e.op in ("and", "or", *COMPARISONS)):
         return "b8"
-    return INDEX
+    if kind in LITERALS:
+        return literal_dtype(e, ())
+    parts = [atom for atom, _ in e.terms] if kind is Sum else [e.a, e.b] if kind is Binary else []
+    return promote(index, *(expr_dtype(part, type_of, index) for part in parts if part.__class__ not in LITERALS))
 
 
 # ---- dimensions of a buffer in a kernel: the same elements in the same order, in another shape

@@ -22,7 +22,6 @@ from ..functions import FUNCTIONS
 from ..kernel import (
     BLOCK_INDEX,
     SHARED,
-    STATEMENTS,
     THREAD,
     WARP,
     Address,
@@ -35,14 +34,12 @@ from ..kernel import (
     Butterfly,
     CheckPlace,
     Commit,
-    CommitProducts,
     CopyAsync,
     CopyBox,
     Define,
     EnterTurn,
     Expect,
     FenceBarriers,
-    FenceProducts,
     Fragment,
     InitBarrier,
     LastThreads,
@@ -53,18 +50,18 @@ from ..kernel import (
     Loop,
     Multiply,
     PackWord,
-    QueueProduct,
     Registers,
     Replicate,
     Shuffle,
     StoreTo,
     TensorMap,
+    Together,
     WaitGroup,
     WaitPhase,
-    WaitProducts,
+    method_for_each,
 )
 from ..node import nodes
-from ..program import Block, Kernel, Stmt, for_each
+from ..program import Block, Kernel, Stmt
 from ..text.print_statements import print_statement
 from . import kernel_memory
 from .kernel_memory import (
@@ -142,7 +139,9 @@ class Aside:
 
 
 class RunningBlocks:
-    """The state of a batch. mask: the threads that take part, (blocks, threads); None for all.
+    """The state of a batch of blocks, and a method for the meaning of each statement.
+
+    mask: the threads that take part, (blocks, threads); None for all.
 
     The blocks of a cluster are one block of all their threads, whose shared memories lie one behind the other.
     """
@@ -160,7 +159,7 @@ class RunningBlocks:
         rank, thread = np.divmod(np.arange(self.shape[1]).reshape(1, -1), launch.block)
         if launch.cluster > 1:
             env[BLOCK_INDEX[0]] = env[BLOCK_INDEX[0]] * launch.cluster + rank
-        self.registers = kernel_memory.RegisterValues({**env, THREAD: thread})
+        self.held = kernel_memory.RegisterValues({**env, THREAD: thread})
         params = (*kernel.ins, *kernel.outs)
         self.buffer_dtypes = {param.name: param.dtype for param in params}
         self.bases: dict[str, tuple[str, Any]] = {param.name: (param.name, 0) for param in params}
@@ -168,8 +167,8 @@ class RunningBlocks:
         self.bases[SHARED] = (SHARED, rank * span if launch.cluster > 1 else 0)
         self.shared = SharedMemory(len(blocks), span * launch.cluster, unit)
         self.barriers = Barriers(self.shared, self.shape, dice, launch.cluster, span)
-        self.fragments = Fragments(self.registers, self.shared, self.shape)
-        self.products = Products(self.registers, self.shared, self.fragments, dice)
+        self.fragments = Fragments(self.held, self.shared, self.shape)
+        self.products = Products(self.held, self.shared, self.fragments, dice)
         self.maps: dict[str, Map] = {}
         self.group: list[Copy] = []  # copies since the last commit
         self.queue: list[list[Copy]] = []  # groups that have not been waited for
@@ -181,11 +180,11 @@ class RunningBlocks:
         """Only some of the threads are there from here on; they keep their numbers."""
         blocks = self.shape[0]
         self.everyone = tuple(part.reshape(self.shape)[:, which].reshape(-1) for part in self.everyone)
-        self.registers = self.registers.of(which)
+        self.held = self.held.of(which)
         self.bases = {name: (root, kernel_memory.chosen(at, which)) for name, (root, at) in self.bases.items()}
         self.shape = (blocks, int(which.sum()))
-        self.fragments = Fragments(self.registers, self.shared, self.shape)
-        self.products = Products(self.registers, self.shared, self.fragments, self.dice)
+        self.fragments = Fragments(self.held, self.shared, self.shape)
+        self.products = Products(self.held, self.shared, self.fragments, self.dice)
 
     def others_go_on(self) -> None:
         """Those beside these go on until they wait, with what they themselves know to be over."""
@@ -213,18 +212,13 @@ class RunningBlocks:
 
     def value(self, e: Any, mask: Any) -> Any:
         """An expression for each thread."""
-        return self.registers.value(e, mask)
+        return self.held.value(e, mask)
 
     def root(self, name: str) -> tuple[str, Any]:
         """(what a base points into, where: an element of a buffer, a byte of shared memory)."""
         if name not in self.bases:
             raise ScheduleError(f"`{name}` is no address")
         return self.bases[name]
-
-    def together(self, mask: Any) -> None:
-        """Raises ScheduleError where a part of the threads comes."""
-        if mask is not None and not np.all(mask):
-            raise ScheduleError("divergent: a part of the threads comes here")
 
     def lanes(self, address: Address, mask: Any) -> tuple[str, Lanes]:
         """(what is accessed: a buffer or `smem`, by whom and where)."""
@@ -235,174 +229,267 @@ class RunningBlocks:
         lanes = Lanes(np.arange(len(where)), block, thread, where)
         return root, lanes if mask is None else lanes.chosen(np.broadcast_to(mask, self.shape).reshape(-1))
 
+    def run(self) -> None:
+        try:
+            self.block(self.launch.body, None)
+            self.elsewhere(done=True)
+        finally:
+            if self.aside is not None:
+                self.aside.abandon()
+        if self.group or any(self.queue) or not self.barriers.finished():
+            raise ScheduleError("the kernel ends with copies in flight", notes=(f"in kernel `{self.kernel.name}`",))
+        if not self.products.finished():
+            raise ScheduleError("the kernel ends with products in flight", notes=(f"in kernel `{self.kernel.name}`",))
 
-# ---- asynchronous copies: cp.async in groups, boxes by TMA
+    def block(self, block: Block, mask: Any) -> None:
+        for stmt in block:
+            try:
+                self.statement(stmt, mask)
+            except ScheduleError as error:
+                if any(note.startswith("in `") for note in error.notes):
+                    raise
+                where = f"in `{print_statement(stmt).splitlines()[0].strip()}` of kernel `{self.kernel.name}`"
+                raise ScheduleError(error.what, notes=(*error.notes, where)) from None
+
+    def statement(self, stmt: Stmt, mask: Any) -> None:
+        if isinstance(stmt, Together) and mask is not None and not np.all(mask):
+            raise ScheduleError("divergent: a part of the threads comes here")
+        MEANING[type(stmt)](self, stmt, mask)
+
+    def last_threads(self, stmt: LastThreads, mask: Any) -> None:
+        last = self.launch.block - stmt.threads <= np.arange(self.shape[1]) % self.launch.block
+        team = copy.copy(self)
+        team.keep(last)
+        self.keep(~last)
+        self.aside = team.beside = Aside(lambda: team.block(stmt.body, None), self.shared.since)
+
+    # ---- registers
+
+    def define(self, stmt: Define, mask: Any) -> None:
+        value = self.value(stmt.val, mask)
+        if stmt.uniform:
+            lanes = np.broadcast_to(value, self.shape).reshape(self.shape[0], -1, min(WARP, self.launch.block))
+            if np.any(lanes != lanes[..., :1]):
+                raise ScheduleError("the lanes of a warp differ in what should be uniform")
+        self.held.define(stmt.dst, stmt.dtype, value)
+
+    def base(self, stmt: Base, mask: Any) -> None:
+        root, start = self.root(stmt.root)
+        self.bases[stmt.dst] = (root, start + self.value(stmt.offset, mask))
+
+    def advance(self, stmt: Advance, mask: Any) -> None:
+        root, old = self.root(stmt.base)
+        new = old + self.value(stmt.by, mask)
+        self.bases[stmt.base] = (root, new if mask is None else np.where(mask, new, old))
+
+    def registers(self, stmt: Registers, mask: Any) -> None:
+        self.held.declare(stmt.dst, stmt.dtype, stmt.shape, stmt.fill)
+
+    def assign(self, stmt: Assign, mask: Any) -> None:
+        self.held.put(self.held.place(stmt.place), self.value(stmt.val, mask), mask)
+
+    def butterfly(self, stmt: Butterfly, mask: Any) -> None:
+        place, lanes = self.held.place(stmt.place), stmt.high
+        while lanes >= stmt.low:
+            value, other = self.partners(place, lanes)
+            self.held.put(place, FUNCTIONS[stmt.fn].numpy(value, other), None)
+            lanes //= 2
+
+    def shuffle(self, stmt: Shuffle, mask: Any) -> None:
+        place = self.held.place(stmt.place)
+        self.held.put(place, self.partners(place, stmt.lanes)[1], None)
+
+    def partners(self, place: Any, lanes: int) -> tuple[Any, Any]:
+        """What every thread has in a register, and what the one has whose number differs in a bit."""
+        partner = np.arange(self.shape[1]) ^ lanes
+        if partner.max() >= self.shape[1]:
+            raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
+        value = np.broadcast_to(self.held.get(place), self.shape)
+        return value, value[:, partner]
+
+    # ---- control
+
+    def replicate(self, stmt: Replicate, mask: Any) -> None:
+        back = stmt.reverse is not None and int(self.held.scalar(stmt.reverse)) % 2 == 1
+        for turn in range(stmt.extent):
+            self.held.env[stmt.var] = stmt.extent - 1 - turn if back else turn
+            self.block(stmt.body, mask)
+
+    def loop(self, stmt: Loop, mask: Any) -> None:
+        for value, inner in self.trips(stmt, mask):
+            self.held.env[stmt.var] = value
+            self.block(stmt.body, inner)
+
+    def trips(self, stmt: Loop, mask: Any) -> Iterator[tuple[Any, Any]]:
+        """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
+        value, step = self.value(stmt.start, mask), self.value(stmt.step, mask)
+        if np.any(np.asarray(step) <= 0):
+            raise ScheduleError("a loop does not advance")
+        while True:
+            inside = np.asarray(value < self.value(stmt.stop, mask))
+            taking = inside if mask is None else mask & inside
+            if not np.any(taking):
+                return
+            yield value, mask if np.all(inside) else np.broadcast_to(taking, self.shape)
+            value = value + step
+
+    def branch(self, stmt: Branch, mask: Any) -> None:
+        holds = np.asarray(self.value(stmt.cond, mask), bool)
+        inner = both(mask, holds)
+        if np.any(inner):
+            self.block(stmt.body, mask if np.all(holds) else np.broadcast_to(inner, self.shape))
+
+    def barrier(self, stmt: Barrier, mask: Any) -> None:
+        if self.aside is None and stmt.cluster != self.launch.cluster:
+            raise ScheduleError("a barrier of one block, where the blocks of a cluster copy boxes for each other")
+        self.shared.meet()
+
+    # ---- memory
+
+    def load_from(self, stmt: LoadFrom, mask: Any) -> None:
+        places = self.held.run(stmt.into, stmt.width)
+        reads = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
+        root, lanes = self.lanes(stmt.address, reads)
+        if root == SHARED:
+            found = self.shared.load(lanes, stmt.dtype, stmt.width)
+        elif root in self.counts:
+            raise ScheduleError(f"`{root}` is read in the kernel that writes it")
+        else:
+            found = self.memory[root][elements(self.memory[root], lanes, stmt.dtype, stmt.width, "load")]
+        for lane, place in enumerate(places):
+            whole = np.full(math.prod(self.shape), stmt.other, KINDS[stmt.dtype])
+            whole[lanes.flat] = found[:, lane]
+            self.held.put(place, whole.reshape(self.shape), mask)
+
+    def check_place(self, stmt: CheckPlace, mask: Any) -> None:
+        asked = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
+        place = np.asarray(self.value(stmt.place, asked))
+        wrong = (place < 0) | (place >= stmt.extent)
+        if np.any(wrong if asked is None else wrong & asked):
+            raise ScheduleError(f"a place outside of an axis of {stmt.extent}")
+
+    def store_to(self, stmt: StoreTo, mask: Any) -> None:
+        root, lanes = self.lanes(stmt.address, mask)
+        columns = [as_kind(self.value(value, mask), stmt.dtype) for value in stmt.values]
+        rows = np.stack([np.broadcast_to(column, self.shape).reshape(-1)[lanes.flat] for column in columns], axis=1)
+        if root == SHARED:
+            self.shared.store(lanes, stmt.dtype, bits_of(rows, stmt.dtype))
+            return
+        if root not in self.counts:
+            raise ScheduleError(f"`{root}` is an input")
+        at = elements(self.memory[root], lanes, stmt.dtype, len(columns), "store")
+        self.memory[root][at] = rows
+        np.add.at(self.counts[root], at, 1)
+
+    # ---- asynchronous copies: cp.async in groups, boxes by TMA
+
+    def copy_async(self, stmt: CopyAsync, mask: Any) -> None:
+        doing = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
+        (root, to), (source, lanes) = self.lanes(stmt.to, doing), self.lanes(stmt.source, doing)
+        if root != SHARED or source not in self.buffer_dtypes or source in self.counts:
+            raise ScheduleError("an asynchronous copy goes from an input to shared memory")
+        dtype, array = self.buffer_dtypes[source], self.memory[source]
+        inside = np.broadcast_to(self.value(stmt.inside, doing), self.shape).reshape(-1)[lanes.flat].astype(bool)
+        values = np.zeros((len(lanes.flat), stmt.bytes // DTYPE_BYTES[dtype]), KINDS[dtype])
+        values[inside] = array[elements(array, lanes.chosen(inside), dtype, values.shape[1], "copy")]
+        check_aligned(lanes.address[inside] * DTYPE_BYTES[dtype], stmt.bytes)
+        copy = Copy(to, dtype, bits_of(values, dtype))
+        self.shared.begin(copy, early=self.dice.random() < 0.5)
+        if len(to.flat):
+            self.group.append(copy)
+
+    def commit(self, stmt: Commit, mask: Any) -> None:
+        self.queue.append(self.group)
+        self.group = []
+
+    def wait_group(self, stmt: WaitGroup, mask: Any) -> None:
+        while len(self.queue) > stmt.keep:
+            for landing in self.queue.pop(0):
+                self.shared.land(landing)
+
+    def tensor_map(self, stmt: TensorMap, mask: Any) -> None:
+        (param,) = (param for param in self.kernel.ins if param.name == stmt.src)
+        shape = tuple(int(extent) for extent in param.shape)
+        self.maps[stmt.dst] = Map(self.memory[stmt.src], shape, param.dtype, stmt.box, stmt.swizzle)
+
+    def barrier_lanes(self, address: Address, mask: Any) -> Lanes:
+        root, lanes = self.lanes(address, mask)
+        if root != SHARED:
+            raise ScheduleError("an mbarrier stands in shared memory")
+        check_aligned(lanes.address, BARRIER_BYTES)
+        return lanes
+
+    def init_barrier(self, stmt: InitBarrier, mask: Any) -> None:
+        self.barriers.init(self.barrier_lanes(stmt.at, mask), stmt.arrivals)
+
+    def fence_barriers(self, stmt: FenceBarriers, mask: Any) -> None:
+        taking = np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
+        self.barriers.fence(np.flatnonzero(taking.any(axis=1)))
+
+    def expect(self, stmt: Expect, mask: Any) -> None:
+        self.barriers.expect(self.barrier_lanes(stmt.barrier, mask), stmt.bytes)
+
+    def arrive(self, stmt: Arrive, mask: Any) -> None:
+        lanes = self.barrier_lanes(stmt.barrier, mask)
+        if len(lanes.flat) % WARP:
+            raise ScheduleError("a part of a warp arrives")
+        self.shared.epoch += 1
+        first = lanes.chosen(lanes.thread % WARP == 0)
+        for there in self.barriers.offsets(first) if stmt.cluster > 1 else (0,):
+            self.barriers.arrive(first.moved(there))
+        self.others_go_on()  # as early as they may
+
+    def copy_box(self, stmt: CopyBox, mask: Any) -> None:
+        root, to = self.lanes(stmt.to, mask)
+        if root != SHARED or stmt.map not in self.maps:
+            raise ScheduleError("a box goes from a tensor map to shared memory")
+        at = [np.broadcast_to(self.value(e, mask), self.shape).reshape(-1)[to.flat] for e in stmt.at]
+        barrier = self.barrier_lanes(stmt.barrier, mask)
+        for there in self.barriers.offsets(to) if stmt.cluster > 1 else (0,):
+            self.barriers.copy(to.moved(there), barrier.moved(there), self.maps[stmt.map], at)
+
+    def wait_phase(self, stmt: WaitPhase, mask: Any) -> None:
+        lanes = self.barrier_lanes(stmt.barrier, mask)
+        parity = np.broadcast_to(self.value(stmt.parity, mask), self.shape).reshape(-1)[lanes.flat]
+        while not self.barriers.wait(lanes, parity):
+            self.elsewhere()
+        self.shared.since = max(self.shared.since, self.barriers.told(lanes))
+
+    def enter_turn(self, stmt: EnterTurn | LeaveTurn, mask: Any) -> None:
+        """Nothing but that the mbarrier is there, and that whole warps come: all threads run in step here."""
+        lanes = self.barrier_lanes(stmt.barrier, mask)
+        self.barriers.known(lanes)
+        if len(lanes.flat) % WARP:
+            raise ScheduleError("a part of a warp takes its turn")
+
+    leave_turn = enter_turn
+
+    # ---- tensor cores: fragments, products of a warp, queued products
+
+    def fragment(self, stmt: Fragment, mask: Any) -> None:
+        self.fragments.declare(stmt)
+
+    def load_matrix(self, stmt: LoadMatrix, mask: Any) -> None:
+        root, lanes = self.lanes(stmt.address, None)
+        if root != SHARED:
+            raise ScheduleError("matrices are loaded from shared memory")
+        self.fragments.load(stmt, lanes)
+
+    def pack_word(self, stmt: PackWord, mask: Any) -> None:
+        self.fragments.pack(stmt, [self.value(value, mask) for value in stmt.values], mask)
+
+    def multiply(self, stmt: Multiply, mask: Any) -> None:
+        self.fragments.multiply(stmt)
+
+    def product(self, stmt: Stmt, mask: Any) -> None:
+        self.products.statement(stmt, lambda matrix: self.lanes(matrix.at, None))
+
+    fence_products = queue_product = commit_products = wait_products = product
 
 
-def _copy(blocks: RunningBlocks, stmt: CopyAsync, mask: Any) -> None:
-    doing = mask if stmt.when is True else both(mask, np.asarray(blocks.value(stmt.when, mask), bool))
-    (root, to), (source, lanes) = blocks.lanes(stmt.to, doing), blocks.lanes(stmt.source, doing)
-    if root != SHARED or source not in blocks.buffer_dtypes or source in blocks.counts:
-        raise ScheduleError("an asynchronous copy goes from an input to shared memory")
-    dtype, array = blocks.buffer_dtypes[source], blocks.memory[source]
-    inside = np.broadcast_to(blocks.value(stmt.inside, doing), blocks.shape).reshape(-1)[lanes.flat].astype(bool)
-    values = np.zeros((len(lanes.flat), stmt.bytes // DTYPE_BYTES[dtype]), KINDS[dtype])
-    values[inside] = array[elements(array, lanes.chosen(inside), dtype, values.shape[1], "copy")]
-    check_aligned(lanes.address[inside] * DTYPE_BYTES[dtype], stmt.bytes)
-    copy = Copy(to, dtype, bits_of(values, dtype))
-    blocks.shared.begin(copy, early=blocks.dice.random() < 0.5)
-    if len(to.flat):
-        blocks.group.append(copy)
-
-
-def _commit(blocks: RunningBlocks, stmt: Commit, mask: Any) -> None:
-    blocks.together(mask)
-    blocks.queue.append(blocks.group)
-    blocks.group = []
-
-
-def _wait(blocks: RunningBlocks, stmt: WaitGroup, mask: Any) -> None:
-    blocks.together(mask)
-    while len(blocks.queue) > stmt.keep:
-        for landing in blocks.queue.pop(0):
-            blocks.shared.land(landing)
-
-
-def _tensor_map(blocks: RunningBlocks, stmt: TensorMap, mask: Any) -> None:
-    (param,) = (param for param in blocks.kernel.ins if param.name == stmt.src)
-    shape = tuple(int(extent) for extent in param.shape)
-    blocks.maps[stmt.dst] = Map(blocks.memory[stmt.src], shape, param.dtype, stmt.box, stmt.swizzle)
-
-
-def _barrier_lanes(blocks: RunningBlocks, address: Address, mask: Any) -> Lanes:
-    root, lanes = blocks.lanes(address, mask)
-    if root != SHARED:
-        raise ScheduleError("an mbarrier stands in shared memory")
-    check_aligned(lanes.address, BARRIER_BYTES)
-    return lanes
-
-
-def _init_barrier(blocks: RunningBlocks, stmt: InitBarrier, mask: Any) -> None:
-    blocks.barriers.init(_barrier_lanes(blocks, stmt.at, mask), stmt.arrivals)
-
-
-def _fence(blocks: RunningBlocks, stmt: FenceBarriers, mask: Any) -> None:
-    taking = np.ones(blocks.shape, bool) if mask is None else np.broadcast_to(mask, blocks.shape)
-    blocks.barriers.fence(np.flatnonzero(taking.any(axis=1)))
-
-
-def _expect(blocks: RunningBlocks, stmt: Expect, mask: Any) -> None:
-    blocks.barriers.expect(_barrier_lanes(blocks, stmt.barrier, mask), stmt.bytes)
-
-
-def _arrive(blocks: RunningBlocks, stmt: Arrive, mask: Any) -> None:
-    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
-    if len(lanes.flat) % WARP:
-        raise ScheduleError("a part of a warp arrives")
-    blocks.shared.epoch += 1
-    first = lanes.chosen(lanes.thread % WARP == 0)
-    for there in blocks.barriers.offsets(first) if stmt.cluster > 1 else (0,):
-        blocks.barriers.arrive(first.moved(there))
-    blocks.others_go_on()  # as early as they may
-
-
-def _copy_box(blocks: RunningBlocks, stmt: CopyBox, mask: Any) -> None:
-    root, to = blocks.lanes(stmt.to, mask)
-    if root != SHARED or stmt.map not in blocks.maps:
-        raise ScheduleError("a box goes from a tensor map to shared memory")
-    at = [np.broadcast_to(blocks.value(e, mask), blocks.shape).reshape(-1)[to.flat] for e in stmt.at]
-    barrier = _barrier_lanes(blocks, stmt.barrier, mask)
-    for there in blocks.barriers.offsets(to) if stmt.cluster > 1 else (0,):
-        blocks.barriers.copy(to.moved(there), barrier.moved(there), blocks.maps[stmt.map], at)
-
-
-def _wait_phase(blocks: RunningBlocks, stmt: WaitPhase, mask: Any) -> None:
-    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
-    parity = np.broadcast_to(blocks.value(stmt.parity, mask), blocks.shape).reshape(-1)[lanes.flat]
-    while not blocks.barriers.wait(lanes, parity):
-        blocks.elsewhere()
-    blocks.shared.since = max(blocks.shared.since, blocks.barriers.told(lanes))
-
-
-def _turn(blocks: RunningBlocks, stmt: EnterTurn | LeaveTurn, mask: Any) -> None:
-    """Nothing but that the mbarrier is there, and that whole warps come: all threads run in step here."""
-    lanes = _barrier_lanes(blocks, stmt.barrier, mask)
-    blocks.barriers.known(lanes)
-    if len(lanes.flat) % WARP:
-        raise ScheduleError("a part of a warp takes its turn")
-
-
-COPIES: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
-    CopyAsync: _copy,
-    Commit: _commit,
-    WaitGroup: _wait,
-    TensorMap: _tensor_map,
-    InitBarrier: _init_barrier,
-    FenceBarriers: _fence,
-    Expect: _expect,
-    Arrive: _arrive,
-    CopyBox: _copy_box,
-    WaitPhase: _wait_phase,
-    EnterTurn: _turn,
-    LeaveTurn: _turn,
-}
-
-
-# ---- tensor cores: fragments, products of a warp, queued products
-
-
-def _fragment(blocks: RunningBlocks, stmt: Fragment, mask: Any) -> None:
-    blocks.fragments.declare(stmt)
-
-
-def _load_matrix(blocks: RunningBlocks, stmt: LoadMatrix, mask: Any) -> None:
-    blocks.together(mask)
-    root, lanes = blocks.lanes(stmt.address, None)
-    if root != SHARED:
-        raise ScheduleError("matrices are loaded from shared memory")
-    blocks.fragments.load(stmt, lanes)
-
-
-def _pack(blocks: RunningBlocks, stmt: PackWord, mask: Any) -> None:
-    blocks.fragments.pack(stmt, [blocks.value(value, mask) for value in stmt.values], mask)
-
-
-def _multiply(blocks: RunningBlocks, stmt: Multiply, mask: Any) -> None:
-    blocks.together(mask)
-    blocks.fragments.multiply(stmt)
-
-
-def _product(blocks: RunningBlocks, stmt: Stmt, mask: Any) -> None:
-    blocks.together(mask)
-    blocks.products.statement(stmt, lambda matrix: blocks.lanes(matrix.at, None))
-
-
-PRODUCTS: dict[type[Stmt], Callable[[Any, Any, Any], None]] = {
-    Fragment: _fragment,
-    LoadMatrix: _load_matrix,
-    PackWord: _pack,
-    Multiply: _multiply,
-    FenceProducts: _product,
-    QueueProduct: _product,
-    CommitProducts: _product,
-    WaitProducts: _product,
-}
-
-
+MEANING = method_for_each(RunningBlocks)
 BATCH = 1 << 16  # threads that run at once
 CELLS = 1 << 21  # cells of shared memory at once
-TOGETHER = (
-    Barrier,
-    Commit,
-    WaitGroup,
-    Butterfly,
-    Shuffle,
-    LoadMatrix,
-    Multiply,
-    QueueProduct,
-    CommitProducts,
-    WaitProducts,
-)
 
 
 def run(
@@ -435,7 +522,7 @@ def _launch(kernel: Kernel, memory: Any, counts: Any, dice: random.Random, only:
     size = min(BATCH // launch.block, CELLS * unit // max(launch.shared, 1)) // launch.cluster
     size = 1 if _blocks_part(launch.body) else max(size, 1)
     for first in range(0, len(todo), size):
-        _MaskedBlocks(kernel, launch, memory, counts, dice, todo[first : first + size], unit).run()
+        RunningBlocks(kernel, launch, memory, counts, dice, todo[first : first + size], unit).run()
 
 
 def _smallest_element(kernel: Kernel, launch: Launch) -> int:
@@ -453,189 +540,6 @@ def _blocks_part(body: Block) -> bool:
     for stmt in body:
         inner: Block = getattr(stmt, "body", ())
         parts = isinstance(stmt, Branch) or (isinstance(stmt, Loop) and not (is_int(stmt.start) and is_int(stmt.stop)))
-        if (parts and any(nodes(inner, *TOGETHER))) or _blocks_part(inner):
+        if (parts and any(nodes(inner, Together))) or _blocks_part(inner):
             return True
     return False
-
-
-class _MaskedBlocks(RunningBlocks):
-    """The meaning of the statements that every kernel has, one a method. mask: as in `RunningBlocks`."""
-
-    def run(self) -> None:
-        try:
-            self.block(self.launch.body, None)
-            self.elsewhere(done=True)
-        finally:
-            if self.aside is not None:
-                self.aside.abandon()
-        if self.group or any(self.queue) or not self.barriers.finished():
-            raise ScheduleError("the kernel ends with copies in flight", notes=(f"in kernel `{self.kernel.name}`",))
-        if not self.products.finished():
-            raise ScheduleError("the kernel ends with products in flight", notes=(f"in kernel `{self.kernel.name}`",))
-
-    def block(self, block: Block, mask: Any) -> None:
-        for stmt in block:
-            try:
-                self.statement(stmt, mask)
-            except ScheduleError as error:
-                if any(note.startswith("in `") for note in error.notes):
-                    raise
-                where = f"in `{print_statement(stmt).splitlines()[0].strip()}` of kernel `{self.kernel.name}`"
-                raise ScheduleError(error.what, notes=(*error.notes, where)) from None
-
-    def statement(self, stmt: Stmt, mask: Any) -> None:
-        meaning = _MEANING.get(type(stmt))
-        if meaning is None:
-            raise ScheduleError(f"`{type(stmt).__name__}` has no meaning yet")
-        meaning(self, stmt, mask)
-
-    def last_threads(self, stmt: LastThreads, mask: Any) -> None:
-        self.together(mask)
-        last = self.launch.block - stmt.threads <= np.arange(self.shape[1]) % self.launch.block
-        team = copy.copy(self)
-        team.keep(last)
-        self.keep(~last)
-        self.aside = team.beside = Aside(lambda: team.block(stmt.body, None), self.shared.since)
-
-    # ---- registers
-
-    def define(self, stmt: Define, mask: Any) -> None:
-        value = self.value(stmt.val, mask)
-        if stmt.uniform:
-            lanes = np.broadcast_to(value, self.shape).reshape(self.shape[0], -1, min(WARP, self.launch.block))
-            if np.any(lanes != lanes[..., :1]):
-                raise ScheduleError("the lanes of a warp differ in what should be uniform")
-        self.registers.define(stmt.dst, stmt.dtype, value)
-
-    def base(self, stmt: Base, mask: Any) -> None:
-        root, start = self.root(stmt.root)
-        self.bases[stmt.dst] = (root, start + self.value(stmt.offset, mask))
-
-    def advance(self, stmt: Advance, mask: Any) -> None:
-        root, old = self.root(stmt.base)
-        new = old + self.value(stmt.by, mask)
-        self.bases[stmt.base] = (root, new if mask is None else np.where(mask, new, old))
-
-    def declare(self, stmt: Registers, mask: Any) -> None:
-        self.registers.declare(stmt.dst, stmt.dtype, stmt.shape, stmt.fill)
-
-    def assign(self, stmt: Assign, mask: Any) -> None:
-        self.registers.put(self.registers.place(stmt.place), self.value(stmt.val, mask), mask)
-
-    def butterfly(self, stmt: Butterfly, mask: Any) -> None:
-        self.together(mask)
-        place, lanes = self.registers.place(stmt.place), stmt.high
-        while lanes >= stmt.low:
-            value, other = self.partners(place, lanes)
-            self.registers.put(place, FUNCTIONS[stmt.fn].numpy(value, other), None)
-            lanes //= 2
-
-    def shuffle(self, stmt: Shuffle, mask: Any) -> None:
-        self.together(mask)
-        place = self.registers.place(stmt.place)
-        self.registers.put(place, self.partners(place, stmt.lanes)[1], None)
-
-    def partners(self, place: Any, lanes: int) -> tuple[Any, Any]:
-        """What every thread has in a register, and what the one has whose number differs in a bit."""
-        partner = np.arange(self.shape[1]) ^ lanes
-        if partner.max() >= self.shape[1]:
-            raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")
-        value = np.broadcast_to(self.registers.get(place), self.shape)
-        return value, value[:, partner]
-
-    # ---- control
-
-    def replicate(self, stmt: Replicate, mask: Any) -> None:
-        back = stmt.reverse is not None and int(self.registers.scalar(stmt.reverse)) % 2 == 1
-        for turn in range(stmt.extent):
-            self.registers.env[stmt.var] = stmt.extent - 1 - turn if back else turn
-            self.block(stmt.body, mask)
-
-    def loop(self, stmt: Loop, mask: Any) -> None:
-        for value, inner in self.trips(stmt, mask):
-            self.registers.env[stmt.var] = value
-            self.block(stmt.body, inner)
-
-    def trips(self, stmt: Loop, mask: Any) -> Iterator[tuple[Any, Any]]:
-        """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
-        value, step = self.value(stmt.start, mask), self.value(stmt.step, mask)
-        if np.any(np.asarray(step) <= 0):
-            raise ScheduleError("a loop does not advance")
-        while True:
-            inside = np.asarray(value < self.value(stmt.stop, mask))
-            taking = inside if mask is None else mask & inside
-            if not np.any(taking):
-                return
-            yield value, mask if np.all(inside) else np.broadcast_to(taking, self.shape)
-            value = value + step
-
-    def branch(self, stmt: Branch, mask: Any) -> None:
-        holds = np.asarray(self.value(stmt.cond, mask), bool)
-        inner = both(mask, holds)
-        if np.any(inner):
-            self.block(stmt.body, mask if np.all(holds) else np.broadcast_to(inner, self.shape))
-
-    def barrier(self, stmt: Barrier, mask: Any) -> None:
-        self.together(mask)
-        if self.aside is None and stmt.cluster != self.launch.cluster:
-            raise ScheduleError("a barrier of one block, where the blocks of a cluster copy boxes for each other")
-        self.shared.meet()
-
-    # ---- memory
-
-    def load(self, stmt: LoadFrom, mask: Any) -> None:
-        places = self.registers.run(stmt.into, stmt.width)
-        reads = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
-        root, lanes = self.lanes(stmt.address, reads)
-        if root == SHARED:
-            found = self.shared.load(lanes, stmt.dtype, stmt.width)
-        elif root in self.counts:
-            raise ScheduleError(f"`{root}` is read in the kernel that writes it")
-        else:
-            found = self.memory[root][elements(self.memory[root], lanes, stmt.dtype, stmt.width, "load")]
-        for lane, place in enumerate(places):
-            whole = np.full(math.prod(self.shape), stmt.other, KINDS[stmt.dtype])
-            whole[lanes.flat] = found[:, lane]
-            self.registers.put(place, whole.reshape(self.shape), mask)
-
-    def check_place(self, stmt: CheckPlace, mask: Any) -> None:
-        asked = mask if stmt.when is True else both(mask, np.asarray(self.value(stmt.when, mask), bool))
-        place = np.asarray(self.value(stmt.place, asked))
-        wrong = (place < 0) | (place >= stmt.extent)
-        if np.any(wrong if asked is None else wrong & asked):
-            raise ScheduleError(f"a place outside of an axis of {stmt.extent}")
-
-    def store(self, stmt: StoreTo, mask: Any) -> None:
-        root, lanes = self.lanes(stmt.address, mask)
-        columns = [as_kind(self.value(value, mask), stmt.dtype) for value in stmt.values]
-        rows = np.stack([np.broadcast_to(column, self.shape).reshape(-1)[lanes.flat] for column in columns], axis=1)
-        if root == SHARED:
-            self.shared.store(lanes, stmt.dtype, bits_of(rows, stmt.dtype))
-            return
-        if root not in self.counts:
-            raise ScheduleError(f"`{root}` is an input")
-        at = elements(self.memory[root], lanes, stmt.dtype, len(columns), "store")
-        self.memory[root][at] = rows
-        np.add.at(self.counts[root], at, 1)
-
-
-_MEANING: dict[type[Stmt], Callable[[_MaskedBlocks, Any, Any], None]] = {
-    Define: _MaskedBlocks.define,
-    Base: _MaskedBlocks.base,
-    Advance: _MaskedBlocks.advance,
-    Registers: _MaskedBlocks.declare,
-    Replicate: _MaskedBlocks.replicate,
-    Loop: _MaskedBlocks.loop,
-    Branch: _MaskedBlocks.branch,
-    LastThreads: _MaskedBlocks.last_threads,
-    LoadFrom: _MaskedBlocks.load,
-    CheckPlace: _MaskedBlocks.check_place,
-    StoreTo: _MaskedBlocks.store,
-    Barrier: _MaskedBlocks.barrier,
-    Assign: _MaskedBlocks.assign,
-    Butterfly: _MaskedBlocks.butterfly,
-    Shuffle: _MaskedBlocks.shuffle,
-    **COPIES,
-    **PRODUCTS,
-}
-for_each({*STATEMENTS} - {Launch}, _MEANING, __name__)

@@ -245,18 +245,12 @@ class SlabRead:
         return slab.values[block, word], tickets
 
 
-@dataclass
-class HeldOperand:
-    """A left operand in registers, for the threads of a group: a value stays what it is until the product is made."""
-
-    values: Any
-
-    def read(self, memory: BlockMemory) -> tuple[Any, Any]:
-        """The values; no copy has brought them."""
-        return self.values, ()
+def read_operand(operand: Any, memory: BlockMemory) -> tuple[Any, Any]:
+    """The values of an operand now, and the copies that brought them: none for a left operand in registers."""
+    return operand.read(memory) if isinstance(operand, SlabRead) else (operand, ())
 
 
-Operands = dict[int, tuple[SlabRead | HeldOperand, SlabRead]]  # of each group of threads
+Operands = dict[int, tuple[Any, SlabRead]]  # of each group of threads; the left one may be values in registers
 
 
 @dataclass
@@ -271,7 +265,7 @@ class LateProduct:
 
     def read(self, memory: BlockMemory) -> tuple[dict[int, Any], dict[int, Any]]:
         """The values of both operands, of each group. Raises ScheduleError where other copies came since it began."""
-        found = {g: tuple(view.read(memory) for view in both) for g, both in self.views.items()}
+        found = {g: tuple(read_operand(one, memory) for one in both) for g, both in self.views.items()}
         values, tickets = ({g: [part[n] for part in both] for g, both in found.items()} for n in range(2))
         if self.tickets is None:
             self.tickets = tickets
@@ -285,7 +279,7 @@ def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
     left, right = (group.env[operand.name] for operand in (stmt.a, stmt.b))
     if not isinstance(right, SlabRead):
         raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")
-    return left if isinstance(left, SlabRead) else HeldOperand(left), right
+    return left, right
 
 
 def begin(acc: str, group: ThreadGroup) -> None:

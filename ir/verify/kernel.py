@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
@@ -17,9 +17,7 @@ from ..facts.structure import NAMED, names_read
 from ..functions import opmath
 from ..kernel import (
     BLOCK_INDEX,
-    INTRINSICS,
     SHARED,
-    STATEMENTS,
     THREAD,
     WARP,
     WARPGROUP,
@@ -32,6 +30,7 @@ from ..kernel import (
     Branch,
     Butterfly,
     CheckPlace,
+    Convergent,
     CopyAsync,
     CopyBox,
     Define,
@@ -54,9 +53,10 @@ from ..kernel import (
     StoreTo,
     TensorMap,
     WaitProducts,
+    method_for_each,
 )
 from ..node import Expr
-from ..program import Block, Kernel, Stmt, for_each
+from ..program import Block, Kernel, Stmt
 from ..sizes import lowest
 from ..text.print_statements import print_statement
 
@@ -80,9 +80,22 @@ class KnownName:
     factor: int = 0
 
 
+CORE_BYTES, REACH = 16, 1 << 18  # what a descriptor counts in, and how far it sees
+MATRIX_ROW_BYTES, MATRIX_START = 16, 32  # start: of what a descriptor says
+INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
+BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
+MOST_THREADS = 1024
+REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT = 65536, 8
+MOST_ARRIVALS = 1 << 20
+SWIZZLES = (0, 32, 64, 128)
+
+
 @dataclass
-class NamesInScope:
-    """The names in scope at a statement, and what was found wrong so far (`found`, a sentence each)."""
+class KernelCheck:
+    """The checks of Kernel IR, one method for each statement.
+
+    names: those in scope; found: what is wrong so far, a sentence each.
+    """
 
     kernel: Kernel
     names: dict[str, KnownName] = field(default_factory=dict)
@@ -109,10 +122,6 @@ class NamesInScope:
     def varies(self, e: Any) -> bool:
         """Whether an expression may differ between threads of a block."""
         return not is_int(e) and any(self.names[name].divergent for name in names_of(e) if name in self.names)
-
-    def together(self, stmt: Stmt) -> None:
-        if self.divergent:
-            self.say(stmt, "not every thread of the block comes here")
 
     def elements(self, stmt: Stmt, e: Any) -> None:
         """Registers are read one at a time, at places that are constant after unrolling."""
@@ -156,139 +165,19 @@ class NamesInScope:
             self.say(stmt, f"the address is a multiple of {reach} bytes only")
         return base
 
-
-def names_of(value: Any) -> frozenset[str]:
-    if value.__class__ is tuple:
-        return frozenset().union(*map(names_of, value))
-    return names_read(value) if hasattr(value, "_memo") else frozenset()
-
-
-def _parts(e: Any) -> list[Any]:
-    if e.__class__ is tuple:
-        return list(e)
-    if e.__class__ is Sum:
-        return [atom for atom, _ in e.terms]
-    if hasattr(e, "_memo") and not isinstance(e, Var):
-        return [getattr(e, f.name) for f in type(e).fields]
-    return []
-
-
-# ---- fragments and products of tensor cores
-
-
-CORE_BYTES, REACH = 16, 1 << 18  # what a descriptor counts in, and how far it sees
-MATRIX_ROW_BYTES, MATRIX_START = 16, 32  # start: of what a descriptor says
-
-
-def _fragment(scope: NamesInScope, stmt: Fragment) -> None:
-    scope.bind(stmt, stmt.dst, KnownName("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
-
-
-def _words(scope: NamesInScope, stmt: Stmt, place: Expr, count: int) -> KnownName | None:
-    """So many words of a fragment, from a place on."""
-    known = scope.names[place.name] if isinstance(place, Element) else None
-    if known is None or known.kind != "fragment" or len(place.index) != 1:
-        scope.say(stmt, "this is no place of a fragment")
-        return None
-    scope.places(stmt, place)
-    if is_int(place.index[0]) and place.index[0] + count > known.shape[0]:
-        scope.say(stmt, f"`{place.name}` has {known.shape[0]} words")
-    return known
-
-
-def _load_matrix(scope: NamesInScope, stmt: LoadMatrix) -> None:
-    scope.together(stmt)
-    if scope.address(stmt, stmt.address, None, MATRIX_ROW_BYTES).dtype is not None:
-        scope.say(stmt, "matrices are loaded from shared memory")
-    known = _words(scope, stmt, stmt.into, stmt.count)
-    if stmt.count not in (1, 2, 4) or (stmt.trans and known and DTYPE_BYTES[known.dtype or ""] != 2):
-        scope.say(stmt, "1, 2 or 4 matrices; only elements of 2 bytes are transposed")
-
-
-def _pack(scope: NamesInScope, stmt: PackWord) -> None:
-    known = _words(scope, stmt, stmt.into, 1)
-    scope.elements(stmt, stmt.values)
-    if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
-        scope.say(stmt, f"a word does not hold {len(stmt.values)} values of {known.dtype}")
-
-
-def _multiply(scope: NamesInScope, stmt: Multiply) -> None:
-    scope.together(stmt)
-    atom = ATOMS[stmt.atom]
-    places = ((stmt.a, atom.a_order), (stmt.b, atom.b_order))
-    left, right = (_words(scope, stmt, place, atom.words(order)) for place, order in places)
-    if left and right and not atom.multiplies(left.dtype or "", right.dtype or ""):
-        scope.say(stmt, f"`{stmt.atom}` does not multiply {left.dtype} by {right.dtype}")
-    _sums(scope, stmt)
-
-
-def _queue_product(scope: NamesInScope, stmt: QueueProduct) -> None:
-    scope.together(stmt)
-    for problem in _product_problems(stmt):
-        scope.say(stmt, problem)
-    for matrix in (stmt.a, stmt.b):
-        if isinstance(matrix, Matrix) and scope.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
-            scope.say(stmt, "a matrix stands in shared memory")
-    atom = ATOMS[stmt.atom]
-    if not isinstance(stmt.a, Matrix):
-        held = _words(scope, stmt, stmt.a, atom.words(atom.a_order))
-        if held and held.dtype != stmt.dtype:
-            scope.say(stmt, f"`{stmt.atom}` does not multiply {held.dtype} by {stmt.dtype}")
-    _sums(scope, stmt)
-
-
-def _sums(scope: NamesInScope, stmt: Multiply | QueueProduct) -> None:
-    if scope.target(stmt, stmt.acc) not in (None, ATOMS[stmt.atom].sums):
-        scope.say(stmt, f"`{stmt.atom}` sums {ATOMS[stmt.atom].sums}")
-    scope.elements(stmt, stmt.acc)
-
-
-def _product_problems(stmt: QueueProduct) -> Iterator[str]:
-    """What is wrong with a product, a sentence each."""
-    atom = ATOMS[stmt.atom]
-    if not atom.late or stmt.dtype not in atom.dtypes:
-        yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
-    if not isinstance(stmt.b, Matrix):
-        yield "the right operand is no matrix"
-    for matrix in (part for part in (stmt.a, stmt.b) if isinstance(part, Matrix)):
-        if matrix.at.xor != 0:
-            yield "a matrix has its swizzle in its rows, no xor of its start"
-        elif any(n % CORE_BYTES or not 0 <= n < REACH for n in (matrix.stride, matrix.leading)):
-            yield f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}"
-
-
-INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
-BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
-MOST_THREADS = 1024
-REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT = 65536, 8
-MOST_ARRIVALS = 1 << 20
-SWIZZLES = (0, 32, 64, 128)
-
-
-def problems(kernel: Kernel) -> tuple[str, ...]:
-    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
-    if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
-        return (f"the body of kernel `{kernel.name}` is not one Launch",)
-    check = _Check(kernel)
-    check.launch(kernel.body[0])
-    check.block(kernel.body[0].body)
-    return tuple(check.found)
-
-
-class _Check(NamesInScope):
-    """The checks of statements that every kernel has, one a method."""
-
     def block(self, block: Block) -> None:
         outer = dict(self.names)
         for stmt in block:
-            if type(stmt) not in _CHECKS:
+            if type(stmt) not in CHECKS:
                 self.say(stmt, f"{type(stmt).__name__} is no statement of this level")
                 continue
             missing = sorted(name for name in _own_names(stmt) if name not in self.names)
             if missing:
                 self.say(stmt, f"undefined {', '.join(missing)}")
-            else:
-                _CHECKS[type(stmt)](self, stmt)
+                continue
+            if self.divergent and isinstance(stmt, Convergent):
+                self.say(stmt, "not every thread of the block comes here")
+            CHECKS[type(stmt)](self, stmt)
         self.names = outer
 
     def launch(self, stmt: Launch) -> None:
@@ -359,8 +248,7 @@ class _Check(NamesInScope):
         self.block(body)
         self.divergent = outer
 
-    def meet(self, stmt: Barrier) -> None:
-        self.together(stmt)
+    def barrier(self, stmt: Barrier) -> None:
         if self.split and stmt.cluster == 1:
             if stmt.threads != self.threads:
                 self.say(stmt, f"a barrier of {stmt.threads} threads, where {self.threads} go on together")
@@ -371,7 +259,6 @@ class _Check(NamesInScope):
             self.say(stmt, f"a barrier of {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def last_threads(self, stmt: LastThreads) -> None:
-        self.together(stmt)
         if self.split or stmt.threads % WARP or not 0 < stmt.threads < self.threads:
             self.say(stmt, f"a part of the threads, once: whole warps of {WARP}")
         rest = self.threads - stmt.threads
@@ -383,16 +270,13 @@ class _Check(NamesInScope):
         self.threads, self.split = rest, True
 
     def arrive(self, stmt: Arrive) -> None:
-        self.together(stmt)
-        self.barrier(stmt, stmt.barrier)
+        self.mbarrier(stmt, stmt.barrier)
         if stmt.cluster not in (1, self.cluster):
             self.say(stmt, f"an arrival in {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def intrinsic(self, stmt: Intrinsic) -> None:
-        if stmt.convergent:
-            self.together(stmt)
         if stmt.mbarrier:
-            self.barrier(stmt, getattr(stmt, stmt.mbarrier))
+            self.mbarrier(stmt, getattr(stmt, stmt.mbarrier))
 
     def init_barrier(self, stmt: InitBarrier) -> None:
         self.intrinsic(stmt)
@@ -406,14 +290,12 @@ class _Check(NamesInScope):
         self.elements(stmt, (stmt.place, stmt.val))
 
     def butterfly(self, stmt: Butterfly) -> None:
-        self.together(stmt)
         self.target(stmt, stmt.place)
         self.elements(stmt, stmt.place)
         if any(lanes & (lanes - 1) or not 1 <= lanes <= 16 for lanes in (stmt.low, stmt.high)) or stmt.low > stmt.high:
             self.say(stmt, "lanes are powers of two below 32")
 
     def shuffle(self, stmt: Shuffle) -> None:
-        self.together(stmt)
         self.target(stmt, stmt.place)
         self.elements(stmt, stmt.place)
         if stmt.lanes & (stmt.lanes - 1) or not 1 <= stmt.lanes <= 16:
@@ -421,7 +303,7 @@ class _Check(NamesInScope):
 
     # ---- memory
 
-    def load(self, stmt: LoadFrom) -> None:
+    def load_from(self, stmt: LoadFrom) -> None:
         size = stmt.width * DTYPE_BYTES[stmt.dtype]
         self.width(stmt, size, INSTRUCTION_BYTES)
         self.address(stmt, stmt.address, stmt.dtype, size)
@@ -446,7 +328,7 @@ class _Check(NamesInScope):
             return shape[-1] - index[-1] if shape and is_int(index[-1]) else 1
         return shape[-1] if len(index) == len(shape) - 1 else 0
 
-    def store(self, stmt: StoreTo) -> None:
+    def store_to(self, stmt: StoreTo) -> None:
         size = len(stmt.values) * DTYPE_BYTES[stmt.dtype]
         self.width(stmt, size, INSTRUCTION_BYTES)
         if not self.address(stmt, stmt.address, stmt.dtype, size).writable:
@@ -454,7 +336,7 @@ class _Check(NamesInScope):
         self.elements(stmt, stmt.values)
         self.numbers(stmt, stmt.dtype, *stmt.values)
 
-    def copy(self, stmt: CopyAsync) -> None:
+    def copy_async(self, stmt: CopyAsync) -> None:
         self.width(stmt, stmt.bytes, COPY_BYTES)
         to = self.address(stmt, stmt.to, None, stmt.bytes)
         source = self.address(stmt, stmt.source, None, stmt.bytes)
@@ -475,12 +357,12 @@ class _Check(NamesInScope):
         if not all(1 <= side <= BOX_SIDE for side in stmt.box):
             self.say(stmt, f"a box has 1 to {BOX_SIDE} elements a side")
 
-    def barrier(self, stmt: Stmt, address: Address) -> None:
+    def mbarrier(self, stmt: Stmt, address: Address) -> None:
         if self.address(stmt, address, None, BARRIER_BYTES).dtype is not None:
             self.say(stmt, "an mbarrier is in shared memory")
 
     def copy_box(self, stmt: CopyBox) -> None:
-        self.barrier(stmt, stmt.barrier)
+        self.mbarrier(stmt, stmt.barrier)
         if self.address(stmt, stmt.to, None, BOX_ALIGNMENT).dtype is not None:
             self.say(stmt, "a box goes to shared memory")
         described = self.names[stmt.map]
@@ -499,6 +381,94 @@ class _Check(NamesInScope):
         if size not in allowed:
             self.say(stmt, f"no instruction moves {size} bytes")
 
+    def wait_products(self, stmt: WaitProducts) -> None:
+        """That all threads come here is all."""
+
+    # ---- fragments and products of tensor cores
+
+    def fragment(self, stmt: Fragment) -> None:
+        self.bind(stmt, stmt.dst, KnownName("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
+
+    def words(self, stmt: Stmt, place: Expr, count: int) -> KnownName | None:
+        """So many words of a fragment, from a place on."""
+        known = self.names[place.name] if isinstance(place, Element) else None
+        if known is None or known.kind != "fragment" or len(place.index) != 1:
+            self.say(stmt, "this is no place of a fragment")
+            return None
+        self.places(stmt, place)
+        if is_int(place.index[0]) and place.index[0] + count > known.shape[0]:
+            self.say(stmt, f"`{place.name}` has {known.shape[0]} words")
+        return known
+
+    def load_matrix(self, stmt: LoadMatrix) -> None:
+        if self.address(stmt, stmt.address, None, MATRIX_ROW_BYTES).dtype is not None:
+            self.say(stmt, "matrices are loaded from shared memory")
+        known = self.words(stmt, stmt.into, stmt.count)
+        if stmt.count not in (1, 2, 4) or (stmt.trans and known and DTYPE_BYTES[known.dtype or ""] != 2):
+            self.say(stmt, "1, 2 or 4 matrices; only elements of 2 bytes are transposed")
+
+    def pack_word(self, stmt: PackWord) -> None:
+        known = self.words(stmt, stmt.into, 1)
+        self.elements(stmt, stmt.values)
+        if known and len(stmt.values) * DTYPE_BYTES[known.dtype or ""] != WORD_BYTES:
+            self.say(stmt, f"a word does not hold {len(stmt.values)} values of {known.dtype}")
+
+    def multiply(self, stmt: Multiply) -> None:
+        atom = ATOMS[stmt.atom]
+        places = ((stmt.a, atom.a_order), (stmt.b, atom.b_order))
+        left, right = (self.words(stmt, place, atom.words(order)) for place, order in places)
+        if left and right and not atom.multiplies(left.dtype or "", right.dtype or ""):
+            self.say(stmt, f"`{stmt.atom}` does not multiply {left.dtype} by {right.dtype}")
+        self.sums(stmt)
+
+    def queue_product(self, stmt: QueueProduct) -> None:
+        for problem in _product_problems(stmt):
+            self.say(stmt, problem)
+        for matrix in (stmt.a, stmt.b):
+            if isinstance(matrix, Matrix) and self.address(stmt, matrix.at, None, MATRIX_START).dtype is not None:
+                self.say(stmt, "a matrix stands in shared memory")
+        atom = ATOMS[stmt.atom]
+        if not isinstance(stmt.a, Matrix):
+            held = self.words(stmt, stmt.a, atom.words(atom.a_order))
+            if held and held.dtype != stmt.dtype:
+                self.say(stmt, f"`{stmt.atom}` does not multiply {held.dtype} by {stmt.dtype}")
+        self.sums(stmt)
+
+    def sums(self, stmt: Multiply | QueueProduct) -> None:
+        if self.target(stmt, stmt.acc) not in (None, ATOMS[stmt.atom].sums):
+            self.say(stmt, f"`{stmt.atom}` sums {ATOMS[stmt.atom].sums}")
+        self.elements(stmt, stmt.acc)
+
+
+def names_of(value: Any) -> frozenset[str]:
+    if value.__class__ is tuple:
+        return frozenset().union(*map(names_of, value))
+    return names_read(value) if hasattr(value, "_memo") else frozenset()
+
+
+def _parts(e: Any) -> list[Any]:
+    if e.__class__ is tuple:
+        return list(e)
+    if e.__class__ is Sum:
+        return [atom for atom, _ in e.terms]
+    if hasattr(e, "_memo") and not isinstance(e, Var):
+        return [getattr(e, f.name) for f in type(e).fields]
+    return []
+
+
+def _product_problems(stmt: QueueProduct) -> Iterator[str]:
+    """What is wrong with a product, a sentence each."""
+    atom = ATOMS[stmt.atom]
+    if not atom.late or stmt.dtype not in atom.dtypes:
+        yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
+    if not isinstance(stmt.b, Matrix):
+        yield "the right operand is no matrix"
+    for matrix in (part for part in (stmt.a, stmt.b) if isinstance(part, Matrix)):
+        if matrix.at.xor != 0:
+            yield "a matrix has its swizzle in its rows, no xor of its start"
+        elif any(n % CORE_BYTES or not 0 <= n < REACH for n in (matrix.stride, matrix.leading)):
+            yield f"a matrix goes on after a multiple of {CORE_BYTES} bytes, less than {REACH}"
+
 
 def _own_names(stmt: Stmt) -> set[str]:
     """The names that a statement itself reads, without those of its block."""
@@ -508,33 +478,14 @@ def _own_names(stmt: Stmt) -> set[str]:
     return found | {getattr(stmt, name) for name in own if name and getattr(stmt, name)}
 
 
-_CHECKS: dict[type[Stmt], Callable[[_Check, Any], None]] = {
-    **dict.fromkeys(INTRINSICS, _Check.intrinsic),
-    Define: _Check.define,
-    Base: _Check.base,
-    Advance: _Check.advance,
-    Registers: _Check.registers,
-    Replicate: _Check.replicate,
-    Loop: _Check.loop,
-    Branch: _Check.branch,
-    Assign: _Check.assign,
-    Butterfly: _Check.butterfly,
-    Shuffle: _Check.shuffle,
-    LoadFrom: _Check.load,
-    CheckPlace: _Check.check_place,
-    StoreTo: _Check.store,
-    CopyAsync: _Check.copy,
-    TensorMap: _Check.tensor_map,
-    InitBarrier: _Check.init_barrier,
-    Arrive: _Check.arrive,
-    LastThreads: _Check.last_threads,
-    CopyBox: _Check.copy_box,
-    Barrier: _Check.meet,
-    Fragment: _fragment,
-    LoadMatrix: _load_matrix,
-    PackWord: _pack,
-    Multiply: _multiply,
-    QueueProduct: _queue_product,
-    WaitProducts: _Check.together,
-}
-for_each(STATEMENTS, {Launch: _Check.launch, **_CHECKS}, __name__)
+CHECKS = method_for_each(KernelCheck)
+
+
+def problems(kernel: Kernel) -> tuple[str, ...]:
+    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
+        return (f"the body of kernel `{kernel.name}` is not one Launch",)
+    check = KernelCheck(kernel)
+    check.launch(kernel.body[0])
+    check.block(kernel.body[0].body)
+    return tuple(check.found)

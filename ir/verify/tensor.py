@@ -8,13 +8,12 @@ from typing import Any
 from ..diagnostic import InternalError
 from ..dtypes import FLOATS, INTEGERS
 from ..expr import Axis, Binary, only_sizes, subtract
-from ..facts.index import LARGE, interval
+from ..facts.index import LARGE, greatest, interval
 from ..functions import ARITHMETIC, BITS, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
-from ..ranges import at_ends, below_divisor
-from ..sizes import highest, lowest
+from ..sizes import lowest
 from ..tensor import (
     Case,
     Elementwise,
@@ -153,8 +152,7 @@ def _below(e: Any, extent: Any) -> bool:
 
 def _negative(e: Any) -> bool:
     """Whether an expression is below zero, axes being as long as they are."""
-    last = at_ends(e, lambda a: subtract(a.extent, 1) if a.__class__ is Axis else below_divisor(a))
-    return bool((highest(last) if only_sizes(last) else interval(last)[1]) < 0)
+    return greatest(e) < 0
 
 
 def _under_a_case(terms: list[Term]) -> set[Term]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv, Mod
 
 import dplc
-from dplc.engine.capture.dynamic_shapes import guards_of, narrowed_by
+from dplc.engine.capture.dynamic_shapes import all_hold, common_step
 from dplc.ir.expr import Size, floordiv, modulo, multiply
 from dplc.ir.node import replace
 from dplc.ir.ranges import Narrower, around_hint, part_that_decides
@@ -16,35 +18,32 @@ from dplc.ir.ranges import Narrower, around_hint, part_that_decides
 SIZE = Size("s", 1, 97, 1, 11)
 
 
-def said(guard: str) -> str:
-    place = "L['tensors'][0].size()[1]"
-    what = f"in the specified range s <= 97 satisfy the generated guard {guard.replace('s', place)}."
-    return f"Constraints violated (s)!\n  - Not all values of s = {place} {what}\n"
+S = sympy.Symbol("s17", integer=True, positive=True)
 
 
 @pytest.mark.parametrize(
     ("guard", "low", "high"),
     [
-        ("((2 + s) // 3) != 1", 4, 97),
-        ("s != 2", 3, 97),
-        ("(1 + (((-3) + s) // 2)) != 1", 5, 97),
-        ("s != 40", 1, 39),
-        ("3 <= s and s <= 50", 3, 50),
-        ("4 <= s or s == 1", 4, 97),
-        ("(s - 1) % 20 < 15", 1, 15),
+        (sympy.Ne(FloorDiv(2 + S, 3), 1), 4, 97),
+        (sympy.Ne(S, 2), 3, 97),
+        (sympy.Ne(1 + FloorDiv(S - 3, 2), 1), 5, 97),
+        (sympy.Ne(S, 40), 1, 39),
+        (sympy.And(S >= 3, S <= 50), 3, 50),
+        (sympy.Or(S >= 4, sympy.Eq(S, 1)), 4, 97),
+        (9 * S >= 82, 10, 97),
+        (sympy.Lt(Mod(S - 1, 20), 15), 1, 15),
+        (sympy.Ne(FloorDiv(S, S - 1), 3), 2, 97),
     ],
 )
-def test_the_run_of_lengths_around_the_hint(guard: str, low: int, high: int) -> None:
-    found = narrowed_by(said(guard), {"s": SIZE})
+def test_the_run_of_lengths_around_the_hint(guard: Any, low: int, high: int) -> None:
+    found = around_hint(SIZE, lambda n: all_hold([guard], S, n))
     assert found is not None and (found.low, found.high, found.hint) == (low, high, 11)
-    assert list(guards_of(said(guard))) == [("s", guard)]
+    assert common_step(SIZE, S, [guard]) == 1
 
 
-@pytest.mark.parametrize(
-    "guard", ["f(s) != 1", "~s != 1", "not s != 1", "s.real != 1", "s ** 2 != 1", "s !=", "s == t", "s == 400"]
-)
-def test_what_is_no_arithmetic_says_nothing(guard: str) -> None:
-    assert narrowed_by(said(guard), {"s": SIZE}) is None
+def test_common_step_is_the_divisor_of_all_lengths() -> None:
+    assert common_step(replace(SIZE, hint=12), S, [sympy.Eq(Mod(4 * S, 24), 0), sympy.Ne(S, 6)]) == 6
+    assert common_step(SIZE, S, [sympy.Eq(S, 40)]) == 1 and common_step(SIZE, S, [sympy.Eq(Mod(S, 2), 1)]) == 1
 
 
 def test_multiples_stay_multiples() -> None:

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from dplc.engine.kernels.index_maps import uncut_outputs
 from dplc.ir.compose import remap
 from dplc.ir.expr import Axis, binary
-from dplc.ir.facts.dataflow import topological
 from dplc.ir.interp.tensor import run
-from dplc.ir.tensor import Elementwise, Input, Output, Reduce, Remap, TensorGraph
+from dplc.ir.tensor import Elementwise, Input, Output, Reduce, Remap, TensorGraph, postorder
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_places_in_memory_stay() -> None:
         graph = cut_graph(places, (D, E))
         made = uncut_outputs(graph)
         assert [axis.extent for axis in made.outs[0].axes] == extents
-        assert not any(term.__class__ is Remap for term in topological([made.outs[0].value]))
+        assert not any(term.__class__ is Remap for term in postorder([made.outs[0].value]))
         x = np.random.default_rng(0).normal(size=(4, 6))
         assert np.array_equal(run(made, {"x": x})[0].ravel(), run(graph, {"x": x})[0].ravel())
 
@@ -100,6 +99,6 @@ def test_what_moves_elements_stays(places: dict[Axis, Any], outer: tuple[Axis, .
 def test_what_is_stored_anyway_is_read_where_it_is_cut() -> None:
     """The value before the cut is an output, too: nothing is folded anew."""
     graph = cut_graph({M: binary("//", FLAT, 6), N: binary("%", FLAT, 6)}, (D, E))
-    (view,) = (term for term in topological([graph.outs[0].value]) if term.__class__ is Remap)
+    (view,) = (term for term in postorder([graph.outs[0].value]) if term.__class__ is Remap)
     both = TensorGraph("main", graph.ins, (*graph.outs, Output("shares", (M, N), view.x)))
     assert uncut_outputs(both) is both and uncut_outputs(graph) is not graph

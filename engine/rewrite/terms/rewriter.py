@@ -71,7 +71,7 @@ def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[
     for term in order:
         both = factors(term)
         for x, w in (both, both[::-1]) if both else ():
-            over: frozenset[Axis] = frozenset(term.over)  # type: ignore[attr-defined]
+            over: frozenset[Axis] = frozenset(term.over)  # type: ignore[union-attr]
             own = [axis for axis in axes(w) if axis not in over]
             if _weight(w, weights) and len(own) == 1 and own[0] not in axes(x) and over <= set(axes(w)):
                 rest = tuple(sorted(axis.name for axis in over))

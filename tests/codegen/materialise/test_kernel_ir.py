@@ -7,8 +7,7 @@ from lowering_oracle import read
 
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
-from dplc.ir.kernel import STATEMENTS, Launch, WaitPhase
-from dplc.ir.program import for_each
+from dplc.ir.kernel import STATEMENTS, Launch, WaitPhase, method_for_each
 from dplc.ir.text.programs import print_program
 from dplc.ir.verify.kernel import problems
 
@@ -52,16 +51,16 @@ def test_text_round_trips():
     assert problems(kernel) == ()
 
 
-def test_a_statement_without_an_entry_is_named_at_import():
+def test_a_statement_without_a_method_is_named_at_import():
     from dplc.codegen.cuda import PRINT
-    from dplc.ir.interp.kernel import _MEANING
-    from dplc.ir.verify.kernel import _CHECKS
+    from dplc.ir.interp.kernel import MEANING, RunningBlocks
+    from dplc.ir.verify.kernel import CHECKS
 
-    names = set(STATEMENTS) - {Launch}
-    for table in (PRINT, _MEANING, _CHECKS):
-        assert for_each(names, table, "here") is table
-        with pytest.raises(TypeError, match="here: no entry for WaitPhase; entries that are no statements: Launch"):
-            for_each(names, {cls: 0 for cls in STATEMENTS if cls is not WaitPhase}, "here")
+    for table in (PRINT, MEANING, CHECKS):
+        assert set(table) == set(STATEMENTS) - {Launch}
+    assert MEANING[WaitPhase] is RunningBlocks.wait_phase
+    with pytest.raises(TypeError, match=r"None: no method for Advance, Arrive, .*WaitPhase"):
+        method_for_each(type("None", (), {}))
 
 
 # (what is changed, into what, what the verifier says)
