@@ -222,9 +222,9 @@ def test_the_weights_are_placed_once() -> None:
     weights = make(generation.weights, seed=2)
     executor = emulator()
     generator = Generator(generation, executor, weights)
-    first = {**generator._tables[None], **generator._weights}
+    first = {**generator._prompts._constants[None], **generator._prompts._weights}
     token = generation.token
-    second = {**generating._placed(token.constants(), "cpu"), **generating._weights(token, weights)}
+    second = {**token.constants(), **generating._weights(token, weights)}
     placed = executor.prepare(generation.token.program, _shaped(generation.token, second))
     beside = executor.prepare(generation.prompt.program, _shaped(generation.prompt, first), beside=placed)
     ours = {id(buffer) for buffer in placed._constants.values()}
