@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -35,25 +35,25 @@ from ...ir.ranges import decide, simplify
 from ...ir.sizes import highest
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Mma, Slab, Stage, Team
-from ..language.evaluate import AxisList, Expression, ExpressionList, fact, statement_fact
+from ..language.evaluate import AxisList, Expression, ExpressionList, ValueList, fact, module_fact, statement_fact
 from ..rewrite.statements.site import names_at
 from .structure import TILE, varying
 
 
 @statement_fact
-def team(site: Any, body: Block) -> tuple[Var, ...]:
+def team(body: Block) -> tuple[Var, ...]:
     """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
     return tuple(Var(loop.var) for loop in team_loops(body))
 
 
 @statement_fact
-def team_free(site: Any, body: Block) -> tuple[Var, ...]:
-    """Those of them whose turns are independent."""
+def team_free(body: Block) -> tuple[Var, ...]:
+    """The loops that the threads of a block can share out and whose iterations are independent."""
     return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
 
 
 @statement_fact
-def row_length(site: Any, body: Block) -> int:
+def row_length(body: Block) -> int:
     """The longest reduction among the loops that threads can share out; 0 if there is none."""
     stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
     return longest(stops) if stops else 0
@@ -65,7 +65,7 @@ def longest(stops: Sequence[Any]) -> Any:
 
 
 @statement_fact
-def defined_once(site: Any, body: Block) -> bool:
+def defined_once(body: Block) -> bool:
     """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
     found = summary(body)
     names = [load.dst for load in found.loads] + [let.dst for let in found.lets]
@@ -73,7 +73,7 @@ def defined_once(site: Any, body: Block) -> bool:
 
 
 @statement_fact
-def strided_extent(site: Any, body: Block, t: Var) -> int:
+def strided_extent(body: Block, t: Var) -> int:
     """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
 
     The loops stand at the top, mention t nowhere else, have no barrier: which thread has which column must not matter.
@@ -93,7 +93,7 @@ def strided_extent(site: Any, body: Block, t: Var) -> int:
 
 
 @statement_fact
-def all_vary(site: Any, body: Block, width: int) -> bool:
+def all_vary(body: Block, width: int) -> bool:
     """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
     in strips of 32) its repetitions would be lost unrolled.
     """
@@ -107,7 +107,7 @@ def all_vary(site: Any, body: Block, width: int) -> bool:
 
 
 @statement_fact
-def rows_held(site: Any, body: Block) -> int:
+def rows_held(body: Block) -> int:
     """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
     sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
     every = set().union(*sweeps)
@@ -116,7 +116,7 @@ def rows_held(site: Any, body: Block) -> int:
 
 
 @statement_fact
-def all_combined(site: Any, body: Block, t: Var) -> bool:
+def all_combined(body: Block, t: Var) -> bool:
     """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
     found = summary(body)
     folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
@@ -136,7 +136,7 @@ def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
-    """The same of what is combined: a tuple at once, others one by one."""
+    """The accumulators that are combined, and how: those of a tuple at once, others one by one."""
     return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
 
 
@@ -151,7 +151,7 @@ def neutral_to(site: Any, value: Expression, fn: Var, acc: Var) -> bool:
 
 
 @fact("neutral_element(monoid, [expr]) -> bool", TILE)
-def neutral_element(site: Any, fn: Var, values: Any) -> bool:
+def neutral_element(fn: Var, values: Any) -> bool:
     """Whether an element made of these numbers is the tuple of no elements: taking it in changes nothing."""
     known, numbers = monoid(fn.name), tuple(map(_number, values))
     if len(values) != len(known.operands) or None in numbers:
@@ -167,20 +167,20 @@ def _number(value: Any) -> bool | int | float | None:
 
 
 @statement_fact
-def needed(site: Any, run: Block, values: ExpressionList, *later: Block) -> Block:
+def needed(run: Block, values: ExpressionList, *later: Block) -> Block:
     """The statements of a run that some values, or what stands in later runs, depend on."""
     wanted = dependencies((*values, *map(Var, sorted(uses(tuple(chain.from_iterable(later)))))), run)
     return tuple(stmt for stmt in run if defines(stmt) in wanted)
 
 
 @statement_fact
-def rest(site: Any, run: Block, part: Block) -> Block:
+def rest(run: Block, part: Block) -> Block:
     """The statements of a run that are not among some of them."""
     return tuple(stmt for stmt in run if stmt not in part)
 
 
-@fact("base_of_digits(run, name) -> int", TILE)
-def base_of_digits(site: Any, body: Block, name: Var) -> int:
+@statement_fact
+def base_of_digits(body: Block, name: Var) -> int:
     """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
     name in another way, but for where it loads and stores, or by two numbers; or if it is hidden where a load reads."""
     digits = _digits_of(body, name)
@@ -208,13 +208,13 @@ def _digits_of(value: Any, name: Var) -> list[Binary]:
 
 
 @statement_fact
-def stands_up_to(site: Any, run: Block, k: Var, place: Var) -> bool:
+def stands_up_to(run: Block, k: Var, place: Var) -> bool:
     """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
     return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
 
 
 @statement_fact
-def varies_by_digit(site: Any, values: ExpressionList, k: Var, base: int, count: int, *runs: Block) -> bool:
+def varies_by_digit(values: ExpressionList, k: Var, base: int, count: int, *runs: Block) -> bool:
     """Whether some of the values that runs compute varies with a digit of k, `k // base % count`: what is the same for
     each of a thread's registers would be folded once.
     """
@@ -230,7 +230,7 @@ def varies_by_digit(site: Any, values: ExpressionList, k: Var, base: int, count:
 
 
 def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
-    """What a statement computes or loads, in as few operations as it takes."""
+    """The expressions of a statement, simplified."""
     parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
     return tuple(simplify(part, ranges) for part in parts if part is not None)
 
@@ -272,7 +272,7 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
 
 
 @statement_fact
-def in_any_order(site: Any, body: Block) -> bool:
+def in_any_order(body: Block) -> bool:
     """Whether the elements that a run folds may change places: those of a recurrence may not."""
     return all(stmt.fn not in ORDERED for stmt in summary(body).merges)
 
@@ -291,10 +291,9 @@ def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Par
     for place, (acc, fn) in enumerate(found.items()):
         name = unused(f"{acc.name}_part", taken)
         taken.add(name)
-        kept = varying(site, acc, before, body, axes)
+        kept = varying(acc, before, body, axes)
         spot = tuple(Var(axis.name) if axis in kept else 0 for axis in axes)
-        first = (compare("<", Var(axis.name), 1) for axis in axes if axis not in kept and axis.extent != 1)
-        out.append(Partial(acc, fn, Var(name), place, spot, functools.reduce(both, first, True)))
+        out.append(Partial(acc, fn, Var(name), place, spot, _at_first(axis for axis in axes if axis not in kept)))
     return tuple(out)
 
 
@@ -314,7 +313,7 @@ def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
 
 
 @statement_fact
-def rows_of(site: Any, body: Block, axes: AxisList) -> int:
+def rows_of(body: Block, axes: AxisList) -> int:
     """How many rows a loop folds: elements of the axes with which what it computes first varies.
 
     What is folded may have products of its own (scores): then an axis that only the weights of a tuple have makes no
@@ -326,13 +325,13 @@ def rows_of(site: Any, body: Block, axes: AxisList) -> int:
 
 
 @statement_fact
-def multiplies(site: Any, j: Var, body: Block, axes: AxisList) -> bool:
+def multiplies(j: Var, body: Block, axes: AxisList) -> bool:
     """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
 
 
 @statement_fact
-def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
+def rows_share(idx: ExpressionList, axes: AxisList) -> bool:
     """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
 
@@ -343,15 +342,15 @@ def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
 Places = tuple[Any, ...]
 
 
-@fact("alike_threads(run) -> bool", "module")
-def alike_threads(site: Any, body: Block) -> bool:
+@module_fact
+def alike_threads(body: Block) -> bool:
     """Whether all threads of a block do the same: none of them copies for the others, no warp multiplies by atoms."""
     return not any(True for _ in nodes(body, Team)) and not any(True for _ in nodes(body, Mma))
 
 
-@fact("read_where(run, [any], run, [any], [axis], [axis]) -> any", "module")
-def read_where(site: Any, tail: Block, found: Any, body: Block, ins: Any, places: Any, axes: Any) -> Places | None:
-    """Where a run loads what another one stores: what each axis of that one's kernel is there, in terms of the axes
+@module_fact
+def read_where(tail: Block, found: ValueList, body: Block, ins: ValueList, places: AxisList, axes: AxisList) -> Any:
+    """The place at which a run loads a value that another one stores: each axis of that kernel in terms of the axes
     around the load. None if it loads nothing of it; if it does so at several places, under a guard of its own or by a
     loop's variable; or if the places may lie beyond the axes.
 
@@ -379,29 +378,29 @@ def read_where(site: Any, tail: Block, found: Any, body: Block, ins: Any, places
     return where if inside else None
 
 
-@fact("values_for(run, run) -> any", "module")
-def values_for(site: Any, tail: Block, body: Block) -> dict[str, Any]:
+@module_fact
+def values_for(tail: Block, body: Block) -> Any:
     """{what a run loads: the value that another one stores there}"""
     stored = _stores(tail)
     return {load.dst: stored[load.buf].val for load in nodes(body, Load) if load.buf in stored}
 
 
-@fact("only_folds(run) -> bool", "module")
-def only_folds(site: Any, body: Block) -> bool:
+@module_fact
+def only_folds(body: Block) -> bool:
     """Whether a run only computes values and folds them, singly or as tuples."""
     return only(body, Load, Let, Accumulate, Merge)
 
 
-@fact("stores_values(run) -> bool", "module")
-def stores_values(site: Any, tail: Block) -> bool:
+@module_fact
+def stores_values(tail: Block) -> bool:
     """Whether a run only computes values and stores such as have a name, each buffer once."""
     stores = [stmt for stmt in tail if isinstance(stmt, Store)]
     once = len({stmt.buf for stmt in stores}) == len(stores) > 0
     return once and only(tail, Load, Let, Store) and all(stmt.val.__class__ is Var for stmt in stores)
 
 
-@fact("one_each([expr], [axis], [axis]) -> bool", "module")
-def one_each(site: Any, at: Places, places: Any, axes: Any) -> bool:
+@module_fact
+def one_each(at: Places, places: AxisList, axes: AxisList) -> bool:
     """Whether places, by axes around them, are each element of other axes once."""
     extents = {axis.name: axis.extent for axis in axes}
     used = [atom for e in at for atom in linear(e)[0]]
@@ -410,12 +409,15 @@ def one_each(site: Any, at: Places, places: Any, axes: Any) -> bool:
     return all(_are_digits(e, axis.extent, extents) for e, axis in zip(at, places, strict=True))
 
 
-@fact("first_of([axis], [expr]) -> expr", "module")
-def first_of(site: Any, axes: Any, at: Places) -> Any:
+@module_fact
+def first_of(axes: AxisList, at: Places) -> Expression:
     """The test that a block or a thread is the first along the axes that some places do not vary with."""
-    others = (axis for axis in axes if axis.name not in free_names(at) and axis.role in ("BLOCK", "THREAD"))
-    first = (compare("<", Var(axis.name), 1) for axis in others if axis.extent != 1)
-    return functools.reduce(both, first, True)
+    return _at_first(axis for axis in axes if axis.name not in free_names(at) and axis.role in ("BLOCK", "THREAD"))
+
+
+def _at_first(axes: Iterable[Any]) -> Any:
+    """The test that a thread is the first along some axes."""
+    return functools.reduce(both, (compare("<", Var(axis.name), 1) for axis in axes if axis.extent != 1), True)
 
 
 def _stores(tail: Block) -> dict[str, Store]:
@@ -427,7 +429,7 @@ def _copies(body: Block, buffers: Any) -> bool:
 
 
 def _places_of(stored: Places, loaded: Places | None, places: Any) -> Places | None:
-    """What stands for each axis where the index of a store, made of the axes themselves, is that of a load."""
+    """The value of each axis where the index of a store, made of the axes themselves, is that of a load."""
     if loaded is None:
         return None
     found = {}

@@ -112,7 +112,7 @@ def test_a_product_with_a_vector_is_no_outer_product(rows: str, row: str, produc
 @pytest.mark.parametrize(("other", "dim"), [("i, j", 0), ("i, 0", -1), ("0, j", -1)])
 def test_a_dimension_is_walked_by_every_load(other: str, dim: int) -> None:
     whole = kernel(ROWS.format(other=other))
-    assert walked_dim(None, Var("x"), (8, 16), whole.body) == dim
+    assert walked_dim(Var("x"), (8, 16), whole.body) == dim
 
 
 def test_what_a_reduction_keeps_has_one_element() -> None:
