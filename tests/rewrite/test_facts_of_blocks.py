@@ -9,7 +9,10 @@ import pytest
 
 from dplc.engine.facts.accesses import walked_dim
 from dplc.engine.facts.fragments import late_copies, masked
-from dplc.engine.facts.torch_shapes import reduced
+from dplc.engine.language.check import load_facts
+from dplc.engine.language.evaluate import SITE
+from dplc.engine.language.rule import built_in_files
+from dplc.engine.rewrite.torch_rules.template import Numbers
 from dplc.ir.expr import Axis, Var
 from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.loop import If
@@ -117,9 +120,16 @@ def test_a_dimension_is_walked_by_every_load(other: str, dim: int) -> None:
 
 def test_what_a_reduction_keeps_has_one_element() -> None:
     site: Any = SimpleNamespace(axis=lambda extent: Axis("one", extent))
+    load_facts()
+    fact = next(fact for file in built_in_files() for fact in file.facts if fact.name == "reduced_axes")
+    value = Numbers().compile(fact.value)
+
+    def reduced(os: tuple[Axis, ...], ds: tuple[int, ...], keep: bool) -> Any:
+        return value({"os": os, "ds": ds, "keep": keep, SITE: site})
+
     i, j = Axis("i", 4), Axis("j", 5)
-    assert reduced(site, (i, j), (-1,), True) == (i, Axis("one", 1))
-    assert reduced(site, (i, j), (0,), False) == (j,) and reduced(site, (), (0,), True) == ()
+    assert reduced((i, j), (-1,), True) == (i, Axis("one", 1))
+    assert reduced((i, j), (0,), False) == (j,) and reduced((), (0,), True) == ()
 
 
 @pytest.mark.parametrize(
