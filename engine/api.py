@@ -318,14 +318,15 @@ def compile_options(
         tell: receives a line for each fusion plan that the tuning store decides.
     Raises: UsageError, DplcError for options that mean nothing.
     """
-    chosen, tools, machine = choices(device, rules, target, settings, ordinal, exact)
+    chosen, compiler = choices(device, rules, target, settings, ordinal, exact)
+    tools, machine = compiler.tools, compiler.target
     schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     from .explore.candidates import chosen as best  # forty modules, for which an opened page does not wait
     from .explore.candidates import remembered
 
     search = best(tools, machine, schedules=schedules) if explore else None
     choose = remembered(schedules, tools, machine, search, tell)
-    return chosen, Compiler(tools, machine, Trace() if trace else None, schedules, choose)
+    return chosen, replace(compiler, trace=Trace() if trace else None, schedules=schedules, explore=choose)
 
 
 def rows_of(
@@ -373,16 +374,15 @@ def choices(
     settings: Settings | None,
     ordinal: int | None = None,
     exact: bool = False,
-) -> tuple[str, Toolchain, Target]:
-    """What the options of `compile` say: (device, toolchain, target). ordinal: the GPU that the arguments are on.
+) -> tuple[str, Compiler]:
+    """Return the device and the compiler of some options of `compile`. ordinal: the GPU that holds the arguments.
 
     Raises DplcError for options that mean nothing.
     """
     files = rules.rules if isinstance(rules, Rules) else rules
     check_kinds(device=device, rules=files, target=target, settings=settings, exact=exact)
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    tools, machine = tools_of(rules, settings, exact), target_for(chosen, target, ordinal)
-    return chosen, tools.at(machine), tools.on(machine)
+    return chosen, Compiler(tools_of(rules, settings, exact), target_for(chosen, target, ordinal))
 
 
 def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) -> Toolchain:

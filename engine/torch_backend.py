@@ -308,7 +308,7 @@ class GraphPart:
         every = ops(graph)
         nodes = alike(graph, bad) if bad in every else set(every)
         if self.shares is not None:
-            self.shares.add_eager(nodes, problem, bad, self._target())
+            self.shares.add_eager(nodes, problem, bad, check_options(self.options))
         if problem.what not in self.told:
             self.told.add(problem.what)
             warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=_to_the_user())
@@ -316,10 +316,6 @@ class GraphPart:
             return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total, self.shares))
         forward: Function = graph.forward
         return forward
-
-    def _target(self) -> Target:
-        device, rules, target, settings = map(self.options.get, ("device", "rules", "target", "settings"))
-        return choices(device, rules, target, settings)[2]
 
     def _message(self, problem: DplcError, bad: Any | None, count: int) -> str:
         share = f"all {count}" if count == self.total else f"{count} of {self.total}"
@@ -338,14 +334,15 @@ def shares_in(options: dict[str, Any]) -> Shares | None:
     return found
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raises UsageError for an option that `dplc.compile` has not, DplcError for a value that means nothing."""
+def check_options(options: Mapping[str, Any]) -> Target:
+    """Return the target of some options. Raises UsageError for an option that `dplc.compile` does not have, DplcError
+    for a value that means nothing."""
     for name in options:
         if name not in OPTIONS:
             notes = (f"options are {', '.join(OPTIONS)}",)
             raise UsageError(f"there is no option `{name}`", notes=notes, hint=did_you_mean(name, OPTIONS))
     device, rules, target, settings = map(options.get, ("device", "rules", "target", "settings"))
-    choices(device, rules, target, settings)
+    return choices(device, rules, target, settings)[1].target
 
 
 def has_lengths(node: Any) -> bool:

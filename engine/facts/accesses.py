@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, combinations
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint, hinted
 from ...ir.tile import Slab, Stage
-from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, fact, statement_fact
+from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, statement_fact
 from ..language.rule import policy
 from .structure import axis_names, multiplies_values
 
@@ -95,7 +95,7 @@ def _found_steps(kernel: Kernel, body: Block) -> Steps:
 
 
 def _stepping(flat: Any) -> Iterator[str]:
-    """What an address goes to the next element with, if only up to the end of a row."""
+    """The names with which an address goes to the next element, if only up to the end of a row."""
     for atom, factor in linear(flat)[0].items():
         if factor == 1 and atom.__class__ is Var:
             yield atom.name
@@ -187,7 +187,7 @@ Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that it s
 
 
 @statement_fact
-def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
+def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
     """Whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
     mentioned = False
     for stmt in body:
@@ -200,7 +200,7 @@ def strided(site: Any, body: Block, i: Var, r: Var, factor: int) -> bool:
 
 
 @statement_fact
-def neighbours(site: Any, idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
+def neighbours(idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
     """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
     found: Coefficients = {}
     _gather_coefficients(tuple(idx), found)
@@ -214,7 +214,7 @@ def _one_index(found: Coefficients, i: Var, r: Var, factor: int) -> bool:
 
 @memoised
 def _coefficients(stmt: Stmt) -> Coefficients:
-    """Of every pair of axes rules ask whether they are one index, of a body that stays: it is walked once."""
+    """The coefficients in a statement: it is walked once, though rules ask about every pair of axes."""
     found: Coefficients = {}
     _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "slab"]), found)
     return found
@@ -246,13 +246,13 @@ THOUSANDTHS = 1000  # a unit: shares as whole numbers
 
 
 @statement_fact
-def names(site: Any, axes: AxisList) -> tuple[Var, ...]:
+def names(axes: AxisList) -> tuple[Var, ...]:
     """The names of some axes."""
     return tuple(Var(axis.name) for axis in axes)
 
 
 @statement_fact
-def extents(site: Any, axes: AxisList) -> tuple[int, ...]:
+def extents(axes: AxisList) -> tuple[int, ...]:
     """The extents of some axes."""
     return tuple(axis.extent for axis in axes)
 
@@ -264,13 +264,13 @@ def axes_in_scope(site: Any) -> tuple[Axis, ...]:
 
 
 @statement_fact
-def threads(site: Any, axes: AxisList) -> int:
+def threads(axes: AxisList) -> int:
     """Threads of a block."""
     return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
 
 
 @statement_fact
-def blocks(site: Any, axes: AxisList) -> int:
+def blocks(axes: AxisList) -> int:
     """Blocks of the launch."""
     return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
 
@@ -306,18 +306,20 @@ def registers(site: Any, axes: AxisList, body: Block) -> int:
 @statement_fact
 def copies(site: Any, body: Block) -> int:
     """How often a thread does what a run accumulates: once for every value of the register axes that it varies with."""
-    extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
-    varying = [dependencies(stmt.val, body) for stmt in summary(body).sums]
-    return max((math.prod(n for name, n in extent.items() if name in names) for names in varying), default=1)
+    return _most_values(site, body, lambda term: dependencies(term, body))
 
 
 @statement_fact
 def sums_held(site: Any, body: Block) -> int:
     """The most elements that a thread adds up at once: values of the register axes that a term varies with."""
+    return _most_values(site, body, Variations(body).of)
+
+
+def _most_values(site: Any, body: Block, varies: Callable[[Any], frozenset[str]]) -> int:
+    """The most values of the register axes that a term which a run accumulates varies with."""
     extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
-    varying = Variations(body)
-    held = [varying.of(stmt.val) for stmt in summary(body).sums]
-    return max((math.prod(n for name, n in extent.items() if name in names) for names in held), default=1)
+    terms = [varies(stmt.val) for stmt in summary(body).sums]
+    return max((math.prod(n for name, n in extent.items() if name in names) for names in terms), default=1)
 
 
 @statement_fact
@@ -328,14 +330,14 @@ def trips(site: Any, body: Block) -> int:
 
 
 @statement_fact
-def shares(site: Any, body: Block, axis: Var) -> bool:
+def shares(body: Block, axis: Var) -> bool:
     """Whether a run loads from one buffer with an axis and from another one without it."""
     along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
     return any(along) and not all(along)
 
 
 @statement_fact
-def rows_alike(site: Any, body: Block, axis: Var, extent: int) -> int:
+def rows_alike(body: Block, axis: Var, extent: int) -> int:
     """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone.
 
     Of a run without loops, all its loads.
@@ -352,8 +354,8 @@ def rows_alike(site: Any, body: Block, axis: Var, extent: int) -> int:
     return found if known else 1
 
 
-@fact("simplified([expr], name, int) -> [expr]", TILE)
-def simplified(site: Any, idx: Any, name: Var, extent: int) -> tuple[Any, ...]:
+@statement_fact
+def simplified(idx: ExpressionList, name: Var, extent: int) -> ExpressionList:
     """Places, in as few operations as it takes where a name is at least 0 and below an extent."""
     return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
 
@@ -379,19 +381,13 @@ def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
     """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
     good = bad = 0
     for stmt in accesses(body):
-        terms, _ = linear(address_of(site, stmt))
+        flat = address_of(site, stmt)
         size = at_hint(math.prod(params(site.kernel)[stmt.buf].shape)) if stmt.buf in params(site.kernel) else 0
         for loop in team:
-            if any(loop.name in free_names(atom) for atom in terms):
-                near = goes_on(terms, loop)
+            if loop.name in free_names(flat):
+                near = loop.name in _stepping(flat)
                 good, bad = good + size * near, bad + size * (not near)
     return good >= bad
-
-
-def goes_on(terms: Any, loop: Var) -> bool:
-    """Whether an address goes to the next element with a loop, but where a remainder starts anew."""
-    remainders = [atom for atom, factor in terms.items() if factor == 1 and atom.__class__ is Binary and atom.op == "%"]
-    return terms.get(loop) == 1 or any(goes_on(linear(atom.a)[0], loop) for atom in remainders)
 
 
 @statement_fact
@@ -401,7 +397,7 @@ def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
 
 
 def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
-    """The same of the addresses of some accesses."""
+    """Whether i and j stand in the addresses of some accesses only, and there as `c*(i*extent + j)`."""
     known = {i.name, j.name}
     for stmt in looked_at:
         terms, _ = linear(address_of(site, stmt))
@@ -413,7 +409,7 @@ def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, ext
 
 
 def values_of(body: Block) -> Iterator[Any]:
-    """What a run computes and tests, but for the places of its accesses."""
+    """The expressions that a run computes and tests, but for the places of its accesses."""
     for stmt in body:
         skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
         yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
@@ -486,7 +482,7 @@ def run_of_an_operand(site: Any, body: Block, i: Var, j: Var, extent: int) -> bo
 
 
 @statement_fact
-def along_the_same(site: Any, body: Block, i: Var, j: Var) -> bool:
+def along_the_same(body: Block, i: Var, j: Var) -> bool:
     """Whether every load of a run that mentions one of two axes mentions both, and some does."""
     mentioned = [{i.name, j.name} & free_names(load.idx) for load in summary(body).loads]
     return any(mentioned) and all(len(names) != 1 for names in mentioned)
@@ -503,7 +499,7 @@ def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
 
 
 def _periods(e: Any, name: str) -> Iterator[int]:
-    """Of each quotient and remainder of a name: so many turns after which it is the same but for a number."""
+    """The period of each quotient and remainder of a name: after it, the value is the same but for a number."""
     for part in nodes(e, Binary):
         if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
             inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
@@ -560,14 +556,14 @@ def _last_places(body: Block) -> list[Any]:
 
 
 @statement_fact
-def tiles_kept(site: Any, i: Var, j: Var, body: Block) -> int:
+def tiles_kept(i: Var, j: Var, body: Block) -> int:
     """How many sums a thread keeps for each place along two axes: those that vary with both."""
     sums = {stmt.acc for stmt in summary(body).sums}
     return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
 @statement_fact
-def sums_kept(site: Any, body: Block) -> int:
+def sums_kept(body: Block) -> int:
     """How many sums a thread keeps for each of its places."""
     return len({stmt.acc for stmt in summary(body).sums})
 
@@ -580,7 +576,7 @@ def _outputs(pair: Iterable[Axis], side: int) -> int:
 
 
 @statement_fact
-def joined_dim(site: Any, buf: Var, shape: ValueList, body: Block) -> int:
+def joined_dim(buf: Var, shape: ValueList, body: Block) -> int:
     """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     for dim in range(len(shape) - 1) if places else ():
@@ -591,20 +587,20 @@ def joined_dim(site: Any, buf: Var, shape: ValueList, body: Block) -> int:
 
 
 @statement_fact
-def jumps(site: Any, buf: Var, lane: Var, body: Block) -> bool:
+def jumps(buf: Var, lane: Var, body: Block) -> bool:
     """Whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     return any(lane.name in free_names(idx[:-1]) and lane.name not in free_names(idx[-1]) for idx in places)
 
 
 @statement_fact
-def join_dims(site: Any, dims: ValueList, dim: int) -> tuple[Any, ...]:
+def join_dims(dims: ValueList, dim: int) -> tuple[Any, ...]:
     """The dimensions of a buffer with one of them and the next made one."""
     return (*dims[:dim], dims[dim] * dims[dim + 1], *dims[dim + 2 :])
 
 
-@fact("join_places([expr], int, int) -> [expr]", TILE)
-def join_places(site: Any, idx: Any, dim: int, extent: int) -> tuple[Any, ...]:
+@statement_fact
+def join_places(idx: ExpressionList, dim: int, extent: int) -> ExpressionList:
     """An index of a buffer whose dimension `dim`, and the next of some extent, were made one; others divide once."""
     places = (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
     return tuple(simplify(place, {}) for place in places)

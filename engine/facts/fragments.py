@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Call, Var, add, free_names, linear, multiply
+from ...ir.expr import Call, Var, free_names, linear
 from ...ir.facts.layout import ROW, address, is_box, is_swizzled_box, item_bytes, params, ranges_of, slab_bytes, stages
 from ...ir.facts.structure import (
     AccumulatorFold,
@@ -32,7 +32,7 @@ from ...ir.ranges import interval
 from ...ir.tile import Mma, Stage, Sync
 from ..language.evaluate import StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
 from ..language.rule import policy
-from .shared_memory import kept_inside
+from .shared_memory import kept_inside, thread_number
 
 
 class AtomRecord(NamedTuple):
@@ -80,9 +80,7 @@ def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 @tile_fact
 def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
-    known = value_dtypes(site.kernel)
-    dtypes = {known[left.name], known[right.name]}
-    return _late_records(atom for atom in ATOMS.values() if _multiplies(site, atom, dtypes))
+    return _late_records(_multiplying(site, left, right))
 
 
 def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
@@ -134,7 +132,7 @@ def bytes_alike(site: Any, body: Block, axis: Var) -> int:
 
 
 @tile_fact
-def chunks(site: Any, body: Block) -> int:
+def chunks(body: Block) -> int:
     """The turns of the one serial loop of a run; 1 where they are not known, or it has several."""
     loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
     return _turns(loops[0]) if len(loops) == 1 else 1
@@ -181,14 +179,17 @@ def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> 
 @tile_fact
 def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """The atoms that multiply two values, by their dtypes."""
+    return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.late)
+
+
+def _multiplying(site: Any, left: Var, right: Var) -> Iterator[Atom]:
+    """The atoms for the dtypes of two values."""
     known = value_dtypes(site.kernel)
-    dtypes = {known[left.name], known[right.name]}
-    own = [atom for atom in ATOMS.values() if not atom.late]
-    return tuple(_record(atom) for atom in own if _multiplies(site, atom, dtypes))
+    return (atom for atom in ATOMS.values() if _multiplies(site, atom, {known[left.name], known[right.name]}))
 
 
 @tile_fact
-def nothing_of_both(site: Any, body: Block, one: Var, other: Var) -> bool:
+def nothing_of_both(body: Block, one: Var, other: Var) -> bool:
     """Whether no statement of a run has to do with both of two axes."""
     varying, both = Variations(body), {one.name, other.name}
     leaves = (stmt for stmt in nodes(body, Stmt) if not hasattr(stmt, "body"))
@@ -196,13 +197,13 @@ def nothing_of_both(site: Any, body: Block, one: Var, other: Var) -> bool:
 
 
 @tile_fact
-def only_product(site: Any, body: Block) -> bool:
+def only_product(body: Block) -> bool:
     """Whether a run is one product of tensor cores and the loads of its operands, no more."""
     return len(summary(body).mmas) == 1 and all(isinstance(stmt, Load | Mma) for stmt in body)
 
 
 @tile_fact
-def on_tensor_cores(site: Any, body: Block) -> bool:
+def on_tensor_cores(body: Block) -> bool:
     """Whether tensor cores multiply in a run."""
     return bool(summary(body).mmas)
 
@@ -221,7 +222,7 @@ def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
 
 
 def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
-    """What a value is widened from, at most: casts to dtypes that hold every element of the one before."""
+    """The value that casts widen to a value, at most: to dtypes that hold every element of the one before."""
     while isinstance(value, Var) and value.name in known:
         match known[value.name]:
             case Var() as e:
@@ -344,15 +345,8 @@ def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operan
         part = tuple(_needed(mine, {value.name for value in values}))
         rest = tuple(stmt for stmt in body if stmt in others or (isinstance(stmt, Load) and stmt.dst in needed))
         raw = any(isinstance(stmt, Load) and stmt.buf == slab for stmt in rest)
-        lane: Expr = 0
-        for axis in lanes:
-            lane = add(multiply(lane, axis.extent), Var(axis.name))
-        count = 1
-        for axis in lanes:
-            count *= axis.extent
-        yield Operand(
-            part, rest, sums, values, raw, Var(slab), idx, tuple(Var(axis.name) for axis in lanes), count, lane
-        )  # fmt: skip
+        names, count = tuple(Var(axis.name) for axis in lanes), math.prod(axis.extent for axis in lanes)
+        yield Operand(part, rest, sums, values, raw, Var(slab), idx, names, count, thread_number(lanes))
 
 
 def _reads(stmt: Any) -> Any:

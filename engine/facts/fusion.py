@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES, HALVES
-from ...ir.expr import Axis, Binary, free_names, linear, subtract
+from ...ir.expr import Axis, linear
 from ...ir.facts.dataflow import Dataflow, common_key, read_again
 from ...ir.facts.layout import BANKS, SECTOR, WORD
 from ...ir.functions import promote
@@ -27,6 +27,7 @@ from ..language.core import FactOf
 from ..language.evaluate import Fact, Value, tensor_fact
 from ..language.rule import built_in_files, policy
 from ..rewrite.statements.expressions import RuleExpressions
+from .structure import upper_bound
 
 # ---- Operands of products that no slab can hold: what computing them in every warp costs.
 #
@@ -287,7 +288,8 @@ def _reads(site: Any, value: Any) -> set[Any]:
 @tensor_fact
 def independent(site: Any, v: Value, w: Value) -> bool:
     """Whether w reads neither v nor anything stored between the two."""
-    return site.independent(v, w)  # type: ignore[no-any-return]
+    between = site.entries[site.place(v) : site.place(w)]
+    return all(entry.value not in site.leaves(w) for entry in between)
 
 
 @tensor_fact
@@ -615,14 +617,10 @@ def _seen(x: Term, n: Axis) -> float | None:
     """The places along n that count in the middle of all rows, if `x = where(n <= e, y, -inf)` says; else none."""
     if not isinstance(x, Elementwise) or x.fn != "where" or not isinstance(x.args[0], Index):
         return None
-    condition, hidden = x.args[0].expr, x.args[2]
-    if not isinstance(hidden, Const) or hidden.value != -math.inf:
+    end, hidden = upper_bound(x.args[0].expr, n), x.args[2]
+    if end is None or not isinstance(hidden, Const) or hidden.value != -math.inf:
         return None
-    if condition.__class__ is not Binary or condition.op not in ("<", "<="):
-        return None
-    if linear(condition.a)[0].get(n) != 1 or n.name in free_names(condition.b):
-        return None
-    terms, constant = linear(subtract(condition.b, subtract(condition.a, n)))
+    terms, constant = linear(end)
     middle = constant + sum(factor * sum(interval(atom, {})) / 2 for atom, factor in terms.items())
     return min(max(middle, 0.0), float(at_hint(n.extent)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -38,19 +38,19 @@ from .structure import TILE, varying
 
 
 @statement_fact
-def team(site: Any, body: Block) -> tuple[Var, ...]:
+def team(body: Block) -> tuple[Var, ...]:
     """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
     return tuple(Var(loop.var) for loop in team_loops(body))
 
 
 @statement_fact
-def team_free(site: Any, body: Block) -> tuple[Var, ...]:
-    """Those of them whose turns are independent."""
+def team_free(body: Block) -> tuple[Var, ...]:
+    """The loops that the threads of a block can share out and whose iterations are independent."""
     return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
 
 
 @statement_fact
-def row_length(site: Any, body: Block) -> int:
+def row_length(body: Block) -> int:
     """The longest reduction among the loops that threads can share out; 0 if there is none."""
     stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
     return longest(stops) if stops else 0
@@ -62,7 +62,7 @@ def longest(stops: Sequence[Any]) -> Any:
 
 
 @statement_fact
-def defined_once(site: Any, body: Block) -> bool:
+def defined_once(body: Block) -> bool:
     """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
     found = summary(body)
     names = [load.dst for load in found.loads] + [let.dst for let in found.lets]
@@ -70,7 +70,7 @@ def defined_once(site: Any, body: Block) -> bool:
 
 
 @statement_fact
-def strided_extent(site: Any, body: Block, t: Var) -> int:
+def strided_extent(body: Block, t: Var) -> int:
     """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
 
     The loops stand at the top, mention t nowhere else, have no barrier: which thread has which column must not matter.
@@ -90,7 +90,7 @@ def strided_extent(site: Any, body: Block, t: Var) -> int:
 
 
 @statement_fact
-def all_vary(site: Any, body: Block, width: int) -> bool:
+def all_vary(body: Block, width: int) -> bool:
     """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
     in strips of 32) its repetitions would be lost unrolled.
     """
@@ -104,7 +104,7 @@ def all_vary(site: Any, body: Block, width: int) -> bool:
 
 
 @statement_fact
-def rows_held(site: Any, body: Block) -> int:
+def rows_held(body: Block) -> int:
     """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
     sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
     every = set().union(*sweeps)
@@ -113,7 +113,7 @@ def rows_held(site: Any, body: Block) -> int:
 
 
 @statement_fact
-def all_combined(site: Any, body: Block, t: Var) -> bool:
+def all_combined(body: Block, t: Var) -> bool:
     """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
     found = summary(body)
     folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
@@ -133,7 +133,7 @@ def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
-    """The same of what is combined: a tuple at once, others one by one."""
+    """The accumulators that are combined, and how: those of a tuple at once, others one by one."""
     return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
 
 
@@ -148,7 +148,7 @@ def neutral_to(site: Any, value: Expression, fn: Var, acc: Var) -> bool:
 
 
 @fact("neutral_element(monoid, [expr]) -> bool", TILE)
-def neutral_element(site: Any, fn: Var, values: Any) -> bool:
+def neutral_element(fn: Var, values: Any) -> bool:
     """Whether an element made of these numbers is the tuple of no elements: taking it in changes nothing."""
     known, numbers = monoid(fn.name), tuple(map(_number, values))
     if len(values) != len(known.operands) or None in numbers:
@@ -164,22 +164,22 @@ def _number(value: Any) -> bool | int | float | None:
 
 
 @statement_fact
-def needed(site: Any, run: Block, values: ExpressionList, *later: Block) -> Block:
+def needed(run: Block, values: ExpressionList, *later: Block) -> Block:
     """The statements of a run that some values, or what stands in later runs, depend on."""
     wanted = dependencies((*values, *map(Var, sorted(uses(tuple(chain.from_iterable(later)))))), run)
     return tuple(stmt for stmt in run if defines(stmt) in wanted)
 
 
 @statement_fact
-def rest(site: Any, run: Block, part: Block) -> Block:
+def rest(run: Block, part: Block) -> Block:
     """The statements of a run that are not among some of them."""
     return tuple(stmt for stmt in run if stmt not in part)
 
 
-@fact("base_of_digits(run, name) -> int", TILE)
-def base_of_digits(site: Any, body: Block, name: Var) -> int:
-    """Return the number C by which a run divides a name: `q // C`, `q % C`. 0 if it uses the name otherwise outside
-    of indices, divides it by two numbers, or hides it in the index of a load."""
+@statement_fact
+def base_of_digits(body: Block, name: Var) -> int:
+    """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
+    name in another way, but for where it loads and stores, or by two numbers; or if it is hidden where a load reads."""
     digits = _digits_of(body, name)
     if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
         return 0
@@ -205,13 +205,13 @@ def _digits_of(value: Any, name: Var) -> list[Binary]:
 
 
 @statement_fact
-def stands_up_to(site: Any, run: Block, k: Var, place: Var) -> bool:
+def stands_up_to(run: Block, k: Var, place: Var) -> bool:
     """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
     return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
 
 
 @statement_fact
-def varies_by_digit(site: Any, values: ExpressionList, k: Var, base: int, count: int, *runs: Block) -> bool:
+def varies_by_digit(values: ExpressionList, k: Var, base: int, count: int, *runs: Block) -> bool:
     """Whether some of the values that runs compute varies with a digit of k, `k // base % count`: what is the same for
     each of a thread's registers would be folded once.
     """
@@ -227,7 +227,7 @@ def varies_by_digit(site: Any, values: ExpressionList, k: Var, base: int, count:
 
 
 def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
-    """What a statement computes or loads, in as few operations as it takes."""
+    """The expressions of a statement, simplified."""
     parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
     return tuple(simplify(part, ranges) for part in parts if part is not None)
 
@@ -269,7 +269,7 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
 
 
 @statement_fact
-def in_any_order(site: Any, body: Block) -> bool:
+def in_any_order(body: Block) -> bool:
     """Whether the elements that a run folds may change places: those of a recurrence may not."""
     return all(stmt.fn not in ORDERED for stmt in summary(body).merges)
 
@@ -288,10 +288,9 @@ def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Par
     for place, (acc, fn) in enumerate(found.items()):
         name = unused(f"{acc.name}_part", taken)
         taken.add(name)
-        kept = varying(site, acc, before, body, axes)
+        kept = varying(acc, before, body, axes)
         spot = tuple(Var(axis.name) if axis in kept else 0 for axis in axes)
-        first = (compare("<", Var(axis.name), 1) for axis in axes if axis not in kept and axis.extent != 1)
-        out.append(Partial(acc, fn, Var(name), place, spot, functools.reduce(both, first, True)))
+        out.append(Partial(acc, fn, Var(name), place, spot, _at_first(axis for axis in axes if axis not in kept)))
     return tuple(out)
 
 
@@ -311,7 +310,7 @@ def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
 
 
 @statement_fact
-def rows_of(site: Any, body: Block, axes: AxisList) -> int:
+def rows_of(body: Block, axes: AxisList) -> int:
     """How many rows a loop folds: elements of the axes with which what it computes first varies.
 
     What is folded may have products of its own (scores): then an axis that only the weights of a tuple have makes no
@@ -323,12 +322,17 @@ def rows_of(site: Any, body: Block, axes: AxisList) -> int:
 
 
 @statement_fact
-def multiplies(site: Any, j: Var, body: Block, axes: AxisList) -> bool:
+def multiplies(j: Var, body: Block, axes: AxisList) -> bool:
     """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
 
 
 @statement_fact
-def rows_share(site: Any, idx: ExpressionList, axes: AxisList) -> bool:
+def rows_share(idx: ExpressionList, axes: AxisList) -> bool:
     """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
+
+
+def _at_first(axes: Iterable[Any]) -> Any:
+    """Return the test that a thread is the first along some axes."""
+    return functools.reduce(both, (compare("<", Var(axis.name), 1) for axis in axes if axis.extent != 1), True)

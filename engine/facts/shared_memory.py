@@ -75,6 +75,7 @@ from ..language.evaluate import (
     ExpressionList,
     NumberList,
     StatementList,
+    ValueList,
     fact,
     statement_fact,
     tile_fact,
@@ -113,8 +114,8 @@ def _region(site: Any, body: Block, axes: Any, more: tuple[Any, ...]) -> RangedB
     return region(site.kernel, body, axes, outside, extra)
 
 
-@fact("local([expr], record) -> [expr]", TILE)
-def local(site: Any, idx: Any, foot: Footprint) -> tuple[Any, ...]:
+@statement_fact
+def local(idx: ExpressionList, foot: Footprint) -> ExpressionList:
     """An index of a buffer as an index of the copy of its footprint."""
     return local_index(idx, foot)
 
@@ -138,7 +139,7 @@ def smem_left(site: Any) -> int:
 
 
 @fact("fitting([record], int) -> [record]", TILE)
-def fitting(site: Any, feet: Any, room: int) -> tuple[Footprint, ...]:
+def fitting(feet: Any, room: int) -> tuple[Footprint, ...]:
     """The first footprints of a list that fit into some shared memory together."""
     taken = []
     for foot in feet:
@@ -188,8 +189,8 @@ def copy_lanes(site: Any, stage: Stage) -> int:
     return warp_accesses.spread_lanes(site.kernel, stage)
 
 
-@fact("xor_maps(stmt) -> [any]", TILE)
-def xor_maps(site: Any, stage: Stage) -> tuple[tuple[int, ...], ...]:
+@statement_fact
+def xor_maps(site: Any, stage: Stage) -> ValueList:
     """The xor layouts of a slab worth trying."""
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
@@ -208,7 +209,7 @@ def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
 
 @statement_fact
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """The same if its rows had `pad` unused elements: what is not a vector any more is several accesses."""
+    """Wavefronts of one warp if the rows of a slab had `pad` unused elements: a vector may become several accesses."""
     return warp_accesses.padded_cycles(site.kernel, stage, body, pad)
 
 
@@ -220,7 +221,7 @@ def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
 
 @statement_fact
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
-    """The same if its rows were cut into spans of so many bytes that TMA swizzles."""
+    """Wavefronts of one warp if the rows of a slab were cut into spans of so many bytes that TMA swizzles."""
     return warp_accesses.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
 
 
@@ -234,7 +235,7 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
 
 
 @statement_fact
-def makes_ring(site: Any, copies: StatementList, body: Block, turn: Var) -> bool:
+def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
     """Whether turn k of a loop copies to slot k % depth of some slabs, and its body touches no other slot of them."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
     accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
@@ -362,10 +363,9 @@ def _always(site: Any, condition: Any) -> bool:
 
 @statement_fact
 def parts_zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """The same of each part of a condition, but for those that always hold."""
-    known, plain = ranges_of(site.kernel), replace(load, when=True)
-    parts = [part for part in conjuncts(condition) if decide(tidy(part, known), known) is not True]
-    return all(zero_filled(site, load, part) for part in parts) and in_slabs(site, (plain,))
+    """Whether a load reads the zero fill of its slab where a part of a condition fails that may fail."""
+    parts = [part for part in conjuncts(condition) if not _always(site, part)]
+    return all(zero_filled(site, load, part) for part in parts) and in_slabs(site, (replace(load, when=True),))
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
@@ -502,31 +502,31 @@ def _reads(found: Any, names: set[str]) -> int:
     return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
-@fact("placed(record, [expr]) -> [expr]", "tile")
-def placed(site: Any, box: ResultBox, cell: Any) -> tuple[Any, ...]:
+@tile_fact
+def placed(box: ResultBox, cell: ExpressionList) -> ExpressionList:
     """The place in the buffer of a row and a column of a box of results."""
     dims = (box.row, len(box.origin) - 1)
     return tuple(add(at, cell[dims.index(dim)]) if dim in dims else at for dim, at in enumerate(box.origin))
 
 
 @tile_fact
-def within_edges(site: Any, box: ResultBox, cell: ExpressionList) -> Expression:
+def within_edges(box: ResultBox, cell: ExpressionList) -> Expression:
     """Whether a row and a column of a box of results lie within the edges of the buffer that are guarded."""
     condition: Any = True
-    place = placed(site, box, cell)
+    place = placed(box, cell)
     for dim in box.edges:
         condition = both(condition, binary("<", place[dim], box.shape[dim]))
     return condition
 
 
 @fact("cell_of(record, [expr]) -> [expr]", "tile")
-def cell_of_box(site: Any, box: ResultBox, idx: Any) -> tuple[Any, ...]:
+def cell_of_box(box: ResultBox, idx: Any) -> tuple[Any, ...]:
     """The row and the column in a box of results of a place in the buffer."""
     return tuple(subtract(idx[dim], box.origin[dim]) for dim in (box.row, len(idx) - 1))
 
 
 @tile_fact
-def thread_number(site: Any, axes: AxisList) -> Expression:
+def thread_number(axes: AxisList) -> Expression:
     """The number of a thread in its block."""
     number: Any = 0
     for axis in axes:
@@ -536,7 +536,7 @@ def thread_number(site: Any, axes: AxisList) -> Expression:
 
 
 @tile_fact
-def rescales(site: Any, body: Block) -> bool:
+def rescales(body: Block) -> bool:
     """Whether sums of a run are scaled as it goes on, as those of a running softmax are."""
     return bool(summary(body).scales)
 

@@ -24,7 +24,7 @@ from ...ir.facts.structure import (
     uses,
     variation,
 )
-from ...ir.functions import opmath
+from ...ir.functions import identity, opmath
 from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import Node, names_in, nodes
@@ -38,6 +38,7 @@ from ..language.evaluate import (
     Expression,
     ExpressionList,
     NameList,
+    Number,
     StatementList,
     ValueList,
     fact,
@@ -59,68 +60,68 @@ def axis_names(site: Any) -> frozenset[str]:
 
 
 @fact("loops(run, name?) -> [name]", TILE)
-def loops(site: Any, body: Block, role: Any = None) -> tuple[Var, ...]:
+def loops(body: Block, role: Any = None) -> tuple[Var, ...]:
     """The variables of the loops of a run, of one role if it is given."""
     return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
 
 
 @statement_fact
-def bounded_by(site: Any, body: Block, names: NameList) -> bool:
+def bounded_by(body: Block, names: NameList) -> bool:
     """Whether the bounds of a loop of the run mention one of some names."""
     mentioned = free_names(tuple((loop.start, loop.stop) for loop in summary(body).loops))
     return not mentioned.isdisjoint(name.name for name in names)
 
 
 @statement_fact
-def buffers(site: Any, body: Block) -> tuple[Var, ...]:
+def buffers(body: Block) -> tuple[Var, ...]:
     """The buffers that a run loads from."""
     return tuple(dict.fromkeys(Var(load.buf) for load in summary(body).loads))
 
 
 @statement_fact
-def plain(site: Any, body: Block) -> bool:
+def plain(body: Block) -> bool:
     """Whether a run only loads and computes values: doing it more often changes nothing."""
     return only(body, Load, Let)
 
 
 @statement_fact
-def only_copies(site: Any, body: Block) -> bool:
+def only_copies(body: Block) -> bool:
     """Whether a run only copies to shared memory, waits, and computes values: more threads may do it together."""
     return only(body, Load, Let, Stage, Put, Sync, Wait)
 
 
 @statement_fact
-def stages_of(site: Any, body: Block) -> tuple[Stage, ...]:
+def stages_of(body: Block) -> tuple[Stage, ...]:
     """The copies to shared memory in a run."""
     return summary(body).stages
 
 
 @statement_fact
-def collective(site: Any, body: Block) -> bool:
+def collective(body: Block) -> bool:
     """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""
     return summary(body).barriers > 0
 
 
 @statement_fact
-def plain_sums(site: Any, body: Block) -> bool:
+def plain_sums(body: Block) -> bool:
     """Whether a run only loads, computes, and accumulates for others."""
     return only(body, Load, Let, Accumulate) and len(accumulators(body)) == len({s.acc for s in summary(body).sums})
 
 
 @statement_fact
-def tiled(site: Any, body: Block) -> bool:
+def tiled(body: Block) -> bool:
     """Whether a kernel has its Tile."""
     return any(isinstance(stmt, Tile) for stmt in body)
 
 
 @fact("accumulators(run) -> [record]", TILE)
-def accumulated(site: Any, body: Block) -> tuple[AccumulatorFold, ...]:
-    """What a run accumulates for others: `.acc` and `.fn`."""
+def accumulated(body: Block) -> tuple[AccumulatorFold, ...]:
+    """The accumulators of a run that others read: `.acc` and `.fn`."""
     return accumulators(body)
 
 
 @statement_fact
-def folds_tuples(site: Any, body: Block) -> bool:
+def folds_tuples(body: Block) -> bool:
     """Whether a run folds elements into several accumulators at once, as an online softmax does."""
     return bool(summary(body).merges)
 
@@ -153,8 +154,8 @@ def _added(body: Block) -> frozenset[str]:
 
 
 @statement_fact
-def varying(site: Any, acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis, ...]:
-    """Those of some axes that what a run accumulates varies with: by what is added, or by whether it is; also through
+def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis, ...]:
+    """The axes of a list with which an accumulated value varies: by what is added, or by whether it is; also through
     what stands before the run, as the row of a table that is looked up there."""
     adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
     names = dependencies((acc, *adding), (*before, *body))
@@ -162,7 +163,7 @@ def varying(site: Any, acc: Var, before: Block, body: Block, axes: AxisList) -> 
 
 
 @statement_fact
-def follows(site: Any, value: Var, name: Var, *runs: Block) -> bool:
+def follows(value: Var, name: Var, *runs: Block) -> bool:
     """Whether what some runs compute varies with a loop's variable, or with another value."""
     return name.name in dependencies(value, tuple(chain.from_iterable(runs)))
 
@@ -192,7 +193,7 @@ def matmul_shaped(site: Any, body: Block) -> bool:
 
 @statement_fact
 def outer_product(site: Any, var: Var, body: Block) -> bool:
-    """The same of one reduction, over `var`, by its body."""
+    """Whether one reduction, over `var`, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, var.name, axis_names(site), site.kernel.body, multiplies_values(site))
 
 
@@ -203,37 +204,37 @@ def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
 
 
 @statement_fact
-def combined(site: Any, body: Block) -> bool:
+def combined(body: Block) -> bool:
     """Whether threads combine partial results in a run."""
     return bool(summary(body).combines or summary(body).scans)
 
 
 @statement_fact
-def combined_over(site: Any, body: Block, axis: Var) -> bool:
+def combined_over(body: Block, axis: Var) -> bool:
     """Whether a Combine of the run names an axis."""
     return any(axis in stmt.over for stmt in summary(body).combines)
 
 
 @statement_fact
-def staged(site: Any, body: Block) -> bool:
+def staged(body: Block) -> bool:
     """Whether something is copied to shared memory in a run."""
     return bool(summary(body).stages)
 
 
 @statement_fact
-def makes(site: Any, body: Block, name: Var) -> bool:
+def makes(body: Block, name: Var) -> bool:
     """Whether a run defines a value at its top."""
     return any(defines(stmt) == name.name for stmt in body)
 
 
 @statement_fact
-def made(site: Any, body: Block) -> tuple[Var, ...]:
+def made(body: Block) -> tuple[Var, ...]:
     """The values that a run defines at its top."""
     return tuple(Var(name) for name in map(defines, body) if name is not None)
 
 
 @statement_fact
-def reads(site: Any, body: Any, name: Var) -> int:
+def reads(body: Any, name: Var) -> int:
     """How often a run mentions a value, or loads from a buffer."""
     mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
     return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
@@ -247,7 +248,7 @@ def copied_once(site: Any, copies: StatementList) -> bool:
 
 
 @statement_fact
-def writes(site: Any, body: Block, bufs: NameList) -> bool:
+def writes(body: Block, bufs: NameList) -> bool:
     """Whether a run stores to a buffer, or copies to a slab, of a list."""
     found = summary(body)
     copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
@@ -263,7 +264,7 @@ def escapes(site: Any, body: Block, bufs: NameList) -> bool:
 
 
 @statement_fact
-def crosses(site: Any, first: Block, *later: Block) -> bool:
+def crosses(first: Block, *later: Block) -> bool:
     """Whether a value defined in the first run is used in a later one."""
     return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
 
@@ -275,35 +276,39 @@ def redefined(site: Any, name: Var) -> bool:
 
 
 @statement_fact
-def disjoint(site: Any, idx: ExpressionList, names: NameList) -> bool:
+def disjoint(idx: ExpressionList, names: NameList) -> bool:
     """Whether an index mentions none of some names."""
     return free_names(idx).isdisjoint(name.name for name in names)
 
 
-@fact("zero(name) -> num", TILE)
-def zero(site: Any, buf: Var) -> Any:
+@statement_fact
+def zero(site: Any, buf: Var) -> Number:
     """Zero in the dtype of a buffer or a slab."""
     slab = stages(site.kernel).get(buf.name)
     dtype = slab.dtype if isinstance(slab, Slab) else params(site.kernel)[slab.src if slab else buf.name].dtype
-    return False if dtype == "b8" else 0 if dtype.startswith("i") else 0.0
+    return identity("add", dtype)
 
 
 @statement_fact
-def visible(site: Any, body: Block, x: Var, j: Var) -> Any:
+def visible(body: Block, x: Var, j: Var) -> Any:
     """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
     says; none if it does not."""
     lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     chosen = lets.get(x.name)
     if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
         return None
-    condition = lets.get(getattr(chosen.args[0], "name", ""), chosen.args[0])
+    condition: Any = lets.get(getattr(chosen.args[0], "name", ""), chosen.args[0])
+    end = upper_bound(condition, j)
+    return None if end is None else add(end, int(condition.op == "<="))
+
+
+def upper_bound(condition: Any, j: Any) -> Any:
+    """The bound e of a condition on a variable, `j < e` or `j <= e`; None for any other condition."""
     if condition.__class__ is not Binary or condition.op not in ("<", "<="):
         return None
-    terms, _ = linear(condition.a)
-    if terms.get(j) != 1 or j.name in free_names(condition.b):
+    if linear(condition.a)[0].get(j) != 1 or j.name in free_names(condition.b):
         return None
-    rest = subtract(condition.b, subtract(condition.a, j))
-    return add(rest, int(condition.op == "<="))
+    return subtract(condition.b, subtract(condition.a, j))
 
 
 # ---- where the site is
@@ -363,7 +368,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 
 
 @statement_fact
-def changes(site: Any, body: Block, e: Expression) -> bool:
+def changes(body: Block, e: Expression) -> bool:
     """Whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
     changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
@@ -391,7 +396,7 @@ def depth(site: Any, value: Expression) -> int:
 
 
 @statement_fact
-def crossing(site: Any, first: Block, later: Block) -> tuple[Var, ...]:
+def crossing(first: Block, later: Block) -> tuple[Var, ...]:
     """The values and accumulators that a run makes and a later one uses."""
     made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
     used = uses(later)
@@ -406,13 +411,13 @@ class KeptValue(NamedTuple):
 
 
 @statement_fact
-def kept_values(site: Any, first: Block, later: Block) -> tuple[KeptValue, ...]:
-    """What `crossing` finds, each as `.value` with its `.place` in a buffer of all of them."""
-    return tuple(KeptValue(value, place) for place, value in enumerate(crossing(site, first, later)))
+def kept_values(first: Block, later: Block) -> tuple[KeptValue, ...]:
+    """The values that `crossing` finds, each as `.value` with its `.place` in a buffer of all of them."""
+    return tuple(KeptValue(value, place) for place, value in enumerate(crossing(first, later)))
 
 
 @statement_fact
-def float_values(site: Any, names: NameList, body: Block, params: ValueList) -> bool:
+def float_values(names: NameList, body: Block, params: ValueList) -> bool:
     """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
     return all(opmath(known.get(name.name, "")) == "f32" for name in names)
@@ -448,9 +453,9 @@ def _bounds_axes(condition: Any) -> bool:
 # ---- Facts about values that are chosen among by the place alone: the pieces of a stack.
 
 
-@fact("chosen_at(run, expr, name, int) -> [expr]", TILE)
-def chosen_at(site: Any, body: Block, value: Any, axis: Var, places: int) -> tuple[Any, ...]:
-    """What a value is at each place of an axis, if `where` chooses it there among values that do not vary with the
+@statement_fact
+def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> ExpressionList:
+    """The value at each place of an axis, if `where` chooses it there among values that do not vary with the
     axis; else nothing."""
     lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     fixed: dict[str, bool] = {}
@@ -483,8 +488,8 @@ class StoredPiece(NamedTuple):
     run: Block
 
 
-@fact("pieces(run, [expr]) -> [record]", TILE)
-def pieces(site: Any, body: Block, values: tuple[Any, ...]) -> tuple[StoredPiece, ...]:
+@statement_fact
+def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
     """For each of some values `.value`, its number `.place`, and the statements `.run` of a run that only it and later
     ones depend on: each can be stored as soon as it is there."""
     left, out = list(body), []
@@ -495,8 +500,8 @@ def pieces(site: Any, body: Block, values: tuple[Any, ...]) -> tuple[StoredPiece
     return tuple(out)
 
 
-@fact("loads_without(run, name) -> int", TILE)
-def loads_without(site: Any, body: Block, axis: Var) -> int:
+@statement_fact
+def loads_without(body: Block, axis: Var) -> int:
     """The loads of a run that do not vary with an axis, neither by their place nor by their guard."""
     loads = summary(body).loads
     return sum(axis.name not in dependencies((load.idx, load.when), body) for load in loads)
@@ -506,13 +511,13 @@ def loads_without(site: Any, body: Block, axis: Var) -> int:
 
 
 @fact("mentions(expr, name) -> bool", "kernel")
-def expression_mentions(site: Any, e: Any, name: Var) -> bool:
+def expression_mentions(e: Any, name: Var) -> bool:
     """Whether an expression reads a name."""
     return isinstance(e, Node) and name.name in names_read(e)
 
 
 @fact("changes(run, expr) -> bool", "kernel")
-def changes_register(site: Any, body: Block, e: Any) -> bool:
+def changes_register(body: Block, e: Any) -> bool:
     """Whether a run changes a register or an address that an expression reads."""
     places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}  # type: ignore[type-var,attr-defined]
     places |= {stmt.into.name for stmt in nodes(body, LoadFrom)}
@@ -521,7 +526,7 @@ def changes_register(site: Any, body: Block, e: Any) -> bool:
 
 
 @kernel_fact
-def clash(site: Any, first: Block, second: Block) -> bool:
+def clash(first: Block, second: Block) -> bool:
     """Whether two runs define the same name, so that they cannot stand in one block."""
     return not _defined(first).isdisjoint(_defined(second))
 
@@ -531,19 +536,19 @@ def _defined(body: Block) -> set[str]:
 
 
 @kernel_fact
-def apart(site: Any, near: Expression, far: Expression) -> int:
+def apart(near: Expression, far: Expression) -> int:
     """How far one offset lies behind another where that is a number; 0 where it is not."""
     distance = subtract(far, near)
     return distance if is_int(distance) else 0
 
 
 @kernel_fact
-def has_constant(site: Any, e: Expression) -> bool:
+def has_constant(e: Expression) -> bool:
     """Whether an offset ends in a number other than 0."""
     return linear(e)[1] != 0
 
 
 @kernel_fact
-def computed(site: Any, e: Expression) -> bool:
+def computed(e: Expression) -> bool:
     """Whether an offset takes instructions: it is not a number."""
     return not is_int(e)

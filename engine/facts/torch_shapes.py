@@ -300,29 +300,6 @@ def broadcast(site: TorchSite, *values: Tensor) -> AxisList:
 
 
 @torch_fact
-def reduced(site: TorchSite, os: AxisList, ds: NumberList, keep: bool) -> AxisList:
-    """The axes that a reduction over dimensions leaves."""
-    gone = {d % len(os) for d in ds} if os else set()
-    return tuple(site.axis(1) if d in gone else o for d, o in enumerate(os) if keep or d not in gone)
-
-
-@torch_fact
-def swap(os: ValueList, a: int, b: int) -> ValueList:
-    """Two elements exchanged; a list shorter than two as it is."""
-    out = list(os)
-    if out:
-        out[a], out[b] = out[b], out[a]
-    return tuple(out)
-
-
-@torch_fact
-def insert(os: ValueList, d: int, x: Any) -> ValueList:
-    """x put before dimension d."""
-    d %= len(os) + 1
-    return (*os[:d], x, *os[d:])
-
-
-@torch_fact
 def put(os: ValueList, d: int, x: Any) -> ValueList:
     """x in the place of the element at dimension d. An axis put there may be shorter than the dimension."""
     if not os:
@@ -347,13 +324,6 @@ def put_all(os: ValueList, ds: NumberList, xs: ValueList) -> ValueList:
     for d, x in zip(ds, xs, strict=True):
         os = put(os, d, x)
     return os
-
-
-@torch_fact
-def without(os: ValueList, d: int) -> ValueList:
-    """The element at a dimension left out."""
-    d %= len(os) or 1
-    return (*os[:d], *os[d + 1 :])
 
 
 @torch_fact

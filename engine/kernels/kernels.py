@@ -15,7 +15,7 @@ from ...codegen.target import target as default_target
 from ...ir.expr import Axis, Binary, add, both, multiply
 from ...ir.facts.index import operate
 from ...ir.program import Kernel, Param, TensorType
-from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, axes, dtype, operands, postorder
+from ...ir.tensor import Fold, Input, Reduce, Remap, TensorGraph, Term, dtype, operands, postorder
 from ...ir.text import html
 from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
@@ -287,19 +287,12 @@ class Kernels:
     def leaves(self, value: Any) -> frozenset[Any]:
         return self._facts_of(value)[1]
 
-    def axes(self, leaf: Any) -> tuple[Axis, ...]:
-        return axes(leaf)
-
     def extents(self, value: Any) -> tuple[Any, ...] | None:
         buffer = self.entries[self._place[value]].buffer
         return tuple(axis.extent for axis in buffer.loops) if buffer.address == buffer.loops else None
 
     def place(self, value: Any) -> int:
         return self._place[value]
-
-    def independent(self, first: Any, second: Any) -> bool:
-        between = self.entries[self.place(first) : self.place(second)]
-        return not any(entry.value in self.leaves(second) for entry in between)
 
     def same_place(self, first: Any, second: Any) -> bool:
         """Whether a kernel reads what another one stores, at its own places, and nothing between that waits for it."""

@@ -18,7 +18,7 @@ from ...ir.dtypes import FLOATS, INTEGERS
 from ...ir.expr import Axis, Binary, Call, Var, both, invert
 from ...ir.facts.dataflow import Dataflow, common_key, contracts
 from ...ir.facts.index import operate, substitute
-from ...ir.functions import HELD
+from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
@@ -145,10 +145,6 @@ def literal(term: Const) -> Any:
 def number(term: Const) -> Any:
     """A constant as a value. A bare number is f32 where nothing beside it says otherwise: one of f64 says it."""
     return Call("f64", (literal(term),)) if term.dtype == "f64" else literal(term)
-
-
-def zero_of(kind: str) -> Any:
-    return False if kind == "b8" else 0 if kind in INTEGERS else 0.0
 
 
 # ---- Names that people read: kernels after the torch ops they compute, temporaries after the values they hold.
@@ -345,8 +341,7 @@ class Lift:
             if self._buffer(term) is not None:
                 continue
             if term.__class__ is Fold:
-                together = self.groups[common_key(term), self.rank[term]]
-                found[term] = tuple(dict.fromkeys(axis for other in together for axis in axes(other)))
+                found[term] = tuple(dict.fromkeys(axis for other in self._beside(term) for axis in axes(other)))
             elif any(operand in found for operand in operands(term)):
                 below = dict.fromkeys(axis for x in operands(term) for axis in found.get(x, axes(x)))
                 own = term.over if term.__class__ is Reduce else ()
@@ -582,7 +577,9 @@ class Lift:
         if when is True:
             stack[-1].body.append(Load(name, buffer.name, idx))
         else:
-            stack[-1].body.append(Load(name, buffer.name, idx, when, zero_of(buffer.dtype) if other is None else other))
+            stack[-1].body.append(
+                Load(name, buffer.name, idx, when, identity("add", buffer.dtype) if other is None else other)
+            )
         if other is None:
             stack[-1].memo[term if guard is True else (term, guard)] = Var(name)
         return Var(name)
@@ -611,18 +608,16 @@ class Lift:
             here.memo[other if guard is True else (other, guard)] = Var(name)
         return Var(names[0]) if group[0] is term else here.memo[term]
 
-    def _together(self, term: Fold, stack: list[Block]) -> list[Fold]:
-        """The folds of the same key whose axes are all bound here."""
-        bound = {block.axis for block in stack}
-        return [other for other in self.groups[common_key(term), self.rank[term]] if bound.issuperset(axes(other))]
-
     def _fold(self, term: Fold, stack: list[Block], guard: Any) -> Any:
         """A part of a tuple reduction, and with it the others of the same key: one loop, a tuple for each weight."""
         here = stack[-1]
-        group = [other for other in self._together(term, stack) if other not in here.memo] if guard is True else [term]
+        group, around = [term], {block.axis for block in stack}
+        if guard is True:  # those whose axes are all bound here
+            beside = self._beside(term)
+            group = [other for other in beside if other not in here.memo and around.issuperset(axes(other))]
         monoid, _ = of_part(term.part)
         inner = [Block(axis, self.fresh(axis.name)) for axis in term.over]
-        bound = {block.axis for block in (*stack, *inner)}
+        bound = around.union(block.axis for block in inner)
         tuples: dict[Any, tuple[str, ...]] = {}
         for other in group:
             if other.args not in tuples:

@@ -30,7 +30,7 @@ from .compiling import (
     planned_peak,
     with_rows,
 )
-from .runtime import BoundModel, ModelRunner
+from .runtime import BoundModel, DynamicModelRunner, ModelRunner
 from .sources import ModelSource, build, folder_of, is_id, quiet, reach_hub
 from .weights import Tell, WeightRequest, silent
 
@@ -408,12 +408,12 @@ class Generator:
         self, generation: Generation, executor: Executor, weights: Mapping[str, Any], device: str = "cpu",
         length: int | None = None,
     ):  # fmt: skip
-        self.generation, self._executor, self._device = generation, executor, device
+        self.generation, self._device = generation, device
         values = {name: tensor.to(device) for name, tensor in weights.items()}
-        prompt, call = generation.prompt, generation.token
-        self._weights = _weights(prompt, values)
-        self._tables: dict[int | None, dict[str, Any]] = {}  # constants of each row, placed
-        self._placed = {**_placed(call.constants(), device), **_weights(call, values)}
+        self._prompts, self._tokens = (
+            DynamicModelRunner(call, executor, _weights(call, values), device)
+            for call in (generation.prompt, generation.token)
+        )
         first = generation.lengths.high if length is None else length
         self._rows = generation.rows_up_to(first + 1)
         self._token = self._reading(self._rows)
@@ -469,15 +469,10 @@ class Generator:
 
     def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
         """What reads a token, given so many rows of the cache."""
-        made = self.generation.token_of(rows)
-        return ModelRunner(made.program, made.outputs, self._executor, self._placed, beside)
+        return self._tokens.fresh(self.generation.token_of(rows), beside)
 
     def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
-        made = self.generation.prompt_of(length, rows)
-        if made.plan not in self._tables:
-            self._tables[made.plan] = _placed(made.constants, self._device)
-        constants = {**self._tables[made.plan], **self._weights}
-        return ModelRunner(made.program, made.outputs, self._executor, constants, beside=self._token)
+        return self._prompts.fresh(self.generation.prompt_of(length, rows), self._token)
 
 
 def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], rows: int) -> Any:
@@ -488,10 +483,6 @@ def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], ro
         if after.data_ptr() != before.data_ptr():
             before.copy_(after)
     return token
-
-
-def _placed(tensors: Mapping[str, Any], device: str) -> dict[str, Any]:
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:

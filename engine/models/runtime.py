@@ -120,15 +120,16 @@ class DynamicModelRunner:
     def runner(self, sizes: Binding) -> ModelRunner:
         """What runs at these lengths; those asked for last keep their memory."""
         key = tuple(sizes.values())
-        found = self._runners.pop(key, None) or self._made(self.model.at(sizes))
+        beside = next(iter(self._runners.values()), None)
+        found = self._runners.pop(key, None) or self.fresh(self.model.at(sizes), beside)
         self._runners[key] = found
         if len(self._runners) > MOST_KEPT:
             del self._runners[next(iter(self._runners))]
         return found
 
-    def _made(self, made: BoundModel) -> ModelRunner:
+    def fresh(self, made: BoundModel, beside: ModelRunner | None = None) -> ModelRunner:
+        """Return a new runner at a binding. beside: as of a ModelRunner."""
         if made.plan not in self._constants:
             self._constants[made.plan] = {name: tensor.to(self._device) for name, tensor in made.constants.items()}
         constants = {**self._constants[made.plan], **self._weights}
-        beside = next(iter(self._runners.values()), None)
         return ModelRunner(made.program, made.outputs, self._executor, constants, beside)

@@ -229,11 +229,6 @@ class Rows:
         """The compiles that calls needed so far."""
         return dict(self._made)
 
-    @property
-    def compiled_rows(self) -> list[Row]:
-        """Those that calls needed so far."""
-        return list(self._made)
-
     def compile_all(self) -> None:
         """Compile ahead what calls would compile."""
         for row in self.rows:

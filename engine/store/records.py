@@ -155,21 +155,6 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-class TuningStore(Protocol):
-    """Where schedules are stored."""
-
-    def get(self, key: TuningKey) -> Tuned | None:
-        """Return the best valid schedule: a measured one before any predicted one."""
-
-    def put(self, key: TuningKey, tuned: Tuned) -> bool:
-        """Store a schedule if it is better than the stored one of its basis. Return whether it was stored."""
-
-    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
-        """Store attempts, good and bad."""
-
-    def close(self) -> None: ...
-
-
 class Evaluator(Protocol):
     """Scores a candidate (`space.ScheduleCandidate`)."""
 

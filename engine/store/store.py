@@ -20,6 +20,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,7 +75,7 @@ def say_on_stderr(line: str) -> None:
 
 
 class SqliteStore:
-    """The store of searches (`records.TuningStore`). say: gets each problem once, as one line."""
+    """The store of searches. say: gets each problem once, as one line."""
 
     def __init__(
         self, path: Path, rules: RuleSet | None = None, say: Callable[[str], None] = say_on_stderr,
@@ -255,6 +256,30 @@ class SqliteStore:
         if line not in self._said:
             self._said.add(line)
             self.say(line)
+
+
+@dataclass
+class CollectingStore:
+    """A store that collects what a search stores, if the real one is on another machine."""
+
+    tuned: Tuned | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def get(self, key: TuningKey) -> Tuned | None:
+        return self.tuned
+
+    def put(self, key: TuningKey, tuned: Tuned) -> bool:
+        self.tuned = tuned
+        return True
+
+    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
+        self.attempts += attempts
+
+    def close(self) -> None:
+        pass
+
+
+TuningStore = SqliteStore | CollectingStore
 
 
 def reason(error: BaseException) -> str:

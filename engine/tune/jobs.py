@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,8 +36,8 @@ from ..compiler import Compiler
 from ..explore.candidates import Fusing
 from ..kernels.sharing import key, key_of_range
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
-from ..store.records import Attempt, Evaluator, Tuned, TuningKey, TuningStore, key_of
-from ..store.store import open_store
+from ..store.records import Attempt, Evaluator, Tuned, TuningKey, key_of
+from ..store.store import CollectingStore, TuningStore, open_store
 from .evaluators import AssemblingEvaluator, PredictingEvaluator
 from .measure import measuring
 from .runner import Heard
@@ -271,27 +271,6 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
 # ---- one job
 
 
-@dataclass
-class Kept:
-    """A store that collects (`records.TuningStore`), if the real one is on another machine."""
-
-    tuned: Tuned | None = None
-    attempts: list[Attempt] = field(default_factory=list)
-
-    def get(self, key: TuningKey) -> Tuned | None:
-        return self.tuned
-
-    def put(self, key: TuningKey, tuned: Tuned) -> bool:
-        self.tuned = tuned
-        return True
-
-    def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
-        self.attempts += attempts
-
-    def close(self) -> None:
-        pass
-
-
 def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job. heard: listens to every try. Raises DplcError."""
     tools = toolchain([Path(path) for path in job.rules])
@@ -301,7 +280,7 @@ def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     if not isinstance(kernel, Kernel):
         raise UsageError("a job is a kernel of Loop IR")
-    kept = Kept()
+    kept = CollectingStore()
     store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
     try:
         options = msgspec.convert(job.wishes, SearchOptions)

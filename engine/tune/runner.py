@@ -14,8 +14,8 @@ from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
 from ..schedule.scheduling import refusal
 from ..schedule.space import Decisions, ScheduleCandidate, Whole
-from ..store.records import Attempt, Evaluator, Score, Tuned, TuningStore, key_of
-from ..store.store import UNFINISHED
+from ..store.records import Attempt, Evaluator, Score, Tuned, key_of
+from ..store.store import UNFINISHED, TuningStore
 from .correctness import Verdict, verdict
 from .search import Hill, Proposal, Random, Search, TreeSearch, Tried, reward
 

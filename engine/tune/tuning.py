@@ -27,7 +27,8 @@ from ..run.judge import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin, Scheduler
 from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space
 from ..schedule.stored import replay
-from ..store.records import Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
+from ..store.records import Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, key_of
+from ..store.store import TuningStore
 from .correctness import verdict
 from .evaluators import AHEAD, evidence
 from .runner import DEFAULT_SEARCH, Budget, Keeper, Runner, SearchProgress, gain, together

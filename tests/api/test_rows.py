@@ -108,15 +108,15 @@ def test_kernels_that_are_equal_are_built_once() -> None:
 
 def test_a_row_is_compiled_when_a_call_needs_it() -> None:
     layer, program = linear([dplc.Dim("s", 1, 8), dplc.Dim("s", 64, 512, multiple=4)])
-    made: list[Any] = program.rows.compiled_rows
+    made: list[Any] = list(program.rows.made)
     assert made == []
     assert program.rows.at({"s": 100}) is program.rows.at({"s": 64}) is not program.compilation
-    assert program.rows.at({"s": 101}) is program.compilation and len(program.rows.compiled_rows) == 1
+    assert program.rows.at({"s": 101}) is program.compilation and len(list(program.rows.made)) == 1
     for length in (5, 100, 101):
         x = torch.randn(length, 64)
         assert accepted([program(x)], wanted(layer, x)), length
     program.rows.compile_all()
-    assert len(program.rows.compiled_rows) == 2
+    assert len(list(program.rows.made)) == 2
 
 
 def test_the_table_is_data() -> None:

@@ -92,7 +92,7 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
         assert found == of_transformers(name, weights, prompt, len(found)), length
     texts = [{k.text for k in generation.prompt_of(n).program.kernels} for n in (5, 33, 40)]
     assert len(compiles) == 2 and texts[1] == texts[2] and (texts[0] != texts[1]) is bool(rows)
-    assert generation.prompt.rows is None or generation.prompt.rows.compiled_rows == [tuple(rows)]
+    assert generation.prompt.rows is None or list(generation.prompt.rows.made) == [tuple(rows)]
     assert generation.memory.prompt >= generation.prompt_of(9).program.arena.bytes  # type: ignore[union-attr]
     with pytest.raises(DplcError, match="the prompt has 64 tokens; this was compiled for 1 to 63"):
         list(generator.tokens([1] * 64, 1))
@@ -222,9 +222,9 @@ def test_the_weights_are_placed_once() -> None:
     weights = make(generation.weights, seed=2)
     executor = emulator()
     generator = Generator(generation, executor, weights)
-    first = {**generator._tables[None], **generator._weights}
+    first = {**generator._prompts._constants[None], **generator._prompts._weights}
     token = generation.token
-    second = {**generating._placed(token.constants(), "cpu"), **generating._weights(token, weights)}
+    second = {**token.constants(), **generating._weights(token, weights)}
     placed = executor.prepare(generation.token.program, _shaped(generation.token, second))
     beside = executor.prepare(generation.prompt.program, _shaped(generation.prompt, first), beside=placed)
     ours = {id(buffer) for buffer in placed._constants.values()}

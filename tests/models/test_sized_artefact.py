@@ -93,7 +93,7 @@ def test_a_model_in_python_takes_ranges(tmp_path: Path) -> None:
     )
     assert [made(torch.randint(0, 50, (1, n))).shape[1] for n in (3, 32, 5)] == [3, 32, 5]
     assert isinstance(made.compiled, CompiledModel) and made.compiled.rows is not None
-    assert len(made.compiled.rows.compiled_rows) == 1
+    assert len(list(made.compiled.rows.made)) == 1
     with pytest.raises(DplcError, match=r"`s` is 33 \(dimension 1 of `input_ids`\); compiled for 1\.\.32"):
         made(torch.randint(0, 50, (1, 33)))
 

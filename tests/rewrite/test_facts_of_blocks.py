@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from dplc.engine.facts.fragments import late_copies
-from dplc.engine.facts.torch_shapes import reduced
+from dplc.engine.language.check import load_facts
+from dplc.engine.language.evaluate import SITE
+from dplc.engine.language.rule import built_in_files
+from dplc.engine.rewrite.torch_rules.template import Numbers
 from dplc.ir.expr import Axis
 from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.node import nodes
@@ -78,9 +81,16 @@ def test_a_product_with_a_vector_is_no_outer_product(rows: str, row: str, produc
 
 def test_what_a_reduction_keeps_has_one_element() -> None:
     site: Any = SimpleNamespace(axis=lambda extent: Axis("one", extent))
+    load_facts()
+    fact = next(fact for file in built_in_files() for fact in file.facts if fact.name == "reduced_axes")
+    value = Numbers().compile(fact.value)
+
+    def reduced(os: tuple[Axis, ...], ds: tuple[int, ...], keep: bool) -> Any:
+        return value({"os": os, "ds": ds, "keep": keep, SITE: site})
+
     i, j = Axis("i", 4), Axis("j", 5)
-    assert reduced(site, (i, j), (-1,), True) == (i, Axis("one", 1))
-    assert reduced(site, (i, j), (0,), False) == (j,) and reduced(site, (), (0,), True) == ()
+    assert reduced((i, j), (-1,), True) == (i, Axis("one", 1))
+    assert reduced((i, j), (0,), False) == (j,) and reduced((), (0,), True) == ()
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def test_the_widest_vector_of_what_starts_between_two():
     [("j*8 + r", True), ("j*8 + r + 3", True), ("j*4 + r", False), ("j", False), ("r", False), ("i", True)],
 )
 def test_two_axes_are_one_index_wherever_they_stand(column, one):
-    site, body = at(ROWS, dtype="f32", column=column)
-    assert strided(site, body, Var("j"), Var("r"), 8) is one
-    assert strided(site, body[:1], Var("j"), Var("r"), 8) and not strided(site, body, Var("j"), Var("r"), 4)
+    _, body = at(ROWS, dtype="f32", column=column)
+    assert strided(body, Var("j"), Var("r"), 8) is one
+    assert strided(body[:1], Var("j"), Var("r"), 8) and not strided(body, Var("j"), Var("r"), 4)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_two_axes_are_one_index_wherever_they_stand(column, one):
     [("j*8 + r < 60", True), ("j*16 + r*2 < 60", True), ("j < 4", False), ("(j*8 + r) // 3 < r", False)],
 )
 def test_guards_are_indices_too(condition, one):
-    site, body = at(GUARDED, condition=condition)
-    assert strided(site, body, Var("j"), Var("r"), 8) is one
+    _, body = at(GUARDED, condition=condition)
+    assert strided(body, Var("j"), Var("r"), 8) is one
 
 
 def test_axes_that_stand_nowhere_are_no_index():
-    site, body = at(ROWS, dtype="f32", column="j*8 + r")
-    assert not strided(site, body, Var("gone"), Var("also"), 8)
-    assert neighbours(site, (Var("k"),), Var("gone"), Var("also"), 8)
+    _, body = at(ROWS, dtype="f32", column="j*8 + r")
+    assert not strided(body, Var("gone"), Var("also"), 8)
+    assert neighbours((Var("k"),), Var("gone"), Var("also"), 8)
 
 
 def test_one_index_of_places():
     j, r = Var("j"), Var("r")
-    assert neighbours(None, (add(multiply(j, 8), r), Var("k")), j, r, 8)
-    assert not neighbours(None, (add(multiply(j, 8), r), r), j, r, 8)
+    assert neighbours((add(multiply(j, 8), r), Var("k")), j, r, 8)
+    assert not neighbours((add(multiply(j, 8), r), r), j, r, 8)
