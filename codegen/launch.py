@@ -45,7 +45,6 @@ from .driver import (
     parameter_format,
 )
 from .emulator.executor import EmulatorExecutor
-from .emulator.runtime import EmulatorError
 from .kernel import Buffer, CudaKernel, Program
 
 # ---- one GPU: torch's primary context, loaded kernels, own streams
@@ -106,7 +105,7 @@ class Gpu:
 
     @property
     def target(self) -> str:
-        """What to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
+        """The architecture to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
         major, minor = self.device.compute_capability()
         return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
 
@@ -350,18 +349,6 @@ class CudaSession(PlacedProgram):
         return graph is not None
 
 
-__all__ = [
-    "CudaExecutor",
-    "CudaSession",
-    "DeviceError",
-    "EmulatorError",
-    "EmulatorExecutor",
-    "Executor",
-    "LaunchError",
-    "Session",
-    "executor",
-]
-
 USE_EMULATOR = "run with --device emulator"
 
 
@@ -454,7 +441,7 @@ class CudaExecutor:
 
     @property
     def target(self) -> str:
-        """What to compile for: "sm_90a", "sm_80", ..."""
+        """The architecture to compile for: "sm_90a", "sm_80", ..."""
         return self.gpu.target
 
     @property
@@ -484,7 +471,7 @@ class CudaExecutor:
             self._session_of(program)
 
     def _session_of(self, program: Program) -> CudaSession:
-        """That of the latest run, if it was of this program on this stream: runs of one session must not overlap.
+        """Return the session of the latest run if it ran this program on this stream: runs must not overlap.
 
         Inside a capture of the user's, one that the captured work alone uses; it holds the kernels of the latest.
         """
@@ -547,7 +534,7 @@ class CudaExecutor:
         return self._torch.empty(shape, dtype=dtype, device=self._memory)
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
-        """What must be kept alive, and {temporary: its address}: in one piece if the program has an arena."""
+        """Return the tensors to keep alive, and {temporary: its address}: in one piece if the program has an arena."""
         if program.arena is not None:
             whole = self.empty((max(program.arena.bytes, 1),), self._torch.uint8)
             return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
@@ -608,7 +595,7 @@ class CudaExecutor:
         self.gpu.forget()
 
     def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
-        """What the driver may load for a kernel, the best first: a cubin that was given, then one of each compiler."""
+        """Yield the images of a kernel, the best first: a cubin that was given, then one of each compiler."""
         if (given := self._images.get((kernel.text, self.target))) is not None:
             yield given
         text, version = device_text([kernel]), self._driver.get_driver_version()

@@ -102,7 +102,7 @@ def statements(block: Block, marks: int) -> tuple[Any, ...]:
 
 
 def _inside(stmt: Any, marks: int) -> tuple[Any, ...]:
-    """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
+    """Return the statements of its block, remembered on it. A node that refers to itself would never be freed."""
     known = _by_marks(stmt)
     if marks not in known:
         known[marks] = statements(stmt.body, marks)
@@ -162,7 +162,7 @@ class AccumulatorFold(NamedTuple):
 
 
 def accumulators(block: Block) -> tuple[AccumulatorFold, ...]:
-    """What the block accumulates for others: accumulated in it and not read in it."""
+    """Return the accumulators that the block updates and does not read."""
     read = uses(block)
     return tuple(
         dict.fromkeys(AccumulatorFold(Var(s.acc), Var(s.fn)) for s in summary(block).sums if s.acc not in read)
@@ -467,7 +467,7 @@ def value_dtypes(kernel: Kernel) -> dict[str, str]:
 
 
 def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
-    """The same of a block that reads some buffers; a name that it does not define counts as an index."""
+    """Return the dtypes of the names in a block that reads some buffers. A name without a definition is an index."""
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
