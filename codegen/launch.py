@@ -434,7 +434,7 @@ class CudaExecutor:
             ordinal = self._torch.cuda.current_device() if memory == "cuda" else 0
         if not 0 <= ordinal < (count := self._driver.Device.count()):
             raise DeviceError(f"there is no GPU {ordinal}: the driver sees {count}", hint="they are counted from 0")
-        self._memory = self._torch.device(memory, ordinal) if memory == "cuda" else self._torch.device(memory)
+        self.memory = self._torch.device(memory, ordinal) if memory == "cuda" else self._torch.device(memory)
         self.gpu = gpu(self._driver, ordinal)
         self._running = threading.Lock()
         self._session: tuple[CudaSession, int] | None = None
@@ -443,11 +443,6 @@ class CudaExecutor:
     def target(self) -> str:
         """The architecture to compile for: "sm_90a", "sm_80", ..."""
         return self.gpu.target
-
-    @property
-    def memory(self) -> Any:
-        """The torch device whose tensors the kernels read."""
-        return self._memory
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The program's outputs by name, given its inputs and constants by name; launched, not waited for.
@@ -496,7 +491,7 @@ class CudaExecutor:
     def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
         """An array where the kernels can read it: as it is, or a copy, which `notes` then tells."""
         if not is_tensor(value):
-            return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self._memory)
+            return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self.memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
         self._check_device(buffer, self.device_of(value))
         given = value.detach()
@@ -515,7 +510,7 @@ class CudaExecutor:
 
     def _check_device(self, buffer: Buffer, device: Any) -> None:
         """Raises LaunchError for a tensor that kernels on this GPU cannot reach."""
-        if device.type != self._memory.type:
+        if device.type != self.memory.type:
             raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
         if device.index not in (None, self.gpu.ordinal):
             raise LaunchError(
@@ -531,7 +526,7 @@ class CudaExecutor:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A tensor of the GPU's memory that holds anything."""
-        return self._torch.empty(shape, dtype=dtype, device=self._memory)
+        return self._torch.empty(shape, dtype=dtype, device=self.memory)
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
         """Return the tensors to keep alive, and {temporary: its address}: in one piece if the program has an arena."""
@@ -543,9 +538,9 @@ class CudaExecutor:
 
     def current_stream(self) -> int:
         """Torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
-        if self._memory.type != "cuda":
+        if self.memory.type != "cuda":
             return 0
-        return int(self._torch.cuda.current_stream(self._memory).cuda_stream)
+        return int(self._torch.cuda.current_stream(self.memory).cuda_stream)
 
     def captured_by_user(self, stream: int) -> bool:
         """Whether the caller captures a stream, as `torch.cuda.graph` does."""
