@@ -28,19 +28,6 @@ from .compiler import (
 )
 from .kernel import CudaKernel
 
-__all__ = [
-    "Assembly",
-    "BuildError",
-    "Resources",
-    "assemble",
-    "build_device",
-    "build_host",
-    "build_runtime",
-    "device_text",
-    "emulator_sources",
-    "host_text",
-]
-
 HEADERS = Path(__file__).parent
 EMULATOR = HEADERS / "emulator"
 INCLUDE = '#include "prelude.cuh"\n'
@@ -187,7 +174,7 @@ def build_device(text: str, target: str, nvrtc: Nvrtc | None = None) -> bytes:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes on one target, as ptxas reports it: 32-bit registers per thread, and bytes."""
+    """The resources of one kernel on one target, as ptxas reports them: 32-bit registers per thread, and bytes."""
 
     registers: int
     spill_stores: int

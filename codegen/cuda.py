@@ -171,7 +171,7 @@ class ExpressionPrinter:
 
 
 def unrounded(e: Any, dtype: str) -> Any:
-    """What is rounded to a float of 16 or 8 bits, where the conversion to that dtype does it anyhow."""
+    """Return the operand of a rounding to 16 or 8 bits that the conversion to the dtype repeats."""
     return e.args[0] if dtype in SMALL_FLOATS and e.__class__ is Call and e.fn == dtype else e
 
 
@@ -546,9 +546,6 @@ def _defined(block: Block) -> Iterator[str]:
             yield from _defined(stmt.body)  # type: ignore[attr-defined]
 
 
-__all__ = ["is_reserved", "reserved", "safe_kernel_name", "safe_names"]
-
-
 WIDTH = 116
 INT_LIMIT = 2**31
 
@@ -600,7 +597,7 @@ def print_cuda(
 
 
 def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
-    """What was printed of a kernel, at other numbers of its sizes: the text is the same."""
+    """Return a printed kernel at other numbers of its sizes: the text is the same."""
     declared = sizes_in(kernel)
     if not declared:
         return made
@@ -624,7 +621,7 @@ def tensor_map(
 
 
 def header(launch: Launch, rules: Sequence[str]) -> str:
-    """What shaped the kernel and how it is launched."""
+    """Return the comment of a kernel: its rules and its launch."""
     grid = " x ".join(map(print_expr, launch.grid))
     shared = f", {launch.shared} bytes of shared memory" if launch.shared else ""
     clusters = f" in clusters of {launch.cluster}" if launch.cluster > 1 else ""

@@ -45,7 +45,6 @@ from .driver import (
     parameter_format,
 )
 from .emulator.executor import EmulatorExecutor
-from .emulator.runtime import EmulatorError
 from .kernel import Buffer, CudaKernel, Program
 
 # ---- one GPU: torch's primary context, loaded kernels, own streams
@@ -106,7 +105,7 @@ class Gpu:
 
     @property
     def target(self) -> str:
-        """What to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
+        """The architecture to compile for: "sm_90a", "sm_80", ... Hopper's own instructions need the suffix."""
         major, minor = self.device.compute_capability()
         return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
 
@@ -350,18 +349,6 @@ class CudaSession(PlacedProgram):
         return graph is not None
 
 
-__all__ = [
-    "CudaExecutor",
-    "CudaSession",
-    "DeviceError",
-    "EmulatorError",
-    "EmulatorExecutor",
-    "Executor",
-    "LaunchError",
-    "Session",
-    "executor",
-]
-
 USE_EMULATOR = "run with --device emulator"
 
 
@@ -447,20 +434,15 @@ class CudaExecutor:
             ordinal = self._torch.cuda.current_device() if memory == "cuda" else 0
         if not 0 <= ordinal < (count := self._driver.Device.count()):
             raise DeviceError(f"there is no GPU {ordinal}: the driver sees {count}", hint="they are counted from 0")
-        self._memory = self._torch.device(memory, ordinal) if memory == "cuda" else self._torch.device(memory)
+        self.memory = self._torch.device(memory, ordinal) if memory == "cuda" else self._torch.device(memory)
         self.gpu = gpu(self._driver, ordinal)
         self._running = threading.Lock()
         self._session: tuple[CudaSession, int] | None = None
 
     @property
     def target(self) -> str:
-        """What to compile for: "sm_90a", "sm_80", ..."""
+        """The architecture to compile for: "sm_90a", "sm_80", ..."""
         return self.gpu.target
-
-    @property
-    def memory(self) -> Any:
-        """The torch device whose tensors the kernels read."""
-        return self._memory
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The program's outputs by name, given its inputs and constants by name; launched, not waited for.
@@ -484,7 +466,7 @@ class CudaExecutor:
             self._session_of(program)
 
     def _session_of(self, program: Program) -> CudaSession:
-        """That of the latest run, if it was of this program on this stream: runs of one session must not overlap.
+        """Return the session of the latest run if it ran this program on this stream: runs must not overlap.
 
         Inside a capture of the user's, one that the captured work alone uses; it holds the kernels of the latest.
         """
@@ -509,7 +491,7 @@ class CudaExecutor:
     def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
         """An array where the kernels can read it: as it is, or a copy, which `notes` then tells."""
         if not is_tensor(value):
-            return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self._memory)
+            return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self.memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
         self._check_device(buffer, self.device_of(value))
         given = value.detach()
@@ -528,7 +510,7 @@ class CudaExecutor:
 
     def _check_device(self, buffer: Buffer, device: Any) -> None:
         """Raises LaunchError for a tensor that kernels on this GPU cannot reach."""
-        if device.type != self._memory.type:
+        if device.type != self.memory.type:
             raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
         if device.index not in (None, self.gpu.ordinal):
             raise LaunchError(
@@ -544,10 +526,10 @@ class CudaExecutor:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A tensor of the GPU's memory that holds anything."""
-        return self._torch.empty(shape, dtype=dtype, device=self._memory)
+        return self._torch.empty(shape, dtype=dtype, device=self.memory)
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
-        """What must be kept alive, and {temporary: its address}: in one piece if the program has an arena."""
+        """Return the tensors to keep alive, and {temporary: its address}: in one piece if the program has an arena."""
         if program.arena is not None:
             whole = self.empty((max(program.arena.bytes, 1),), self._torch.uint8)
             return [whole], {name: whole.data_ptr() + offset for name, offset in program.arena.offsets.items()}
@@ -556,9 +538,9 @@ class CudaExecutor:
 
     def current_stream(self) -> int:
         """Torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
-        if self._memory.type != "cuda":
+        if self.memory.type != "cuda":
             return 0
-        return int(self._torch.cuda.current_stream(self._memory).cuda_stream)
+        return int(self._torch.cuda.current_stream(self.memory).cuda_stream)
 
     def captured_by_user(self, stream: int) -> bool:
         """Whether the caller captures a stream, as `torch.cuda.graph` does."""
@@ -608,7 +590,7 @@ class CudaExecutor:
         self.gpu.forget()
 
     def _images_of(self, kernel: CudaKernel) -> Iterator[bytes]:
-        """What the driver may load for a kernel, the best first: a cubin that was given, then one of each compiler."""
+        """Yield the images of a kernel, the best first: a cubin that was given, then one of each compiler."""
         if (given := self._images.get((kernel.text, self.target))) is not None:
             yield given
         text, version = device_text([kernel]), self._driver.get_driver_version()

@@ -25,7 +25,6 @@ from .facts.index import interval, operate, substitute
 from .functions import (
     CAST,
     COMPARE,
-    DTYPES,
     FLOAT,
     FUNCTIONS,
     HELD,
@@ -386,21 +385,3 @@ def case(cond: Expr, a: Operand, b: Operand) -> Term:
         return tell("Case", (cond, a, b), as_term(a if cond else b))  # type: ignore[no-any-return]
     name = common_dtype((a, b)) or common_dtype((as_term(a), as_term(b))) or "f32"
     return Case(cond, cast(a, name), cast(b, name))
-
-
-__all__ = [
-    "DTYPES",
-    "as_term",
-    "asked_cast",
-    "case",
-    "cast",
-    "common_dtype",
-    "const",
-    "elementwise",
-    "fold",
-    "index",
-    "rebuilt",
-    "reduce",
-    "remap",
-    "remap_expr",
-]

@@ -387,7 +387,7 @@ def literal_dtype(number: Any, met: Iterable[str]) -> str:
 
 
 def opmath(dtype: str) -> str:
-    """What a dtype is computed in, as in PyTorch: floats of 16 and 8 bits are f32 in registers, not in memory."""
+    """Return the dtype of computation, as in PyTorch: floats of 16 and 8 bits are f32 in registers, not in memory."""
     return "f32" if dtype in SMALL_FLOATS else dtype
 
 

@@ -173,7 +173,7 @@ class LoadFrom(Stmt):
 
 
 class CheckPlace(Stmt):
-    """Where `when` holds, `place` is 0 or more and less than `extent`; else the kernel stops: data is no index here."""
+    """Stop the kernel if `when` holds and `place`, which comes from data, is not in 0..extent."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "extent")
     place: Expr
@@ -237,7 +237,7 @@ class InitBarrier(Intrinsic):
 
 
 class FenceBarriers(Intrinsic):
-    """What this thread initialised is there for the TMA engine."""
+    """Make the mbarriers that this thread initialised visible to the TMA engine."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "mbarrier_fence()"
@@ -390,7 +390,7 @@ class Multiply(Together):
 
 
 class FenceProducts(Intrinsic, Together):
-    """What this warp group did to its registers comes before what the products that follow do to them."""
+    """Order the accesses of this warp group to its registers before those of the following products."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "wgmma_fence()"

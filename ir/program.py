@@ -10,7 +10,7 @@ from .node import Dtype, Expr, Name, Node
 
 
 class TensorType(Node):
-    """What a tensor is: a dtype and one extent per dimension (torch's, size-1 dimensions included)."""
+    """The type of a tensor: a dtype and one extent per dimension (torch's, size-1 dimensions included)."""
 
     dtype: Dtype
     shape: tuple[Expr, ...] = ()

@@ -104,7 +104,7 @@ def hints(value: Any) -> dict[str, int]:
 
 
 def numbers(size: Size) -> list[int]:
-    """What tells most of a size: its ends, its hint, and beside it."""
+    """Return the values of a size to try: its ends, its hint, and the values next to the hint."""
     by = size.multiple
     asked = (-(-size.low // by) * by, size.high // by * by, size.hint, size.hint - by, size.hint + by)
     return [n for n in dict.fromkeys(asked) if size.low <= n <= size.high]
@@ -119,12 +119,12 @@ def telling(sizes: Mapping[str, Size]) -> list[dict[str, int]]:
 
 
 def at_hint(e: Expr) -> Any:
-    """What an expression of sizes is as a rule: for costs. Anything else is itself."""
+    """Return the value of an expression of sizes at their hints, for costs. Anything else is returned as it is."""
     return _replaced(e, lambda size: size.hint) if isinstance(e, Node) and only_sizes(e) else e
 
 
 def hinted(e: Expr) -> Any:
-    """The same for a fact that measures what pays. Raises Undecided where something is proved by it."""
+    """Return `at_hint` for a fact that measures profit. Raises Undecided if the caller proves something."""
     if e.__class__ is int or not isinstance(e, Node):
         return e
     if _asked.get() != _HINTED or divides_sizes(e):
@@ -160,7 +160,7 @@ _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum
 
 
 def value_of(e: Expr, values: Mapping[str, int]) -> int:
-    """What an expression of sizes is at a binding of them."""
+    """Return the value of an expression of sizes at a binding."""
     if e.__class__ is int:  # as most extents are, and a call asks all of them
         return e
     if e.__class__ is Size:

@@ -172,7 +172,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class CheckedLaunch:
-    """What came of one launch: the blocks that were checked, whether these are all, costs and findings."""
+    """The result of one checked launch: the checked blocks, costs and findings."""
 
     kernel: CudaKernel
     blocks: tuple[int, ...]

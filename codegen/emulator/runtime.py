@@ -224,7 +224,7 @@ class LaunchRequest(ctypes.Structure):
 
 @dataclass(frozen=True)
 class LineCost:
-    """What the accesses of one line of kernel text cost, summed over requests (one instruction of one warp each).
+    """The cost of the accesses of one line of kernel text, summed over requests (one instruction of one warp each).
 
     Of global memory, `cost` counts sectors of 32 bytes; of shared memory, wavefronts (an access without bank conflicts
     takes one per 128 bytes). `ideal` is the least that as many bytes can cost. `width` is bytes per lane.
@@ -239,7 +239,7 @@ class LineCost:
 
     @property
     def unit(self) -> str:
-        """What `cost` and `ideal` count."""
+        """The unit of `cost` and `ideal`."""
         return "wavefronts" if self.access in ("shared load", "shared store", "async store") else "sectors"
 
     @classmethod
@@ -273,7 +273,7 @@ class DeviceMemory:
     array: npt.NDArray[np.generic]
 
     def info(self, name: str) -> BufferInfo:
-        """What the runtime is told about it, under a name for messages."""
+        """Return the description for the runtime, under a name for messages."""
         return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
 
     def spoiled_bytes(self) -> int:

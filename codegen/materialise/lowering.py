@@ -141,7 +141,7 @@ Heard = list[tuple[Path, Block]]  # for those who ask: the path of each statemen
 
 
 class Place(NamedTuple):
-    """Where a statement stands: its block and position, the path of the block, axes that loops around it have fixed."""
+    """The position of a statement: block, index, path of the block, axes that surrounding loops have fixed."""
 
     block: Block
     position: int
@@ -321,7 +321,7 @@ class Lowering:
 
     @property
     def barrier(self) -> Barrier:
-        """Of the block, or of all blocks that copy boxes for each other; beside a Team, of the threads of the axes."""
+        """The barrier of the block, of a cluster whose blocks share TMA copies, or of the consumer warps."""
         return Barrier(threads=self.thread_count) if self.rings else Barrier(self.tile.cluster)
 
     @property

@@ -67,7 +67,7 @@ def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
 
 
 def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> tuple[Block, Held]:
-    """What registers hold along the axes, folded as a tree."""
+    """Reduce the registers along the axes as a tree."""
     kept = tuple(axis for axis in value.axes if axis not in over)
     gone = [axis for axis in value.axes if axis in over]
     places = itertools.product(*(range(low.replicated[axis]) for axis in gone))
@@ -193,11 +193,11 @@ class Exchange:
         return tuple(LoadFrom(Element(name, (*here, part)), self.held.dtype, to, width) for part, to in sources)
 
     def element(self, lane: int) -> Expr:
-        """What a thread holds at the current place of the outer axes."""
+        """Return the register of a thread at the current index of the outer axes."""
         return register_of(self.low, self.held, {self.vector: lane} if self.vector else None)
 
     def address(self, part: Expr, hint: str) -> Address:
-        """Where a partial value of this thread's group stands."""
+        """Return the address of a partial value of this thread's group."""
         element: Expr = 0
         for axis in self.outer:
             element = add(multiply(element, self.low.replicated[axis]), Var(axis))
@@ -232,7 +232,7 @@ class RegisterSteps:
         return held
 
     def of_partner(self, held: Held, lanes: int) -> Held:
-        """What the lane holds whose number differs in one bit."""
+        """Return the values of the lane whose number differs in one bit."""
         other = self.named(f"{held.name}_x", register_of(self.low, held), held.axes, mutable=True)
         self.out += nest(self.low, other.axes, (Shuffle(register_of(self.low, other), lanes),))
         return other
@@ -306,7 +306,7 @@ class _TupleWork(RegisterSteps):
         return {part: low.env[names[part].name] for part in self.known.parts}  # type: ignore[union-attr,misc]
 
     def fold(self, accs: Mapping[str, str], over: list[str]) -> dict[str, Held]:
-        """What a thread's registers hold along the axes, combined."""
+        """Combine the registers of a thread along the axes."""
         low = self.low
         held = {part: low.env[acc] for part, acc in accs.items()}
         gone = [axis for axis in low.replicated if axis in over and any(axis in v.axes for v in held.values())]
@@ -359,7 +359,7 @@ def lower_scan(low: Lowering, stmt: Scan | ScanTuple, at: Place) -> Block:
 
 
 class _ScanWork(RegisterSteps):
-    """What is scanned so far: the axes in registers, and the total along all axes, once it is no register's own."""
+    """The state of a scan: the scanned axes in registers, and the total along all axes in registers of its own."""
 
     def __init__(self, low: Lowering, stmt: Scan | ScanTuple, bound: frozenset[str]):
         self.fn, self.tuple = stmt.fn, isinstance(stmt, ScanTuple)
@@ -462,7 +462,7 @@ class _ScanWork(RegisterSteps):
             lanes *= 2
 
     def in_order(self, behind: Expr, own: Values, other: Values) -> tuple[Values, Values]:
-        """What stands first of two lanes, and what second, where that matters."""
+        """Return the values of two lanes in their order, if the order matters."""
         if self.fn not in ORDERED:
             return own, other
         first = {part: Call("where", (behind, other[part], own[part])) for part in own}

@@ -82,7 +82,7 @@ def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
 
 
 def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:
-    """Where an operand starts, and how it goes on. Raises DplcError where no descriptor says so."""
+    """Return the descriptor of an operand. Raises DplcError where no descriptor describes it."""
     view = low.env[name]
     if not isinstance(view, LateOperand):
         hint = "load it from a slab, under no guard, for nothing but products of such atoms"

@@ -100,7 +100,7 @@ def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
 
 
 def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
-    """What was added so far, multiplied, for every value of the axes that it is held for."""
+    """Multiply the sum so far, for every register of the accumulator."""
     held = held_in(low, stmt.acc)
     place = register_of(low, held)
     axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
@@ -226,7 +226,7 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
 
 
 def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
-    """What an accumulator varies with, of what its reads do: an Mma lays its results out anew."""
+    """Return the names that an accumulator varies with, given those of its reads: an Mma has its own result layout."""
     return read - accumulator.summed | accumulator.laid_out.keys()
 
 

@@ -1,4 +1,4 @@
-"""What a pack holds, read back: a ZIP file with `pack.json`, cubins, kernel texts and constants.
+"""The reader of a pack: a ZIP file with `pack.json`, cubins, kernel texts and constants.
 
     pack.json            the device, versions, and every case with its launch plan (as plan.json of an artefact has it)
     cubin/DIGEST.cubin   what the driver loads; DIGEST is of the kernel's text

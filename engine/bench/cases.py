@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from ...codegen.build import HEADERS, BuildError, assemble, device_text
+from ...codegen.build import HEADERS, assemble, device_text
 from ...codegen.cache import cached
-from ...codegen.compiler import find_nvrtc, find_program, program_identity
+from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_identity
 from ...codegen.kernel import CudaKernel
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target

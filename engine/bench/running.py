@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import torch
 
 from ...codegen.arrays import as_numpy, as_tensor, is_written
-from ...codegen.build import BuildError, build_host, build_runtime, host_text
+from ...codegen.build import build_host, build_runtime, host_text
+from ...codegen.compiler import BuildError
 from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost, load
 from ...codegen.kernel import CudaKernel, Launch, Program
 from ...ir.diagnostic import DplcError

@@ -20,7 +20,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text import syntax as s
 from ...ir.text.programs import read_unit
-from ...ir.text.read_statements import CLOSED, read_block, value_classes
+from ...ir.text.read_statements import CLOSED, VALUE_CLASSES, read_block
 from ...ir.text.syntax import words_in
 from .core import OPERATIONS, says_slices
 from .evaluate import FACTS, Fact, facts_of
@@ -387,7 +387,7 @@ def known_calls(subject: CheckedRule) -> Iterator[Finding]:
     known = (*subject.facts, *FUNCTIONS)
     for expression in subject.expressions:
         for call in calls(expression.node):
-            if call.fn in known or call.fn in expression.scope or call.fn in value_classes() or call.fn == "_":
+            if call.fn in known or call.fn in expression.scope or call.fn in VALUE_CLASSES or call.fn == "_":
                 continue
             elsewhere = sorted(level for level, name in FACTS if name == call.fn)
             notes = (f"`{call.fn}` is a fact on level {', '.join(elsewhere)}",) if elsewhere else ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.read_statements import statement_classes
+from ...ir.text.read_statements import STATEMENT_CLASSES
 from .core import says_slices
 from .rule_scope import WARNING, CheckedRule, Finding
 from .sorts import (
@@ -280,7 +280,7 @@ def reset_fields(subject: CheckedRule) -> Iterator[Finding]:
 
 def _ops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[tuple[str, str | None], tuple[Any, set[str], s.Syntax]]]:
     """Ops by class and the name they define, with the fields they mention."""
-    classes = statement_classes()
+    classes = STATEMENT_CLASSES
     for node in walk(statements):
         target = node.target if isinstance(node, s.Assign) else None
         call = node.value if isinstance(node, s.Assign) else node.call if isinstance(node, s.Statement) else None

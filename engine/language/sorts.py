@@ -18,7 +18,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
 from ...ir.text import syntax as s
-from ...ir.text.read_statements import CLOSED, CONSTANTS, statement_classes
+from ...ir.text.read_statements import CLOSED, CONSTANTS, STATEMENT_CLASSES
 from .evaluate import Fact
 
 
@@ -348,7 +348,7 @@ def _argument(fact: Fact, n: int) -> Sort | None:
 def owners() -> dict[str, Any]:
     """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
     plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
-    return {**{cls.__name__: cls for cls in plain}, **statement_classes()}
+    return {**{cls.__name__: cls for cls in plain}, **STATEMENT_CLASSES}
 
 
 TARGET_FIELDS: dict[str, Sort] = {f.name: {"int": INT, "float": NUM, "str": TEXT}[str(f.type)] for f in DEVICE_FIELDS}

@@ -17,7 +17,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import merge_fields, statement_classes, value_classes
+from ...ir.text.read_statements import STATEMENT_CLASSES, VALUE_CLASSES, merge_fields
 from . import core as s
 from .evaluate import CONSTANTS, RESERVED, facts_of
 from .sorts import ANY, AXES, AXIS, BOOL, CONTEXT, EXPR, INDEX, LIST, NAME, RUN, SPLICE, TERM, Sort, field_sort, owners
@@ -92,7 +92,7 @@ def _assign(node: Any) -> Shape:
         return Shape(loop.Store, {"buf": target.base, "idx": target.items, "val": value}, node)
     if isinstance(value, s.LoadOf):
         return Shape(loop.Load, {"dst": target, **load_fields(value)}, node)
-    if isinstance(value, s.Apply) and (value.fn in statement_classes() or value.fn[:1].isupper()):
+    if isinstance(value, s.Apply) and (value.fn in STATEMENT_CLASSES or value.fn[:1].isupper()):
         shape = op_shape(value)
         if "dst" not in shape.cls.by_name:
             raise DplcError(f"`{value.fn}` defines no value", node.span)
@@ -157,7 +157,7 @@ def listed(field: Field, value: s.Syntax) -> Any:
         return value
     if isinstance(value, s.Group) and value.bracket in "([":
         return value.items
-    return (value,) if not isinstance(value, s.Apply) or value.fn in value_classes() else value
+    return (value,) if not isinstance(value, s.Apply) or value.fn in VALUE_CLASSES else value
 
 
 def _unit(node: Any) -> Shape:
@@ -186,7 +186,7 @@ def _axis(node: Any) -> Shape:
 
 
 def _nested(node: Any) -> Shape | None:
-    return op_shape(node, value_classes()) if node.fn in value_classes() else None
+    return op_shape(node, VALUE_CLASSES) if node.fn in VALUE_CLASSES else None
 
 
 _READERS: dict[type, Any] = {

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...codegen.arrays import as_numpy
-from ...codegen.build import HEADERS, BuildError, assemble, device_text
+from ...codegen.build import HEADERS, assemble, device_text
 from ...codegen.cache import cached, digest
+from ...codegen.compiler import BuildError
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target

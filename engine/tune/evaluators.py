@@ -9,7 +9,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...codegen.build import BuildError, assemble, device_text
+from ...codegen.build import assemble, device_text
+from ...codegen.compiler import BuildError
 from ...ir.diagnostic import DplcError
 from ...ir.program import supplied
 from ..bench.cases import Assembled, assembled, assembler

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...codegen.build import BuildError
+from ...codegen.compiler import BuildError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source
 from ...ir.text.programs import print_program

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...codegen.build import BuildError
+from ...codegen.compiler import BuildError
 from ...codegen.emulator.executor import CheckedLaunch, CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.target import Target

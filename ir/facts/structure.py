@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..atoms import ATOMS
 from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, add, floordiv, free_names, modulo, multiply, only_sizes
@@ -34,56 +34,56 @@ from ..tile import (
     TuplesAlongAxes,
 )
 
+S = TypeVar("S")
+
+
+class Kinds(Generic[S]):
+    """The statements of some classes in a run: an attribute that is computed when it is first read."""
+
+    def __init__(self, *kinds: type) -> None:
+        self.marks = marks_of(*kinds)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: Summary, owner: type) -> tuple[S, ...]:
+        found: tuple[S, ...] = statements(run.block, self.marks)
+        run.__dict__[self.name] = found
+        return found
+
 
 class Summary:
-    """The statements of each kind in a run, in text order; each kind is looked for when it is first asked for.
+    """The statements of each kind in a run, in text order."""
 
-    barriers: how many statements all threads of the block take part in.
-    """
-
-    loops: tuple[For, ...]
-    loads: tuple[Load, ...]
-    stores: tuple[Store, ...]
-    sums: tuple[Accumulate, ...]
-    combines: tuple[Combine | CombineTuple, ...]
-    scans: tuple[Scan | ScanTuple, ...]
-    stages: tuple[Stage, ...]
-    puts: tuple[Put, ...]
-    lets: tuple[Let, ...]
-    guards: tuple[If, ...]
-    merges: tuple[Merge, ...]
-    scales: tuple[Scale, ...]
-    slabs: tuple[Slab, ...]
-    mmas: tuple[Mma, ...]
-    barriers: int
+    loops = Kinds[For](For)
+    loads = Kinds[Load](Load)
+    stores = Kinds[Store](Store)
+    sums = Kinds[Accumulate](Accumulate)
+    combines = Kinds[Combine | CombineTuple](Combine, CombineTuple)
+    scans = Kinds[Scan | ScanTuple](Scan, ScanTuple)
+    stages = Kinds[Stage](Stage)
+    puts = Kinds[Put](Put)
+    lets = Kinds[Let](Let)
+    guards = Kinds[If](If)
+    merges = Kinds[Merge](Merge)
+    scales = Kinds[Scale](Scale)
+    slabs = Kinds[Slab](Slab)
+    mmas = Kinds[Mma](Mma)
+    collectives = Kinds[Collective](Collective)
 
     def __init__(self, block: Block) -> None:
-        self._block = block
+        self.block = block
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _MARKS:
-            raise AttributeError(name)
-        found: Any = statements(self._block, _MARKS[name])
-        if name == "barriers":
-            found = len(found)
-        self.__dict__[name] = found
-        return found
+    @property
+    def barriers(self) -> int:
+        """How many statements all threads of the block take part in."""
+        return len(self.collectives)
 
     @property
     def folded(self) -> tuple[str, ...]:
         """The accumulators that elements are folded into, one at a time or as a tuple, each once."""
         single = [*(stmt.acc for stmt in self.sums), *(stmt.acc for stmt in self.mmas)]
         return tuple(dict.fromkeys(chain(single, *(stmt.accs for stmt in self.merges))))
-
-
-_MARKS: dict[str, int] = {
-    "loops": marks_of(For), "loads": marks_of(Load), "stores": marks_of(Store), "sums": marks_of(Accumulate),
-    "combines": marks_of(Combine, CombineTuple), "scans": marks_of(Scan, ScanTuple),
-    "stages": marks_of(Stage), "puts": marks_of(Put),
-    "lets": marks_of(Let), "guards": marks_of(If), "merges": marks_of(Merge),
-    "scales": marks_of(Scale), "slabs": marks_of(Slab), "mmas": marks_of(Mma),
-    "barriers": marks_of(Collective),
-}  # fmt: skip
 
 
 summary = Summary  # of a block, or of any run of statements
@@ -102,7 +102,7 @@ def statements(block: Block, marks: int) -> tuple[Any, ...]:
 
 
 def _inside(stmt: Any, marks: int) -> tuple[Any, ...]:
-    """Those of its block, remembered on the statement. Not itself: what refers to itself is never freed by counting."""
+    """Return the statements of its block, remembered on it. A node that refers to itself would never be freed."""
     known = _by_marks(stmt)
     if marks not in known:
         known[marks] = statements(stmt.body, marks)
@@ -162,7 +162,7 @@ class AccumulatorFold(NamedTuple):
 
 
 def accumulators(block: Block) -> tuple[AccumulatorFold, ...]:
-    """What the block accumulates for others: accumulated in it and not read in it."""
+    """Return the accumulators that the block updates and does not read."""
     read = uses(block)
     return tuple(
         dict.fromkeys(AccumulatorFold(Var(s.acc), Var(s.fn)) for s in summary(block).sums if s.acc not in read)
@@ -467,7 +467,7 @@ def value_dtypes(kernel: Kernel) -> dict[str, str]:
 
 
 def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
-    """The same of a block that reads some buffers; a name that it does not define counts as an index."""
+    """Return the dtypes of the names in a block that reads some buffers. A name without a definition is an index."""
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]

@@ -187,7 +187,7 @@ class RunningBlocks:
         self.products = Products(self.held, self.shared, self.fragments, self.dice)
 
     def others_go_on(self) -> None:
-        """Those beside these go on until they wait, with what they themselves know to be over."""
+        """Resume the concurrent threads until they wait, with the epochs that they themselves know to be over."""
         if self.aside is None or self.aside.done:
             return
         since = self.shared.since
@@ -196,7 +196,7 @@ class RunningBlocks:
         self.aside.since, self.shared.since = self.shared.since, since
 
     def elsewhere(self, done: bool = False) -> None:
-        """Those beside these go on, until they wait too. done: these have come to their end.
+        """Resume the concurrent threads until they wait too. done: the current threads have ended.
 
         Raises ScheduleError where nobody can go on.
         """
@@ -300,7 +300,7 @@ class RunningBlocks:
         self.held.put(place, self.partners(place, stmt.lanes)[1], None)
 
     def partners(self, place: Any, lanes: int) -> tuple[Any, Any]:
-        """What every thread has in a register, and what the one has whose number differs in a bit."""
+        """Return the value of a register in every thread, and in the thread whose number differs in one bit."""
         partner = np.arange(self.shape[1]) ^ lanes
         if partner.max() >= self.shape[1]:
             raise ScheduleError(f"a lane has no partner: {self.shape[1]} threads, lanes {lanes} apart")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..atoms import ATOMS, WITHIN, WORD_BYTES, Atom, multiplied, numbers
-from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, is_int
+from ..expr import Binary, Call, Not, Sum, Var, is_int
 from ..facts.layout import DTYPE_BYTES
 from ..kernel import (
     SHARED,
@@ -35,7 +34,7 @@ from ..kernel import (
 )
 from ..node import Expr, memoised, nodes
 from ..program import Stmt
-from .scalar import KINDS, ScheduleError, apply, as_index, as_kind
+from .scalar import KINDS, OPERATORS, ScheduleError, apply, as_index, as_kind
 
 EPOCH = 1 << 12  # threads of an epoch: `epoch * EPOCH + thread` says who and when
 SEVERAL = EPOCH - 1
@@ -106,7 +105,7 @@ class SharedMemory:
         return first[:, None] + np.arange(width * item // self.unit), item // self.unit
 
     def stamp(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
-        """Who and when, for every cell of an access."""
+        """Return thread and epoch for every cell of an access."""
         return np.broadcast_to((self.epoch * EPOCH + lanes.thread)[:, None], cells.shape)
 
     def of_others(self, marks: np.ndarray, stamp: np.ndarray) -> np.ndarray:
@@ -122,7 +121,7 @@ class SharedMemory:
     # ---- reading
 
     def load(self, lanes: Lanes, dtype: str, width: int) -> np.ndarray:
-        """What threads read: a row for each."""
+        """Return the values that threads read: a row for each thread."""
         cells, step = self.cells(lanes, dtype, width)
         self.check_readable(cells, dtype, width, step)
         stamp = self.stamp(lanes, cells)
@@ -156,7 +155,7 @@ class SharedMemory:
         self.reads[cells[others]] = self.epoch * EPOCH + SEVERAL
 
     def marks(self, dtype: str, width: int, step: int) -> np.ndarray:
-        """What stands in `starts` where some elements are."""
+        """Return the entries of `starts` for some elements."""
         return np.tile(np.array([CODES[dtype]] + [INSIDE] * (step - 1), np.int8), width)
 
     # ---- writing
@@ -229,10 +228,6 @@ def elements(array: np.ndarray, lanes: Lanes, dtype: str, width: int, what: str)
 
 
 Place = tuple[str, tuple[int, ...]]
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    **COMPARISONS, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "^": operator.xor,
-    "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
 POISON: dict[Any, Any] = {np.float64: np.nan, np.int32: -(2**30) + 9991, np.int64: -(2**62) + 99991, np.bool_: True}
 
 
@@ -259,7 +254,7 @@ def chosen(value: Any, which: np.ndarray) -> Any:
 
 
 class RegisterValues:
-    """What the threads hold: scalars, and arrays of registers by place."""
+    """The registers of the threads: scalars, and arrays by index."""
 
     def __init__(self, env: Mapping[str, Any]):
         self.env = dict(env)
@@ -318,7 +313,7 @@ class RegisterValues:
         return [(e.name, (*index[:-1], last + lane)) for lane in range(width)]
 
     def of(self, which: np.ndarray) -> RegisterValues:
-        """What some of the threads hold, in registers of their own."""
+        """Return the registers of some of the threads as separate registers."""
         made = RegisterValues({name: chosen(value, which) for name, value in self.env.items()})
         made.dtypes, made.shapes = dict(self.dtypes), dict(self.shapes)
         made.arrays = {
@@ -485,7 +480,7 @@ class Products:
         self.sums: dict[Place, Any] = {}
 
     def statement(self, stmt: Stmt, where: Callable[[Any], tuple[str, Lanes]]) -> None:
-        """What a statement of the queue does. where: the memory that a matrix is in, and where each thread says."""
+        """Execute a statement of the queue. where: returns the memory of a matrix and its address for each thread."""
         if isinstance(stmt, QueueProduct):
             starts = [where(matrix) if isinstance(matrix, Matrix) else None for matrix in (stmt.a, stmt.b)]
             if any(start is not None and start[0] != SHARED for start in starts):
@@ -544,7 +539,7 @@ class Products:
         return [(name, (*index[: -len(first)], *map(sum, zip(first, own, strict=True)))) for own in every]
 
     def _lanes(self, matrix: Any, start: Lanes, atom: Atom, layout: str) -> Lanes:
-        """What each thread reads of a matrix: for every element of its fragment who and where, in the order of axes."""
+        """Return thread and address for every element of the fragments of a matrix, in the order of axes."""
         lanes = math.prod(extent for _, extent in atom.lanes)
         first = start.address.reshape(-1, lanes)
         if np.any(first != first[:, :1]):
@@ -562,7 +557,7 @@ class Products:
         return Lanes(flat, block, thread, at.reshape(-1))
 
     def _product(self, queued: Queued) -> Any:
-        """What a product adds to each register of its result, read now."""
+        """Return the values that a product adds to the registers of its result, from operands read now."""
         atom, dtype = ATOMS[queued.stmt.atom], queued.stmt.dtype
         values, tickets = [], []
         if queued.words:
@@ -669,7 +664,7 @@ class Barriers:
             self.made[number, block], self.needed[number, block] = True, arrivals
 
     def fence(self, blocks: np.ndarray) -> None:
-        """What has been made in these blocks is there for the TMA engine."""
+        """Make the mbarriers of these blocks visible to the TMA engine."""
         self.fenced[:, blocks] = self.made[:, blocks]
 
     def _of(self, lanes: Lanes) -> np.ndarray:
@@ -717,7 +712,7 @@ class Barriers:
             raise ScheduleError("one arrival too many in a phase of an mbarrier")
 
     def told(self, lanes: Lanes) -> int:
-        """What those who wait know to be over: the epoch that the arrivals of ended phases came in."""
+        """Return the epoch of the arrivals of ended phases: waiting threads know that it is over."""
         return int(self.over[self._of(lanes), lanes.block].min(initial=1 << 40))
 
     def wait(self, lanes: Lanes, parity: np.ndarray) -> bool:
@@ -758,7 +753,7 @@ class Barriers:
         return lanes.thread // (self.shape[1] // self.cluster)
 
     def offsets(self, lanes: Lanes) -> list[np.ndarray]:
-        """What takes a place in the shared memory of each thread's own block to that in every block of its cluster."""
+        """Return the byte offsets from the shared memory of a thread's block to those of its cluster."""
         own = self._own(lanes)
         return [(block - own) * self.span for block in range(self.cluster)]
 
@@ -790,7 +785,7 @@ class Barriers:
         self.boxes.append(Issued(int(numbers[0]), phase, copy))
 
     def _cells(self, to: Lanes, tensor: Map, at: list[np.ndarray]) -> tuple[Lanes, np.ndarray]:
-        """Where every element of a box goes, and what it is: a row for each element of each block."""
+        """Return the destination and the value of every element of a box: a row for each element of each block."""
         places = np.indices(tensor.box).reshape(len(tensor.box), -1)
         inside, flat = np.ones((len(to.flat), places.shape[1]), bool), np.zeros((len(to.flat), places.shape[1]), int)
         for extent, first, place in zip(tensor.shape, at, places, strict=True):

@@ -84,7 +84,7 @@ def folded(fn: str, values: np.ndarray, axis: int | tuple[int, ...] = 0) -> Any:
 
 
 def start_value(fn: str, dtype: str) -> Any:
-    """What an accumulator holds before anything is added."""
+    """Return the start value of an accumulator."""
     return KINDS[dtype](identity(fn, dtype))
 
 
@@ -128,7 +128,7 @@ def check_stores(counts: Mapping[str, np.ndarray], kernel: Kernel, kernels: tupl
 
 
 def in_bounds(idx: list[Any], shape: tuple[int, ...]) -> Any:
-    """Where an index lies inside of a shape."""
+    """Return the mask of the elements whose index lies inside of a shape."""
     inside: Any = True
     for position, extent in zip(idx, shape, strict=True):
         inside = inside & (np.asarray(position) >= 0) & (np.asarray(position) < extent)

@@ -165,7 +165,7 @@ class BlockFolds(BlockThreads):
 
 
 def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
-    """What an Mma adds, of the values of all threads: arrays of (blocks, threads, *registers).
+    """Return the product that an Mma adds, from the values of all threads: arrays of (blocks, threads, *registers).
 
     registers: the replicated axes; along one that an operand does not vary with its dimension is 1. Raises
     ScheduleError where the axes are not the atom's, as those of a program that was made smaller.
@@ -229,7 +229,7 @@ POISON = np.full((), np.nan)
 
 @dataclass
 class SlabRead:
-    """What a product will read of a slab, for the threads of a group."""
+    """The elements of a shared-memory tile that a product reads later, for the threads of a group."""
 
     stmt: Load
     idx: list[Any]
@@ -275,7 +275,7 @@ class LateProduct:
 
 
 def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
-    """What a late product will read. Raises ScheduleError for a right operand that is held in registers."""
+    """Return the operands of an asynchronous MMA. Raises ScheduleError for a right operand in registers."""
     left, right = (group.env[operand.name] for operand in (stmt.a, stmt.b))
     if not isinstance(right, SlabRead):
         raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")

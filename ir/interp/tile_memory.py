@@ -72,7 +72,7 @@ class Cells(NamedTuple):
 
 
 def layout(stage: Stage) -> tuple[Any, ...]:
-    """What all Stages of one slab must agree on."""
+    """Return the fields that all Stages of one shared-memory tile share."""
     return (stage.slab, stage.depth, stage.pad, stage.swizzle, stage.xor)
 
 
@@ -329,7 +329,7 @@ class BlockMemory:
             self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
 
     def take_over(self, slab: Stage | Slab) -> None:
-        """What is copied takes the memory of slabs that reuse it, and they take that of what is copied."""
+        """Let copied tiles and tiles that reuse their memory take it from each other."""
         for other in self.slabs.values():
             copied = isinstance(slab, Stage) != isinstance(other.stage, Stage)
             if copied and (reused(slab) or reused(other.stage)):
@@ -372,7 +372,7 @@ class BlockMemory:
         group.queue.append(landed)
 
     def origin(self, stmt: Stage, cells: np.ndarray, group: ThreadGroup) -> list[Any]:
-        """Where a copy begins, for every block; where its cells are gathered, for every cell."""
+        """Return the origin of a copy for every block, or for every cell of a gather."""
         labels = {
             axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim is None
         }
@@ -505,7 +505,7 @@ POLL = object()
 
 
 class BlockThreads(BlockMemory, ABC):
-    """Who runs, and until when. grid: of each BLOCK axis, where each block of the batch is; dtypes: of values; readers:
+    """The scheduler of thread groups. grid: the index of each block along each BLOCK axis; dtypes: of values; readers:
     the groups of the axes, not of a Team."""
 
     tile: Tile

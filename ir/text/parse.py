@@ -167,7 +167,7 @@ def _too_far_in(source: Source, line: int, below: int) -> DplcError | None:
 
 
 def _slip_of_line(source: Source, line: int) -> DplcError | None:
-    """What is wrong with the line itself, or with the one before it: a guard without its word, a tab among spaces."""
+    """Return the error of the line itself or of the preceding one: a guard without its word, a tab among spaces."""
     text = source.line(line)
     loose = re.match(r"(?!where\b|prefer\b|pass\b|one\b|number\b|override\b)(\S.*?)\s+because \"", text)
     clause = re.match(r"(where|prefer|let|guards|form|split|choose)\b", text)

@@ -32,15 +32,10 @@ CLOSED: dict[str, tuple[str, ...]] = {
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 
 
-def statement_classes() -> dict[str, type[Stmt]]:
-    """Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's."""
-    own: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
-    return {cls.__name__: cls for cls in own}
-
-
-def value_classes() -> dict[str, type[Node]]:
-    """Nodes that stand inside a field and are written `Node(..)`: Kernel IR's addresses."""
-    return {cls.__name__: cls for cls in kernel_ir.VALUES}
+# Statements that are written `Op(..)`, of Tile IR and Kernel IR; nodes inside of a field that are written `Node(..)`.
+_WRITTEN: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
+STATEMENT_CLASSES = {cls.__name__: cls for cls in _WRITTEN}
+VALUE_CLASSES: dict[str, type[Node]] = {cls.__name__: cls for cls in kernel_ir.VALUES}
 
 
 def read_params(items: tuple[s.Syntax, ...]) -> tuple[Param, ...]:
@@ -128,17 +123,16 @@ def _read_assign(stmt: s.Assign) -> Stmt:
         when = True if value.condition is None else read_expr(value.condition)
         other = 0.0 if value.other is None else read_expr(value.other)
         return loop.Load(dst, _name(access.base), tuple(map(read_expr, access.items)), when, other)
-    if isinstance(value, s.Apply) and (value.fn in statement_classes() or value.fn[0].isupper()):
+    if isinstance(value, s.Apply) and (value.fn in STATEMENT_CLASSES or value.fn[0].isupper()):
         return read_op(value, dst, stmt.body)
     return loop.Let(dst, read_expr(value))
 
 
 def read_op(call: s.Apply, dst: str | None, body: tuple[s.Syntax, ...] | None) -> Stmt:
     """`[dst =] Op(positional.., field=value)[: block]` by the schema of Op."""
-    classes = statement_classes()
-    if call.fn not in classes:
-        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, classes))
-    cls = classes[call.fn]
+    if call.fn not in STATEMENT_CLASSES:
+        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, STATEMENT_CLASSES))
+    cls = STATEMENT_CLASSES[call.fn]
     values = read_fields(cls, call)
     if dst is not None:
         if "dst" not in cls.by_name:
@@ -217,7 +211,7 @@ def read_one(field: Field, value: s.Syntax) -> Any:
         if not (e.is_int(number) if sort == "Int" else number.__class__ in e.NUMBERS):
             raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value.span)
         return number
-    nested = value_classes().get(sort)
+    nested = VALUE_CLASSES.get(sort)
     if nested is not None and isinstance(value, s.Apply) and value.fn == sort:
         return construct(nested, read_fields(nested, value), value)
     if isinstance(value, s.Text):
@@ -248,8 +242,8 @@ def read_expr(value: s.Syntax) -> Any:
     if isinstance(value, s.Prefix):
         return calculated(value, e.negate if value.op == "-" else e.invert, read_expr(value.a))
     if isinstance(value, s.Apply):
-        if value.fn in value_classes():
-            cls = value_classes()[value.fn]
+        if value.fn in VALUE_CLASSES:
+            cls = VALUE_CLASSES[value.fn]
             return construct(cls, read_fields(cls, value), value)
         if value.fn not in FUNCTIONS:
             raise DplcError(f"unknown function `{value.fn}`", value.span, (), did_you_mean(value.fn, FUNCTIONS))

@@ -391,7 +391,7 @@ class Example(Syntax):
 
 @syntax_node
 class Cover(Syntax):
-    """What a split says without a word: its parts are all values of what is split, and where they `divide` it, no more.
+    """The condition that a split implies: its parts cover all values, and no more if they `divide` the size.
 
     what: as messages call it. parts: how many values each part has."""
 

@@ -480,6 +480,3 @@ def _number(x: Const) -> str:
     if isinstance(x.value, bool):
         return "true" if x.value else "false"
     return print_number(x.value)
-
-
-__all__ = ["print_graph", "print_lines", "read_graph", "values_of_lines"]

@@ -1,4 +1,4 @@
-"""What must hold of Kernel IR: names and types, widths and alignment, barriers that every thread of a block reaches."""
+"""Invariants of Kernel IR: names and types, widths and alignment, barriers that every thread of a block reaches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from ..text.print_statements import print_statement
 
 @dataclass
 class KnownName:
-    """What a name stands for.
+    """The meaning of a name.
 
     kind: value, registers, fragment, base, map or index. factor: a divisor of the address that a base holds.
     """
@@ -372,7 +372,7 @@ class KernelCheck:
             self.say(stmt, f"a box for {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def numbers(self, stmt: Stmt, dtype: str | None, *values: Expr) -> None:
-        """What becomes a value of a dtype is one of its numbers."""
+        """Check that numbers are values of a dtype."""
         for value in values:
             if dtype in INTEGERS and isinstance(value, float) and not math.isfinite(value):
                 self.say(stmt, f"{value} is no {dtype}")
@@ -457,7 +457,7 @@ def _parts(e: Any) -> list[Any]:
 
 
 def _product_problems(stmt: QueueProduct) -> Iterator[str]:
-    """What is wrong with a product, a sentence each."""
+    """Yield the errors of a product, a sentence each."""
     atom = ATOMS[stmt.atom]
     if not atom.late or stmt.dtype not in atom.dtypes:
         yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
@@ -482,7 +482,7 @@ CHECKS = method_for_each(KernelCheck)
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:
-    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    """Return the errors of a kernel of this level, a sentence each; none for a valid one."""
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         return (f"the body of kernel `{kernel.name}` is not one Launch",)
     check = KernelCheck(kernel)

@@ -40,7 +40,7 @@ def verify(graph: TensorGraph) -> None:
 
 
 def check(graph: TensorGraph) -> list[str]:
-    """What is wrong with a program, a line each."""
+    """Return the errors of a program, a line each."""
     terms = postorder(out.value for out in graph.outs)
     problems = _names(graph, terms)
     for term in terms:

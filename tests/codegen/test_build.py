@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dplc.codegen import build, compiler
-from dplc.codegen.build import BuildError, assemble, build_device, build_host, device_text, host_text
+from dplc.codegen.build import assemble, build_device, build_host, device_text, host_text
 from dplc.codegen.cache import cached, digest
-from dplc.codegen.compiler import find_nvrtc
+from dplc.codegen.compiler import BuildError, find_nvrtc
 from dplc.codegen.kernel import CudaKernel
 
 

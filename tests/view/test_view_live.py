@@ -93,7 +93,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Calla
     now = [one["text"] for told in stages for one in told if one["now"]]
     assert now == [
         "reading rules", "rules on Torch IR", "rules on Tensor IR", "fusion", "rules on Tile IR", "rules on Kernel IR",
-        "printing CUDA", "printing CUDA", "linking lines",
+        "printing CUDA", "linking lines",
     ]  # fmt: skip
     assert "stages" not in shown.record and all(one["ms"] for one in stages[-1] if one["text"] == "fusion")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from view_programs import PROGRAMS
 
-from dplc.codegen.build import BuildError
+from dplc.codegen.compiler import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembled, assembler

@@ -10,7 +10,7 @@ from ....ir.kernel import Element
 from ....ir.node import Node, replace
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
-from ....ir.text.read_statements import value_classes
+from ....ir.text.read_statements import VALUE_CLASSES
 from ...language import core as s
 from ...language.evaluate import Closure, Environment, Expressions
 from ...language.typed_slots import NAMES, Shape, op_shape, shape_of, walk
@@ -145,8 +145,8 @@ class RuleExpressions(Expressions):
         return self._axisitem(node)  # type: ignore[arg-type]
 
     def apply(self, node: s.Apply) -> Closure:
-        if node.fn in value_classes():
-            return self.node(op_shape(node, value_classes()))
+        if node.fn in VALUE_CLASSES:
+            return self.node(op_shape(node, VALUE_CLASSES))
         return super().apply(node)
 
     def node(self, shape: Shape, defaults: dict[str, Closure] | None = None) -> Closure:

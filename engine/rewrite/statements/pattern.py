@@ -10,7 +10,7 @@ from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Node
-from ....ir.text.read_statements import value_classes
+from ....ir.text.read_statements import VALUE_CLASSES
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Environment
 from ...language.typed_slots import EXACT, NAMES, Shape, calls, is_variable, names, op_shape, shape_of
@@ -432,7 +432,7 @@ class StatementMatcher(Matcher):
             compute, kind = self.constant(self.symbolic.compile(node)), "name" if sort in NAMES else "value"
             value = self.held(f"{compute}({self.environment(sorted(names & known))})")
             return self.compared(value, x, kind)
-        if isinstance(node, s.Apply) and node.fn not in self.expressions.facts and node.fn not in value_classes():
+        if isinstance(node, s.Apply) and node.fn not in self.expressions.facts and node.fn not in VALUE_CLASSES:
             self.reject(f"{x}.__class__ is not Call")
             self.name("Fn", node.fn, f"{x}.fn")
             return self.sequence("Expr", node.items, f"{x}.args")
