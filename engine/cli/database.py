@@ -72,9 +72,9 @@ def list_entries(subject: Subject, flags: Flags) -> None:
         sizes = ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key)
         found_by = f"{tuned.search}, {tuned.tries} tries"
         rows.append(
-            (key.kernel[:SHOWN], key.device, f"{tuned.seconds * 1e6:9.4g} us", tuned.basis, gain, sizes, found_by)
+            (key.kernel[:SHOWN], key.device, f"{tuned.seconds * 1e6:9.4g} us {tuned.basis}", gain, sizes, found_by)
         )
-    print_rows(("",) * 7, rows)
+    print_rows(("",) * 6, rows)
 
 
 def _lengths(key: TuningKey) -> str:

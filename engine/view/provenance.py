@@ -33,6 +33,7 @@ from ...ir.tile import Tile
 from ..capture.capture import Capture
 from ..compiler import STAGES, Compilation
 from ..kernels.sharing import share
+from ..rewrite.torch_rules.lower import Fired
 from ..rewrite.trace import Firing
 
 COLUMNS = ("source", *STAGES)
@@ -293,12 +294,13 @@ def _term_events(events: Sequence[Any]) -> tuple[dict[Any, list[int]], dict[str,
     lowered: dict[str, list[int]] = {}
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.prefix in "daf":
-            for unit in event.after:
-                fired = getattr(unit, "fired", None)
-                if fired is not None:
-                    lowered.setdefault(fired.origin, []).append(number)
-                for term in getattr(unit, "values", ()) if fired is None else ():
-                    found.setdefault(term, []).append(number)
+            for text in event.after:  # printed by a method of what fired, or of the events of a graph
+                owner = text.make.func.__self__
+                if isinstance(owner, Fired):
+                    lowered.setdefault(owner.origin, []).append(number)
+                else:
+                    for term in text.make.args[0]:
+                        found.setdefault(term, []).append(number)
     return found, lowered
 
 
