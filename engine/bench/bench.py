@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BenchSteps:
-    """What to do besides compiling."""
+    """The steps of a bench besides compiling."""
 
     run: bool = True
     assemble: bool = True
@@ -51,34 +51,34 @@ class BenchSteps:
 
 
 def bench(
-    path: Path,
-    suite: Suite,
-    cases: list[BenchCase],
-    rules: Callable[[], Toolchain],
-    target: Target,
-    steps: BenchSteps,
-    say: Say,
-) -> BenchRecord:
+    path: Path, suite: Suite, cases: list[BenchCase], rules: Callable[[], Toolchain], target: Target,
+    steps: BenchSteps, say: Say,
+) -> BenchRecord:  # fmt: skip
     """Compile the cases cold, assemble, run and measure them as wished. Raises DplcError where no case is to blame."""
     compiled, times = compile_all([subject_of(suite, case) for case in cases], rules, target, say)
-    if steps.assemble and assembler():
-        assemble_all(compiled, target, say)
-    if steps.run:
-        _run(compiled, say)
-    records = [one.record for one in compiled]
-    head = provenance(steps.command, target, rules())
+    _assemble_and_run(compiled, target, steps, say)
+    for one in compiled if steps.run and can_measure() else ():
+        say(f"measuring {one.record.name}")
+        measure_case(one)
+    records, head = [one.record for one in compiled], provenance(steps.command, target, rules())
     return BenchRecord(
-        suite=str(path),
-        about=suite.about,
-        published=suite.published,
-        totals=totals(records, times),
-        cases=records,
+        suite=str(path), about=suite.about, published=suite.published, totals=totals(records, times), cases=records,
         **head,
-    )
+    )  # fmt: skip
+
+
+def _assemble_and_run(suite: list[CompiledCase], target: Target, steps: BenchSteps, say: Say) -> None:
+    if steps.assemble and assembler():
+        assemble_all(suite, target, say)
+    if steps.run:
+        build_all(suite, say)
+        for compiled in suite:
+            say(f"running {compiled.record.name} on the emulator")
+            run_case(compiled)
 
 
 def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]:
-    """How a record was made, and for what."""
+    """Return the command, date, machine, target and versions of a record."""
     return {
         "command": command, "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), "machine": machine(),
         "target": target.name, "arch": target.arch, "dram_bytes_per_second": target.dram_bytes_per_second,
@@ -86,18 +86,8 @@ def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _run(suite: list[CompiledCase], say: Say) -> None:
-    build_all(suite, say)
-    for compiled in suite:
-        say(f"running {compiled.record.name} on the emulator")
-        run_case(compiled)
-        if can_measure():
-            say(f"measuring {compiled.record.name}")
-            measure_case(compiled)
-
-
 def totals(records: list[CaseRecord], times: CompileTimes) -> Totals:
-    """What stands under the table."""
+    """Return the totals under the table."""
     spills = [record.spills for record in records if record.spills is not None]
     runs = [record.run for record in records if record.run is not None]
     return Totals(
@@ -114,78 +104,61 @@ def totals(records: list[CaseRecord], times: CompileTimes) -> Totals:
 
 
 def versions(tools: Toolchain) -> dict[str, str]:
-    """What took part, with versions; "" for what is not there."""
-    host = find_program("g++")
+    """Return the versions of all tools; "" for a missing one."""
+    host, disassembler = find_program("g++"), find_nvdisasm()
     return {
         "dplc": __version__,
         "rules": tools.rules.digest[:12],
         "python": platform.python_version(),
         "torch": version("torch"),
         "assembler": assembler(),
-        "disassembler": _disassembler(),
+        "disassembler": program_identity(disassembler).splitlines()[-1] if disassembler else "",
         "host compiler": program_identity(host).splitlines()[0] if host else "",
         **(_launching() if can_measure() else {}),
     }
 
 
 def _launching() -> dict[str, str]:
-    """What runs kernels here."""
+    """Return the versions of what launches kernels, and the GPU."""
     import pycuda.driver
     import torch
 
     number = pycuda.driver.get_driver_version()
     driver = f"for CUDA {number // 1000}.{number % 1000 // 10}"
-    about = {"driver": driver, "gpu": device_name()}
-    return {"pycuda": version("pycuda"), "CUDA of torch": str(torch.version.cuda), **about}
-
-
-def _disassembler() -> str:
-    found = find_nvdisasm()
-    return program_identity(found).splitlines()[-1] if found else ""
+    cuda = str(torch.version.cuda)
+    return {"pycuda": version("pycuda"), "CUDA of torch": cuda, "driver": driver, "gpu": device_name()}
 
 
 def machine() -> str:
-    """What this was made on."""
+    """Describe this machine."""
     return f"{platform.machine()}, {os.cpu_count()} cores, {device_name() if can_measure() else 'no GPU'}"
 
 
 # ---- one program
 
 
-SayProgram = Callable[[str], None]
-
-
 def bench_program(
-    compilation: Compilation, text: str, tools: Toolchain, steps: BenchSteps, say: SayProgram, measuring: bool
+    compilation: Compilation, text: str, tools: Toolchain, steps: BenchSteps, say: Say, measuring: bool
 ) -> BenchRecord:
     """A program that was compiled, on the inputs that its text made. measuring: there is a GPU, and it is meant."""
     target, milliseconds = compilation.target, sum(compilation.timings.values())
     record = CaseRecord(name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds)
     compiled = CompiledCase(Written(compilation.captured), compilation, record)
     describe(compiled, target)
-    if steps.assemble and assembler():
-        assemble_all([compiled], target, say)
-    if steps.run:
-        build_all([compiled], say)
-        say("running on the emulator")
-        run_case(compiled)
+    _assemble_and_run([compiled], target, steps, say)
     kernels = rows(record.kernels, "")
     note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
     if measuring and not record.wrong:
         say("measuring")
         measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock(), lambda tensor: tensor.cuda())
-    last = whole(kernels, "expression", "")
+    last, seconds = whole(kernels, "expression", ""), milliseconds / 1e3
     last.run, last.measured, last.error = record.run, record.measured, record.error
     last.times_limit, last.stages, last.compile_ms = record.times_limit, compilation.timings, milliseconds
-    seconds = milliseconds / 1e3
+    about = "Every distinct kernel with all its launches, and the whole."
     return BenchRecord(
-        suite=text,
-        about="Every distinct kernel with all its launches, and the whole.",
-        published="",
-        totals=totals([record], CompileTimes(seconds, seconds, 0.0)),
-        cases=[*kernels, last],
-        **provenance(steps.command, target, tools),
-    )
+        suite=text, about=about, published="", totals=totals([record], CompileTimes(seconds, seconds, 0.0)),
+        cases=[*kernels, last], **provenance(steps.command, target, tools),
+    )  # fmt: skip
 
 
 def measure(

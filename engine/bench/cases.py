@@ -59,7 +59,7 @@ class Limit(NamedTuple):
 
     @property
     def times(self) -> float:
-        """How often the limit fits into what is predicted."""
+        """The predicted time over its limit."""
         return self.seconds / self.least
 
 
@@ -108,7 +108,7 @@ class CompileTimes:
 
 
 def import_everything() -> None:
-    """What torch.export imports when first called is not part of a compile, nor is looking through it for garbage."""
+    """Import all that torch.export imports when it is first called, which is not part of a compile."""
     capture(lambda x: torch.relu(x), [torch.empty(8)])
     gc.collect()
     gc.freeze()
@@ -178,21 +178,15 @@ def describe(compiled: CompiledCase, target: Target, registers: dict[str, int] |
 WORKERS = 2
 
 
-class HotLoop(msgspec.Struct):
-    """What the disassembler shows of a kernel: all instructions, the share of FFMA in its hot loop, access widths."""
-
-    instructions: int
-    has_loop: bool
-    ffma_share: float
-    widths: tuple[str, ...]
-
-
-class Assembled(msgspec.Struct):
-    """One kernel. loop is None without nvdisasm."""
+class Assembled(msgspec.Struct, kw_only=True):
+    """Figures of an assembled kernel, named as in `KernelRecord`. All but the first two need nvdisasm."""
 
     registers: int
     spill_bytes: int
-    loop: HotLoop | None
+    instructions: int | None = None
+    has_loop: bool | None = None
+    ffma_share: float | None = None
+    widths: tuple[str, ...] | None = None
 
 
 def assembler() -> str:
@@ -225,7 +219,7 @@ def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[s
 
 
 def tried(kernel: CudaKernel, arch: str) -> Assembled | BuildError:
-    """What the assembler makes of a kernel, or what it says."""
+    """Assemble a kernel. Returns the error of the assembler if it rejects the kernel."""
     try:
         return assembled(kernel, arch)
     except BuildError as error:
@@ -247,7 +241,7 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     text = device_text([kernel])
     headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
     tools = (assembler(), find_nvdisasm() or "")
-    path = cached("assembly", [text, *headers, *tools, kernel.name, arch], ".json", build)
+    path = cached("assembled", [text, *headers, *tools, kernel.name, arch], ".json", build)
     return msgspec.json.decode(path.read_bytes(), type=Assembled)
 
 
@@ -258,17 +252,17 @@ def _assemble(kernel: CudaKernel, arch: str) -> Assembled:
         raise BuildError(
             f"the assembler did not report on kernel `{kernel.name}`", "", "report this defect of dplc", INTERNAL
         )
-    loop = None
+    spilled = resources.spill_stores + resources.spill_loads
+    found = Assembled(registers=resources.registers, spill_bytes=spilled)
     if find_nvdisasm():
         listing = disassemble(assembly.cubin)[kernel.name]
-        count = sum(op != "NOP" for op in listing.opcodes)
-        loop = HotLoop(count, listing.has_loop, round(listing.share("FFMA"), 4), listing.widths())
-    return Assembled(resources.registers, resources.spill_stores + resources.spill_loads, loop)
+        found.instructions = sum(op != "NOP" for op in listing.opcodes)
+        found.has_loop, found.widths = listing.has_loop, listing.widths()
+        found.ffma_share = round(listing.share("FFMA"), 4)
+    return found
 
 
 def note_assembled(record: KernelRecord, found: Assembled) -> None:
-    """Fill in what the assembler says of a kernel."""
-    record.registers, record.spill_bytes = found.registers, found.spill_bytes
-    if found.loop is not None:
-        record.instructions, record.has_loop = found.loop.instructions, found.loop.has_loop
-        record.ffma_share, record.widths = found.loop.ffma_share, found.loop.widths
+    """Fill in the figures of an assembled kernel."""
+    for name in found.__struct_fields__:
+        setattr(record, name, getattr(found, name))

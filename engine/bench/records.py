@@ -1,9 +1,9 @@
-"""What a bench finds, as data: the schema of its JSON."""
+"""The records of a bench: the schema of its JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +117,26 @@ class CaseRecord(msgspec.Struct, kw_only=True):
 
     @property
     def wrong(self) -> bool:
-        """Whether it did not compile, or gave a wrong result on the emulator or on a GPU."""
+        """Return whether the case did not compile, or was wrong on the emulator or on a GPU."""
         ran = self.run is None or self.run.ok
         return bool(self.error) or not ran or (self.measured is not None and bool(self.measured.wrong))
 
+    def known(self, field: str) -> list[Any]:
+        """The values of a field of the kernels that have one."""
+        return [value for kernel in self.kernels if (value := getattr(kernel, field)) is not None]
+
     @property
     def registers(self) -> int | None:
-        return max((k.registers for k in self.kernels if k.registers is not None), default=None)
+        return max(self.known("registers"), default=None)
 
     @property
     def spills(self) -> int | None:
-        found = [k.spill_bytes for k in self.kernels if k.spill_bytes is not None]
+        found = self.known("spill_bytes")
         return sum(found) if found else None
 
     @property
     def smem(self) -> int:
-        return max((k.smem for k in self.kernels), default=0)
+        return max(self.known("smem"), default=0)
 
     @property
     def main(self) -> KernelRecord | None:
@@ -141,11 +145,11 @@ class CaseRecord(msgspec.Struct, kw_only=True):
 
     @property
     def sector_efficiency(self) -> float | None:
-        return min((k.sector_efficiency for k in self.kernels if k.sector_efficiency is not None), default=None)
+        return min(self.known("sector_efficiency"), default=None)
 
     @property
     def wavefront_ratio(self) -> float | None:
-        return max((k.wavefront_ratio for k in self.kernels if k.wavefront_ratio is not None), default=None)
+        return max(self.known("wavefront_ratio"), default=None)
 
 
 class Totals(msgspec.Struct, kw_only=True):
@@ -191,24 +195,13 @@ def geomean(values: Iterable[float]) -> float | None:
 FORMAT = "dplc results 1"
 
 
-class PackTiming(msgspec.Struct):
+class PackTiming(TimingRecord, kw_only=True):
     """Microseconds of a run. within: half of the 95% interval of the median, over it; warm_us: L2 as the last run left
     it."""
 
-    median_us: float
-    low_us: float
-    high_us: float
     warm_us: float
-    runs: int
     within: float
-    launched: str
     compile_seconds: float | None = None
-
-    @property
-    def record(self) -> TimingRecord:
-        return TimingRecord(
-            median_us=self.median_us, low_us=self.low_us, high_us=self.high_us, runs=self.runs, launched=self.launched
-        )
 
 
 class PackedResult(msgspec.Struct, kw_only=True):
@@ -238,7 +231,7 @@ class PackedResult(msgspec.Struct, kw_only=True):
 
 
 class PackResults(msgspec.Struct, kw_only=True):
-    """What `--unpack` wrote. pack: how the pack was made; device: the machine that measured; left: items not done."""
+    """The results of `--unpack`. pack: how the pack was made; device: the measuring machine; left: items not done."""
 
     format: str
     pack: dict[str, Any]
@@ -283,17 +276,24 @@ def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None
 
 
 def _measured(one: PackedResult, results: PackResults) -> MeasuredRecord:
-    timings = (None if timed is None else timed.record for timed in (one.dplc, one.eager, one.torch_compile))
-    dplc, eager, torch_compile = timings
     return MeasuredRecord(
         device=results.gpu, l2=str(results.device.get("l2", "")), float32=str(results.device.get("float32", "")),
-        relative_error=one.error, dplc=dplc, eager=eager, torch_compile=torch_compile,
+        relative_error=one.error, dplc=one.dplc, eager=one.eager, torch_compile=one.torch_compile,
         wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
     )  # fmt: skip
 
 
 HEAD = ("case", "predicted us", "measured us", "predicted / measured", "eager us", "torch.compile us", "eager / dplc",
         "error")  # fmt: skip
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """The lines of a table in Markdown. The first column is aligned to the left."""
+    return [
+        f"| {' | '.join(titles)} |",
+        "|---|" + "---:|" * (len(titles) - 1),
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
 
 
 def comparison(results: PackResults) -> str:
@@ -303,9 +303,7 @@ def comparison(results: PackResults) -> str:
     suites = dict.fromkeys(one.suite for one in results.cases)
     for suite in suites:
         cases = [one for one in results.cases if one.suite == suite and one.candidate is None]
-        lines += ["", f"## {suite}", "", f"| {' | '.join(HEAD)} |", "|---|" + "---:|" * (len(HEAD) - 1)]
-        lines += [f"| {' | '.join(_row(one))} |" for one in cases]
-        lines += ["", _means(cases)]
+        lines += ["", f"## {suite}", "", *markdown_table(HEAD, map(_row, cases)), "", _means(cases)]
     if results.faults:
         lines += ["", "## Faults", "", *(f"- {fault}" for fault in results.faults)]
     looked = [one for one in results.sanitizer if one["status"] == "ok"]
@@ -329,11 +327,11 @@ def _means(cases: list[PackedResult]) -> str:
     """Geometric means over the cases that have both times."""
     right = sum(one.status == "ok" for one in cases)
     parts = [f"{right} of {len(cases)} right"]
-    for title, other in (("eager", "eager"), ("torch.compile", "torch_compile")):
-        pairs = [(getattr(one, other), one.dplc) for one in cases]
-        found = geomean(theirs.median_us / ours.median_us for theirs, ours in pairs if theirs and ours)
-        if found is not None:
-            parts.append(f"{title} / dplc {found:.2f}")
-    found = geomean(one.predicted_us / one.dplc.median_us for one in cases if one.dplc)
-    parts += [] if found is None else [f"predicted / measured {found:.2f}"]
+    timed = [(one, one.dplc.median_us) for one in cases if one.dplc]
+    means = {
+        "eager / dplc": geomean(one.eager.median_us / own for one, own in timed if one.eager),
+        "torch.compile / dplc": geomean(one.torch_compile.median_us / own for one, own in timed if one.torch_compile),
+        "predicted / measured": geomean(one.predicted_us / own for one, own in timed),
+    }
+    parts += [f"{title} {found:.2f}" for title, found in means.items() if found is not None]
     return "; ".join(parts) + " (geometric means)."

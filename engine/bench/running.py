@@ -132,7 +132,7 @@ def check_ends(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[Line
 
 
 def own_outputs(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> dict[str, DeviceBuffer]:
-    """What a kernel is given for a run that is to leave no trace."""
+    """Return the buffers for a run of a kernel that must not change its outputs."""
     return {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
 
 
@@ -199,7 +199,7 @@ class CudaClock(TorchClock):
 
 
 def can_measure() -> bool:
-    """Whether there is a GPU, and PyCUDA to launch on it."""
+    """Return whether there are a GPU and PyCUDA."""
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 

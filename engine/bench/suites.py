@@ -225,7 +225,7 @@ class Written:
         return {name: self.captured.tensors[name] for name in self.captured.inputs}
 
     def function(self, *tensors: Any) -> Any:
-        """What eager gives."""
+        """Return the results of eager."""
         device = tensors[0].device if tensors else torch.device("cpu")
         if device not in self._constants:
             beside = self.captured.tensors.items()

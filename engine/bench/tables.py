@@ -16,7 +16,7 @@ from ...codegen.target import Target
 from ...ir.program import Kernel
 from ..cost.predict import RESOURCES, UNHIDDEN
 from .cases import limits
-from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord
+from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord, markdown_table
 from .running import COLD, Clock, device_name, timing
 
 MISSING = "-"
@@ -32,7 +32,7 @@ def median(field: str) -> Callable[[CaseRecord], Any]:
 
 
 def ffma_share(case: CaseRecord) -> float | None:
-    """Of the kernel that takes longest, where it has a loop."""
+    """Return the share of FFMA in the longest kernel, if it has a loop."""
     main = case.main
     return main.ffma_share if main is not None and main.has_loop else None
 
@@ -87,16 +87,16 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a record is shown: its columns, what they mean, one paragraph of totals."""
+    """The table of a record: columns, their meaning, and a paragraph of totals."""
 
     columns: Callable[[Any], tuple[Column, ...]]
     legend: str
     summary: Callable[[Any], str]
 
 
-def columns(record: BenchRecord) -> tuple[Column, ...]:
-    """What to show: the times of a GPU only where there are any."""
-    return (*COLUMNS, *MEASURED) if any(case.measured for case in record.cases) else COLUMNS
+def kernel_columns(shown: tuple[Column, ...]) -> Callable[[BenchRecord], tuple[Column, ...]]:
+    """Return the columns of a record: these, with measured times if there are any."""
+    return lambda record: (*shown, *MEASURED) if any(case.measured for case in record.cases) else shown
 
 
 def summary(record: BenchRecord) -> str:
@@ -116,7 +116,7 @@ def summary(record: BenchRecord) -> str:
     return "; ".join(parts)
 
 
-SUITE = TableLayout(columns, LEGEND, summary)
+SUITE = TableLayout(kernel_columns(COLUMNS), LEGEND, summary)
 
 
 def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) -> None:
@@ -129,9 +129,8 @@ def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) ->
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, (title, _, _) in enumerate(shown):
         table.add_column(title, justify="left" if place == 0 or title == "bound" else "right", no_wrap=place == 0)
-    for case in record.cases:
-        style = "red" if case.error or (case.run is not None and not case.run.ok) else None
-        table.add_row(*(write(value(case)) for _, value, write in shown), style=style)
+    for case, cells in zip(record.cases, _cells(record, shown), strict=True):
+        table.add_row(*cells, style="red" if case.error or (case.run is not None and not case.run.ok) else None)
     console = Console(highlight=False, width=220 if wide else None)
     console.print(table)
     console.print(f"{record.target} ({record.arch}): {layout.summary(record)}.")
@@ -139,6 +138,10 @@ def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) ->
         problem = case.error or (case.run.finding if case.run else "") or (case.measured.wrong if case.measured else "")
         if problem:
             console.print(f"\n{case.name}: {problem}", markup=False)
+
+
+def _cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
+    return [[write(value(case)) for _, value, write in shown] for case in record.cases]
 
 
 def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
@@ -157,10 +160,8 @@ def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
         "",
         layout.legend,
         "",
-        "| " + " | ".join(title for title, _, _ in shown) + " |",
-        "|" + "|".join("---" if place == 0 else "---:" for place in range(len(shown))) + "|",
+        *markdown_table([title for title, _, _ in shown], _cells(record, shown)),
     ]
-    lines += ["| " + " | ".join(write(value(case)) for _, value, write in shown) + " |" for case in record.cases]
     extents = sorted({case.run.extent for case in record.cases if case.run is not None and case.run.extent != "whole"})
     lines += ["", *(f"\\* {extent}" for extent in extents)] if extents else []
     return "\n".join(lines) + "\n"
@@ -280,11 +281,6 @@ PROFILE: tuple[Column, ...] = (
     ("held by", _of_kernel(lambda k: k.held_by), number("{}")),
     *TIMES,
 )
-
-
-def kernel_columns(shown: tuple[Column, ...]) -> Callable[[BenchRecord], tuple[Column, ...]]:
-    """The columns, with measured times where there are any."""
-    return lambda record: (*shown, *MEASURED) if any(case.measured for case in record.cases) else shown
 
 
 KERNEL_LEGEND = (

@@ -1,18 +1,16 @@
-"""`dplc`: the commands. What is heavy is imported inside of commands: `--help` is instant."""
+"""`dplc`: the commands. A command imports the file of its handler when it runs, so that `--help` is instant."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Option
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
-from .options import REQUIRED, Commands, Flags, Subject
+from .options import REQUIRED, Commands, Flags, Subject, argument, option
 
 INTERRUPTED = 130
 COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
@@ -29,19 +27,6 @@ db_app = Commands(name="db", no_args_is_help=True, help="The tuning store: what 
 model_app = Commands(name="model", no_args_is_help=True, help="The cost model.")
 for group in (rules_app, db_app, model_app):
     app.add_typer(group, name=group.info.name)
-
-Dump = Annotated[Path | None, Argument(metavar="[FILE.ir]", help="A dump of `compile --ir`. Leave it out with -c.")]
-Length = Annotated[int, Option("--seq-len", metavar="TOKENS", help="Sequence length of the model.")]
-Machine = Annotated[
-    str | None, Option("--target", metavar="NAME", help="Device, architecture or device file (default: what is here).")
-]
-DeviceFile = Annotated[Path | None, Option("--out", metavar="FILE.toml", help="Write a device file.")]
-RuleFiles = Annotated[
-    list[Path] | None, Argument(metavar="[FILE_OR_DIR]...", help="Rule files (default: the built-in rules).")
-]
-OneName = Annotated[str, Argument(metavar="NAME")]
-AnyName = Annotated[str | None, Argument(metavar="[NAME]")]
-Entries = Annotated[str | None, Option("--device", metavar="NAME", help="Entries of this device.")]
 
 
 def _version(wanted: bool) -> None:
@@ -62,461 +47,218 @@ def global_options(
     """PyTorch to CUDA, every optimisation a rule in a text file."""
 
 
-@app.command("lsp")
-def language_server(subject: Subject, flags: Flags) -> None:
-    """The language server of rule files, for editors, over standard input and output."""
-    from .rules import serve_editor
+DUMP = argument("[FILE.ir]", "A dump of `compile --ir`. Leave it out with -c.")
+FILES = argument("[FILE_OR_DIR]...", "Rule files (default: the built-in rules).")
+LENGTH = option("32", "Sequence length of the model.", "--seq-len", metavar="TOKENS")
+TARGET = option(None, "Device, architecture or device file (default: what is here).", metavar="NAME")
+DEVICE_FILE = option(None, "Write a device file.", metavar="FILE.toml")
+ENTRIES = option(None, "Entries of this device.", metavar="NAME")
 
-    serve_editor()
+app.add("lsp", "rules.serve_editor", "The language server of rule files, for editors, over standard input and output.")
 
 
-@app.command(
+def _compiles(subject: Subject, flags: Flags) -> str:
+    return "models.compile_artefact" if subject.kind == "model" or flags.out is not None else "run.compile_program"
+
+
+app.add(
     "compile",
-    subject=Annotated[
-        str | None,
-        Argument(metavar="[MODEL]", help="A model: configuration, its folder, or an id of the hub. Or FILE.ir."),
-    ],
+    _compiles,
+    "Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump).",
+    subject=argument("[MODEL]", "A model: configuration, its folder, or an id of the hub. Or FILE.ir."),
 )
-def compile_(subject: Subject, flags: Flags) -> None:
-    """Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump)."""
-    if subject.kind == "model":
-        from .models import compile_command
-
-        compile_command(subject.name, flags, flags.weights, flags.out, flags.cubins, flags.ir)
-    elif flags.out is not None:
-        from .models import compile_text_command
-
-        compile_text_command(flags, flags.out, flags.cubins, flags.ir)
-    else:
-        from .run import compile_program
-
-        compile_program(subject, flags)
-
-
-@app.command(
+app.add(
     "run",
-    subject=Annotated[Path | None, Argument(metavar="[DIR]", help="An artefact of `dplc compile -o DIR`, or FILE.ir.")],
-    out=Annotated[Path | None, Option("--out", metavar="FILE.npz", help="Save the outputs as out0, out1, ...")],
+    lambda subject, flags: "models.run_artefact" if subject.kind == "artefact" else "run.run_program",
+    "Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64.",
+    subject=argument("[DIR]", "An artefact of `dplc compile -o DIR`, or FILE.ir."),
+    out=option(None, "Save the outputs as out0, out1, ...", metavar="FILE.npz"),
 )
-def run(subject: Subject, flags: Flags) -> None:
-    """Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64."""
-    if subject.kind == "artefact":
-        from .models import run_command
-
-        run_command(subject.path, flags)
-    else:
-        from .run import check_program, run_program
-
-        if flags.check:
-            check_program(subject, flags, flags.blocks)
-        else:
-            run_program(subject, flags, flags.out, flags.bench, flags.profile)
-
-
-@app.command(
+app.add(
     "fuse",
-    explore=Annotated[
-        bool, Option("--explore", help="Search algebra and fusion together. Otherwise the rules decide.")
-    ],
-    ir=Annotated[
-        str | None, Option("--ir", metavar="STAGE", help="Print one candidate at a stage instead of the table.")
-    ],
-    run=(Annotated[bool, Option("--run", help="Run a candidate and compare it with float64.")], False),
-    device=Annotated[
-        str | None, Option("--device", metavar="DEVICE", help="Device for --run: cuda, emulator or reference.")
-    ],
+    "tune.fuse",
+    "Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them.",
+    explore=option(False, "Search algebra and fusion together. Otherwise the rules decide."),
+    ir=option(None, "Print one candidate at a stage instead of the table.", metavar="STAGE"),
+    run=option(False, "Run a candidate and compare it with float64.", "--run"),
+    device=option(None, "Device for --run: cuda, emulator or reference.", metavar="DEVICE"),
 )
-def fuse(subject: Subject, flags: Flags) -> None:
-    """Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them."""
-    from .tune import fuse_expression
-
-    fuse_expression(flags)
-
-
-@app.command(
+app.add(
     "rewrite",
-    subject=Dump,
-    only_rules=(
-        Annotated[
-            list[str] | None,
-            Option("--only", metavar="RULE", help="Apply only these rules. With -c, all preceding passes run first."),
-        ],
-        None,
+    "rewriting.rewrite_program",
+    "Apply rules to a program and print what comes out.",
+    subject=DUMP,
+    only_rules=option(
+        None, "Apply only these rules. With -c, all preceding passes run first.", "--only", metavar="RULE"
     ),
 )
-def rewrite(subject: Subject, flags: Flags) -> None:
-    """Apply rules to a program and print what comes out."""
-    from .rewriting import rewrite_program
-
-    flags = replace(flags, verbose=2 * flags.trace)
-    rewrite_program(subject.path if subject.is_dump else None, flags, flags.only_rules or [], flags.about or [])
-
-
-@app.command(
+app.add(
     "tune",
-    subject=Annotated[
-        str | None,
-        Argument(metavar="[SUITE.json|MODEL]", help="A suite or a model. Each distinct kernel is tuned once."),
-    ],
-    seed=Annotated[int, Option("--seed", help="Seed of the search.")],
-    top=Annotated[
-        int,
-        Option("--top", metavar="K", min=1, help="Number of fusion candidates. With 1, the rules decide."),
-    ],
-    assemble=(
-        Annotated[bool, Option("--assemble", help="Assemble candidates that may win, and reject those that spill.")],
-        False,
+    "tune.tune",
+    "Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right.",
+    subject=argument("[SUITE.json|MODEL]", "A suite or a model. Each distinct kernel is tuned once."),
+    seed=option(0, "Seed of the search."),
+    top=option(4, "Number of fusion candidates. With 1, the rules decide.", metavar="K", min=1),
+    assemble=option(False, "Assemble candidates that may win, and reject those that spill.", "--assemble"),
+    only=option(None, "Cases of the suite with this in their names.", metavar="PATTERN"),
+    verbose=option(
+        0, "-v lists each improvement with what changed, -vv every candidate.", "-v", "--verbose", count=True
     ),
-    only=Annotated[
-        str | None, Option("--only", metavar="PATTERN", help="Cases of the suite with this in their names.")
-    ],
-    verbose=Annotated[
-        int,
-        Option("-v", "--verbose", count=True, help="-v lists each improvement with what changed, -vv every candidate."),
-    ],
-    no_db=Annotated[bool, Option("--no-db", help="Do not store results.")],
+    no_db=option(False, "Do not store results."),
 )
-def tune(subject: Subject, flags: Flags) -> None:
-    """Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right."""
-    from ..tune.runner import DEFAULT_SEARCH, Budget
-    from ..tune.tuning import SearchOptions
-    from .tune import tune_expression, tune_many
-
-    if flags.executor not in ("processes", "ray"):
-        raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
-    many = subject.kind != "text" or bool(flags.grid) or flags.jobs > 1 or flags.executor != "processes"
-    budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
-    wanted = SearchOptions(
-        flags.search or DEFAULT_SEARCH, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict,
-        flags.assemble,
-    )  # fmt: skip
-    flags = replace(flags, seed=0)  # that of the text; `--seed` is the search's
-    if tune_many(flags, wanted, subject) if many else tune_expression(flags, wanted):
-        raise typer.Exit(INTERRUPTED)
-
-
-@app.command(
+app.add(
     "generate",
-    subject=Annotated[str, Argument(metavar="MODEL", help="A configuration, its folder, or an id of the hub.")],
-    ids=Annotated[str | None, Option("--ids", metavar="NUMBERS", help="Prompt as token ids, without a tokenizer.")],
-    weights=Annotated[
-        Path | None, Option("--weights", metavar="DIR", help="Safetensors (default: random weights by --seed).")
-    ],
-    seed=Annotated[int, Option("--seed", help="Seed of random weights.")],
-    device=Annotated[
-        str | None, Option("--device", metavar="DEVICE", help="cuda or emulator (default: cuda if there is a GPU).")
-    ],
+    "models.generate",
+    "Continue a prompt with a model, greedily, one token at a time with a cache of keys and values.",
+    subject=argument("MODEL", "A configuration, its folder, or an id of the hub."),
+    ids=option(None, "Prompt as token ids, without a tokenizer.", metavar="NUMBERS"),
+    weights=option(None, "Safetensors (default: random weights by --seed).", metavar="DIR"),
+    seed=option(0, "Seed of random weights."),
+    device=option(None, "cuda or emulator (default: cuda if there is a GPU).", metavar="DEVICE"),
 )
-def generate(subject: Subject, flags: Flags) -> None:
-    """Continue a prompt with a model, greedily, one token at a time with a cache of keys and values."""
-    from .models import Prompt, Room, generate
-
-    room = Room(flags.count, flags.maximum, flags.chunk)
-    prompt = Prompt(flags.prompt, flags.ids)
-    generate(subject.name, prompt, replace(flags, length="1"), room, flags.weights, flags.device)
-
-
-@app.command(
+app.add(
     "bench",
-    subject=Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[SUITE_OR_MODEL]..",
-            help="A suite (JSON), a model or an artefact. With --pack: suites, or SUITE:PATTERN.",
-        ),
-    ],
-)
-def bench(subject: Subject, flags: Flags) -> None:
-    """Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them."""
-    from ..bench.bench import BenchSteps
-    from . import bench as benches
-    from .output import command_line
-
-    steps, names = BenchSteps(flags.run, flags.assemble, command_line()), subject.names
-    if flags.unpack is not None:
-        return benches.measure_pack(flags.unpack, flags.minutes, flags.plan, flags.results)
-    if flags.pack is not None:
-        return benches.pack_suites(names, flags.pack, flags.candidates or 0, flags, steps.command)
-    if flags.without or flags.number:
-        return benches.bench_without(subject.path, flags)
-    if subject.kind == "compare":
-        return benches.compare_results(subject.path)
-    if len(names) > 1:
-        raise UsageError(f"`dplc bench` takes one program, and {len(names)} were given", hint="--pack takes several")
-    if subject.kind == "text":
-        return benches.bench_expression(flags, steps)
-    if subject.kind == "suite":
-        return benches.bench_suite(subject.path, flags, steps)
-    return benches.bench_model(subject.name, flags, steps, flags.weights)
-
-
-@app.command(
-    "check",
-    files=RuleFiles,
-    subject=Annotated[
-        Path | None, Option("--subject", metavar="FILE.ir", help="Check one rule on the program in a file.")
-    ],
-    levels=Annotated[list[str] | None, Option("--level", metavar="LEVEL", help="Rules of this level.")],
-    seed=Annotated[int, Option("--seed", help="Seed of the generated programs.")],
-    out=(
-        Annotated[Path, Option("--out", metavar="DIR", help="Folder for counterexamples.")],
-        Path("counterexamples"),
+    "bench.bench",
+    "Compile a suite, a model or an expression; run, check, assemble it; predict its times; on a GPU, measure them.",
+    subject=argument(
+        "[SUITE_OR_MODEL]..", "A suite (JSON), a model or an artefact. With --pack: suites, or SUITE:PATTERN."
     ),
 )
-def check_rules(subject: Subject, flags: Flags) -> None:
-    """Check rules by meaning, on programs made from their own patterns."""
-    from ..verify.run import ALL, CheckOptions
-    from .check import check
-
-    assert flags.out is not None
-    check(
-        flags.files or [], flags.rule or [], flags.levels or [], flags.part, CheckOptions(flags.examples, flags.seed),
-        subject.path if subject.is_dump else None, flags.out,
-        "guards" if flags.guards else "all" if flags.mutate else None,
-        ALL if flags.allow_thin else frozenset(flags.few or ()), flags.as_json, flags.verbose > 0,
-    )  # fmt: skip
-
-
-@app.command(
+app.add(
+    "check",
+    "check.check",
+    "Check rules by meaning, on programs made from their own patterns.",
+    files=FILES,
+    subject=option(None, "Check one rule on the program in a file.", "--subject", metavar="FILE.ir"),
+    levels=option(None, "Rules of this level.", "--level", metavar="LEVEL"),
+    seed=option(0, "Seed of the generated programs."),
+    out=option(Path("counterexamples"), "Folder for counterexamples.", metavar="DIR"),
+)
+app.add(
     "ops",
-    names=Annotated[list[str] | None, Argument(metavar="[OP]...", help="Ops by their ATen names (default: all).")],
+    "machine.ops",
+    "List the torch ops that the rules take, or say what becomes of each in every dtype.",
+    names=argument("[OP]...", "Ops by their ATen names (default: all)."),
 )
-def ops(subject: Subject, flags: Flags) -> None:
-    """List the torch ops that the rules take, or say what becomes of each in every dtype."""
-    from .machine import list_missing, list_ops, tabulate
-
-    names, rules = flags.names or [], flags.rules or []
-    if flags.missing and (names or flags.dtypes):
-        raise UsageError("`--missing` stands alone: it lists ops that have no rules")
-    if flags.missing:
-        list_missing(rules, flags.as_json)
-    elif flags.dtypes:
-        tabulate(names, rules, flags.target, flags.as_json)
-    else:
-        list_ops(names, rules, flags.as_json)
-
-
-@app.command("calibrate", target=Machine, out=DeviceFile)
-def calibrate(subject: Subject, flags: Flags) -> None:
-    """Measure the constants of the model on the GPU that is here; `--target FILE.toml` uses them."""
-    from .machine import calibrate_device
-
-    calibrate_device(flags.target, flags.out, flags.as_json)
-
-
-@model_app.command(
+app.add(
+    "calibrate",
+    "machine.calibrate_here",
+    "Measure the constants of the model on the GPU that is here; `--target FILE.toml` uses them.",
+    target=TARGET,
+    out=DEVICE_FILE,
+)
+model_app.add(
     "fit",
-    file=Annotated[Path, Argument(metavar="RESULTS", help="Results of `dplc bench --unpack`.")],
-    target=Machine,
-    out=DeviceFile,
+    "machine.fit_model",
+    "Fit the constants of a device file to results of `dplc bench --unpack`.",
+    file=argument("RESULTS", "Results of `dplc bench --unpack`."),
+    target=TARGET,
+    out=DEVICE_FILE,
 )
-def fit(subject: Subject, flags: Flags) -> None:
-    """Fit the constants of a device file to results of `dplc bench --unpack`."""
-    from .machine import fit_model
-
-    assert flags.file is not None
-    fit_model(flags.file, flags.target, flags.out, flags.as_json)
-
-
-@app.command(
+app.add(
     "view",
-    subject=Annotated[
-        str | None, Argument(metavar="[SUITE_OR_MODEL]", help="A suite (JSON), or a model as for `compile`.")
-    ],
-    out=Annotated[
-        Path | None, Option("-o", "--out", metavar="FILE", help="Write the page to a file, for any browser.")
-    ],
-    check=Annotated[bool, Option("--check", help="Run in checked mode and show the cost of each line.")],
-    length=(Length, 32),
+    "view.view",
+    "See a compile in the browser: where each line came from, what each rule did and gained. Live without -o.",
+    subject=argument("[SUITE_OR_MODEL]", "A suite (JSON), or a model as for `compile`."),
+    out=option(None, "Write the page to a file, for any browser.", "-o", "--out", metavar="FILE"),
+    check=option(False, "Run in checked mode and show the cost of each line."),
+    length=LENGTH,
 )
-def view(subject: Subject, flags: Flags) -> None:
-    """See a compile in the browser: where each line came from, what each rule did and gained. Live without -o."""
-    from .view import serve_page, write_page
-
-    flags = replace(flags, verbose=2)
-    if flags.out is not None:
-        write_page(flags, flags.out, subject)
-    elif subject.kind == "suite":
-        raise UsageError("a suite is written to a file", hint=f"dplc view {subject.name} -o suite.html")
-    else:
-        serve_page(flags, subject, flags.port, flags.browse)
-
-
-@app.command(
+app.add(
     "doctor",
-    subject=Annotated[
-        str | None, Option("--model", metavar="MODEL", help="Report the share of a model that dplc compiles.")
-    ],
-    length=(Length, 32),
+    lambda subject, flags: "doctor.report" if subject.kind == "none" else "models.report_of_model",
+    "What this machine has: compilers, GPU, caches, and what to do about what is missing. With --model: what share of a"
+    " model's ops, and of their predicted time, dplc runs under torch.compile, and what is left to eager, and why.",
+    subject=option(None, "Report the share of a model that dplc compiles.", "--model", metavar="MODEL"),
+    length=LENGTH,
 )
-def doctor(subject: Subject, flags: Flags) -> None:
-    """What this machine has: compilers, GPU, caches, and what to do about what is missing. With --model: what share of
-    a model's ops, and of their predicted time, dplc runs under torch.compile, and what is left to eager, and why."""
-    if subject.kind == "none":
-        from .doctor import report
-
-        report(flags.as_json)
-    else:
-        from .models import report_of_model
-
-        report_of_model(subject.name, flags)
-
 
 # ---- rules
 
-
-@rules_app.command("list")
-def rules_list(subject: Subject, flags: Flags) -> None:
-    """The passes in order, where each comes from, and why it stands there."""
-    from .rules import list_rules
-
-    list_rules(flags.rules or [], flags.as_json)
-
-
-@rules_app.command("show", name=OneName)
-def rules_show(subject: Subject, flags: Flags) -> None:
-    """One rule, with its documentation and examples."""
-    from .rules import show_rule
-
-    show_rule(flags.name, flags.rules or [])
-
-
-@rules_app.command("facts", name=AnyName)
-def rules_facts(subject: Subject, flags: Flags) -> None:
-    """The questions and functions that a rule may ask, with their sorts and a sentence each."""
-    from .rules import show_facts
-
-    show_facts(flags.name, flags.level, flags.rules or [], flags.as_json)
-
-
-@rules_app.command("nodes", name=AnyName)
-def rules_nodes(subject: Subject, flags: Flags) -> None:
-    """What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults."""
-    from .rules import show_nodes
-
-    show_nodes(flags.name, flags.level, flags.as_json)
-
-
-@rules_app.command(
+rules_app.add("list", "rules.list_rules", "The passes in order, where each comes from, and why it stands there.")
+rules_app.add("show", "rules.show_rule", "One rule, with its documentation and examples.", name=argument("NAME"))
+rules_app.add(
+    "facts",
+    "rules.show_facts",
+    "The questions and functions that a rule may ask, with their sorts and a sentence each.",
+    name=argument("[NAME]"),
+)
+rules_app.add(
+    "nodes",
+    "rules.show_nodes",
+    "What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults.",
+    name=argument("[NAME]"),
+)
+rules_app.add(
     "fmt",
-    files=Annotated[list[Path], Argument(metavar="FILE_OR_DIR...", help="Rule files; `-` is standard input.")],
-    check=Annotated[bool, Option("--check", help="Write nothing, and exit with 1 if a file is not formatted.")],
+    "rules.format_files",
+    "Lay rule files out: one spelling of every line. Comments, blank lines and the meaning stay.",
+    files=argument("FILE_OR_DIR...", "Rule files; `-` is standard input."),
+    check=option(False, "Write nothing, and exit with 1 if a file is not formatted."),
 )
-def rules_fmt(subject: Subject, flags: Flags) -> None:
-    """Lay rule files out: one spelling of every line. Comments, blank lines and the meaning stay."""
-    from .rules import format_files
-
-    format_files(flags.files or [], flags.check, flags.diff)
-
-
-@rules_app.command(
+rules_app.add(
     "new",
-    name=Annotated[str, Argument(metavar="NAME", help="The name of the rule.")],
-    level=(
-        Annotated[str, Option("--level", metavar="LEVEL", help="Level of the rule: tensor, loop, tile or kernel.")],
-        "tensor",
-    ),
-    out=Annotated[Path | None, Option("-o", "--out", metavar="FILE", help="Output file.")],
+    "rules.new_rule",
+    "Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal.",
+    name=argument("NAME", "The name of the rule."),
+    level=option("tensor", "Level of the rule: tensor, loop, tile or kernel.", metavar="LEVEL"),
+    out=option(None, "Output file.", "-o", "--out", metavar="FILE"),
 )
-def rules_new(subject: Subject, flags: Flags) -> None:
-    """Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal."""
-    from .rules import new_rule
-
-    new_rule(flags.name, flags.lines, flags.op, flags.level or "tensor", flags, flags.out)
-
-
-@rules_app.command("lint", files=RuleFiles)
-def rules_lint(subject: Subject, flags: Flags) -> None:
-    """Report parts of rules without effect: unused local rules, idle guards, unknown devices."""
-    from .rules import lint_rules
-
-    lint_rules(flags.files or [], flags.subjects, flags.as_json)
-
-
-@rules_app.command(
-    "doc", out=(Annotated[Path, Option("-o", "--out", metavar="DIR", help="Folder of the pages.")], REQUIRED)
+rules_app.add(
+    "lint",
+    "rules.lint_rules",
+    "Report parts of rules without effect: unused local rules, idle guards, unknown devices.",
+    files=FILES,
 )
-def rules_doc(subject: Subject, flags: Flags) -> None:
-    """Write all rules, statements, facts and constants as Markdown pages."""
-    from .rules import write_pages
-
-    assert flags.out is not None
-    write_pages(flags.out, flags.rules or [], flags.suite)
-
-
-@rules_app.command("why", name=OneName, subject=Dump)
-def rules_why(subject: Subject, flags: Flags) -> None:
-    """Where a rule fires in a program and what it weighed there, or why it does not fire."""
-    from .rewriting import why_rule
-
-    why_rule(flags.name, subject.path if subject.is_dump else None, flags)
-
-
-@rules_app.command("test", files=RuleFiles)
-def rules_test(subject: Subject, flags: Flags) -> None:
-    """Check rules statically and run their examples."""
-    from .rules import accept_examples, test_rules
-
-    files = [*(flags.files or []), *(flags.rules or [])]
-    if flags.accept:
-        accept_examples(files)
-    test_rules(files)
-
+rules_app.add(
+    "doc",
+    "rules.write_pages",
+    "Write all rules, statements, facts and constants as Markdown pages.",
+    out=option(REQUIRED, "Folder of the pages.", "-o", "--out", metavar="DIR"),
+)
+rules_app.add(
+    "why",
+    "rewriting.why_rule",
+    "Where a rule fires in a program and what it weighed there, or why it does not fire.",
+    name=argument("NAME"),
+    subject=DUMP,
+)
+rules_app.add("test", "rules.test_rules", "Check rules statically and run their examples.", files=FILES)
 
 # ---- the tuning store
 
-
-@db_app.command("stats")
-def db_stats(subject: Subject, flags: Flags) -> None:
-    """Where the store is, how large, and what is in it."""
-    from .database import stats
-
-    stats(flags.db, flags.as_json)
-
-
-@db_app.command("list", device=Entries)
-def db_list(subject: Subject, flags: Flags) -> None:
-    """A line for each remembered schedule: predicted or measured, against the default order."""
-    from .database import list_entries
-
-    list_entries(flags.db, flags.device, flags.as_json)
-
-
-@db_app.command("show", name=Annotated[str, Argument(metavar="KERNEL", help="Prefix of a kernel's key, from `list`.")])
-def db_show(subject: Subject, flags: Flags) -> None:
-    """Everything about a kernel's schedules: the firings, the rules they use, how the figures came about."""
-    from .database import show
-
-    show(flags.db, flags.name, flags.as_json)
-
-
-@db_app.command(
-    "export",
-    file=Annotated[Path | None, Argument(metavar="[FILE]", help="Output file (default: standard output).")],
-    device=Entries,
+db_app.add("stats", "database.stats", "Where the store is, how large, and what is in it.")
+db_app.add(
+    "list",
+    "database.list_entries",
+    "A line for each remembered schedule: predicted or measured, against the default order.",
+    device=ENTRIES,
 )
-def db_export(subject: Subject, flags: Flags) -> None:
-    """Write schedules as text, one line each, sorted: made to be committed and shared."""
-    from .database import export
-
-    export(flags.db, flags.file, flags.device, flags.attempts)
-
-
-@db_app.command("import", file=Annotated[Path, Argument(metavar="FILE")])
-def db_import(subject: Subject, flags: Flags) -> None:
-    """Merge an export: what is new or better on its own basis is kept."""
-    from .database import import_file
-
-    assert flags.file is not None
-    import_file(flags.db, flags.file)
-
-
-@db_app.command("prune", attempts=Annotated[bool, Option("--attempts", help="Delete every attempt as well.")])
-def db_prune(subject: Subject, flags: Flags) -> None:
-    """Remove the schedules whose rules have changed."""
-    from .database import prune
-
-    prune(flags.db, flags.rules or [], flags.attempts, flags.dry_run)
+db_app.add(
+    "show",
+    "database.show",
+    "Everything about a kernel's schedules: the firings, the rules they use, how the figures came about.",
+    name=argument("KERNEL", "Prefix of a kernel's key, from `list`."),
+)
+db_app.add(
+    "export",
+    "database.export",
+    "Write schedules as text, one line each, sorted: made to be committed and shared.",
+    file=argument("[FILE]", "Output file (default: standard output)."),
+    device=ENTRIES,
+)
+db_app.add(
+    "import",
+    "database.import_file",
+    "Merge an export: what is new or better on its own basis is kept.",
+    file=argument("FILE"),
+)
+db_app.add(
+    "prune",
+    "database.prune",
+    "Remove the schedules whose rules have changed.",
+    attempts=option(False, "Delete every attempt as well."),
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -569,7 +311,7 @@ def _explain(error: Exception, traceback: bool) -> int:
 
 
 def _torch_problem() -> DplcError | None:
-    """What is wrong with torch, without which no command but `doctor` and `rules` works; None if it can be imported."""
+    """Return the error of importing torch, which all commands but `doctor` and `rules` need; None if it works."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:

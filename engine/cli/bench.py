@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,90 +15,93 @@ import msgspec
 from ...codegen.launch import CudaExecutor
 from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS, OpenPack
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, target_for
-from ..bench.bench import BenchSteps, bench
+from ..bench.bench import BenchSteps
+from ..bench.bench import bench as bench_cases
 from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
 from ..bench.running import CudaClock, can_measure
 from ..bench.suites import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
 from ..run.dispatch import at_binding
-from .options import Flags
-from .output import TABLE, bars, print_json, write, write_file, writing
-from .programs import at_each_binding, bindings, compile_text, each_binding, machine_for, print_trace, tools_for
-from .run import benched, layout, teller
+from .options import Flags, Subject
+from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
+from .programs import bindings, each_binding, tools_for
+from .run import benched, layout, prepared, teller
 
 if TYPE_CHECKING:
     from ..models.artefact import Artefact
 
 
-def bench_suite(path: Path, flags: Flags, steps: BenchSteps) -> None:
+def bench(subject: Subject, flags: Flags) -> None:
+    """`dplc bench`"""
+    if flags.unpack is not None:
+        measure_pack(flags)
+    elif flags.pack is not None:
+        pack_suites(subject, flags, flags.pack)
+    elif flags.without or flags.number:
+        bench_without(subject.path, flags)
+    elif subject.kind == "compare":
+        write(comparison(read_results(subject.path)))  # every suite that was measured
+    elif len(subject.names) > 1:
+        what = f"`dplc bench` takes one program, and {len(subject.names)} were given"
+        raise UsageError(what, hint="--pack takes several")
+    else:
+        steps = BenchSteps(flags.run, flags.assemble, command_line())
+        benches = {"text": bench_expression, "suite": bench_suite}.get(subject.kind, bench_model)
+        benches(subject, flags, steps)
+
+
+def bench_suite(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
     """`dplc bench SUITE`; of `--compare` measured times are shown next to the predicted ones."""
+    path = subject.path
     measured = read_results(flags.compare) if flags.compare is not None else None
     if measured is not None:
         check_suite(path.stem, measured)
     suite = read_suite(path)
     cases = suite.select(flags.only)
     machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
-    record = bench(path, suite, cases, lambda: tools_for(flags), machine, steps, teller())
+    record = bench_cases(path, suite, cases, lambda: tools_for(flags)[0], machine, steps, teller())
     if measured is not None:
         note_measured(record, path.stem, measured)
     show_bench(record, SUITE, flags)
-    complain(record)
 
 
 def bench_without(path: Path, flags: Flags) -> None:
     """`dplc bench SUITE --without .. --number ..`. `-o`: a results file that a stopped run continues."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ..bench.ablation import HEAD, LEGEND, ablate, variants
 
-    tools = tools_for(flags)
+    tools, _ = tools_for(flags)
     asked = variants(flags.without or (), flags.number or (), tools)
     machine = target_for(choose_device(None), flags.target)
     record = ablate(path, flags.only, tools, asked, machine, flags.results, teller())
     if flags.as_json:
         print_json(msgspec.to_builtins(record))
         return
-    table = Table(*HEAD, box=None)
-    for row in record.rows():
-        table.add_row(*row)
-    console = Console(highlight=False, width=160)
-    console.print(table)
-    console.print(f"{record.target}: {LEGEND}")
+    print_rows(HEAD, record.rows(), left=HEAD)
+    write(f"{record.target}: {LEGEND}\n")
 
 
 def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
-    """A record on standard output and on the pages that were asked for. Raises DplcError for one not written."""
+    """A record on standard output and on the pages that were asked for. Raises DplcError for a page that cannot be
+    written, and if a case did not compile or was wrong."""
     if flags.markdown is not None:
         write_file(flags.markdown, markdown_page(record, layout), TABLE)
     if flags.as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
         print_table(record, not sys.stdout.isatty(), layout)
-
-
-def complain(record: BenchRecord) -> None:
-    """Raises DplcError if a case did not compile or was wrong."""
-    wrong = [case.name for case in record.cases if case.wrong]
-    if wrong:
+    if wrong := [case.name for case in record.cases if case.wrong]:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
 
 
-# ---- an expression
-
-
-def bench_expression(flags: Flags, steps: BenchSteps) -> None:
+def bench_expression(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
     """`dplc bench -c EXPR`. Raises DplcError where the result is wrong."""
     device = choose_device(None)
-    compilation = compile_text(flags, device, values=steps.run)
-    print_trace(compilation, flags)
-    for bound, _ in at_each_binding(compilation, flags, _single(flags), steps.run):
-        record = benched(bound, flags, steps, steps.run and device.startswith("cuda"))
-        show_bench(record, layout(flags.profile), flags)
-        complain(record)
+    for compilation, _ in prepared(subject, flags, device, _single(flags), steps.run):
+        record = benched(compilation, flags, steps, steps.run and device.startswith("cuda"))
+        show_bench(record, layout(flags), flags)
 
 
 def _single(flags: Flags) -> str:
@@ -109,32 +112,31 @@ def _single(flags: Flags) -> str:
 # ---- a model or an artefact
 
 
-def bench_model(path: str, flags: Flags, steps: BenchSteps, weights: Path | None) -> None:
+def bench_model(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
     """`dplc bench MODEL_OR_ARTEFACT`. Weights are random where something is measured and none are given."""
     from ..models import benching
 
-    measure = functools.partial(_measure, folder=weights) if steps.run and can_measure() else None
-    for subject in _subjects(path, flags):
+    measure = functools.partial(_measure, folder=flags.weights) if steps.run and can_measure() else None
+    for program in _subjects(subject, flags):
         with bars() as tell:
-            record = benching.bench(subject, tools_for(flags), steps.command, steps.assemble, measure, tell)
+            record = benching.bench(program, tools_for(flags)[0], steps.command, steps.assemble, measure, tell)
         show_bench(record, benching.PROFILED if flags.profile else benching.LAYOUT, flags)
-        complain(record)
 
 
-def _subjects(path: str, flags: Flags) -> Iterator[Artefact]:
+def _subjects(subject: Subject, flags: Flags) -> Iterator[Artefact]:
     """Yield what is benched: an artefact, or a model at each binding of its sizes."""
     from ..models import artefact, benching
     from .models import compiled_model
 
-    if artefact.is_artefact(Path(path)):
-        yield benching.of_artefact(artefact.load(Path(path), flags.trust_edited_cuda))
+    if subject.kind == "artefact":
+        yield benching.of_artefact(artefact.load(subject.path, flags.trust_edited_cuda))
         return
     with bars() as tell:
-        made = compiled_model(path, flags, tell)
+        made = compiled_model(subject.name, flags, tell)
     if not (made.compilation.sizes or flags.sizes):
         yield benching.of_compiled(made)
         return
-    for binding in each_binding(bindings(made.compilation.sizes, path, flags.sizes), _single(flags)):
+    for binding in each_binding(bindings(made.compilation.sizes, subject.name, flags.sizes), _single(flags)):
         bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
         yield benching.of_compiled(bound)
 
@@ -159,39 +161,31 @@ PACK = re.compile(rb"\APK\x03\x04.{26}" + re.escape(CONTENTS.encode()), re.DOTAL
 MINUTES = 8.0
 
 
-def pack_suites(subjects: Sequence[str], path: Path, candidates: int, flags: Flags, command: str) -> None:
+def pack_suites(subject: Subject, flags: Flags, path: Path) -> None:
     """`dplc bench SUITE.. --pack FILE`. Raises DplcError where cases were left out, after the rest was written."""
-    from ..bench.suites import read_suite
     from ..models.packing import PickedSuite, pack
-    from .programs import tools_for
 
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
-    for subject in subjects:
-        name, _, pattern = subject.partition(":")
+    for given in subject.names:
+        name, _, pattern = given.partition(":")
         suite = read_suite(Path(name))
         stem = Path(name).stem
         cases = [case for case in suite.select(pattern or None) if (stem, case.name) not in known]
         known |= {(stem, case.name) for case in cases}
         suites.append(PickedSuite(Path(name), suite, cases, f"{stem}:{pattern}" if pattern else stem))
     with writing(path, PACK) as file:
-        made = pack(file, suites, tools_for(flags), machine_for(flags), command, candidates, say=teller())
+        made = pack(file, suites, *tools_for(flags), command_line(), flags.candidates or 0, say=teller())
     write(f"{path}: {made.cases} cases, {made.kernels} kernels, {path.stat().st_size / 1e6:.1f} MB\n")
     if made.refused:
         notes = [f"{name}: {error.what}" for name, error in made.refused.items()]
         raise DplcError(f"{len(notes)} cases are not in the pack", notes=notes[:10])
 
 
-def measure_pack(path: Path, minutes: float | None, plan: bool, out: Path | None) -> None:
+def measure_pack(flags: Flags) -> None:
     """`dplc bench --unpack FILE`. The exit code is 1 where a case was wrong."""
-    if plan:
+    path, results = flags.unpack or Path(), flags.results or "results.json"
+    limit = MINUTES if flags.minutes is None else flags.minutes
+    if flags.plan:
         write(runner.plan(OpenPack(path)) + "\n")
-        return
-    limit = ["--minutes", str(MINUTES if minutes is None else minutes)]
-    code = runner.main([str(path), *limit, "-o", str(out or "results.json")])
-    if code:
+    elif code := runner.main([str(path), "--minutes", str(limit), "-o", str(results)]):
         sys.exit(code)
-
-
-def compare_results(path: Path) -> None:
-    """`dplc bench --compare RESULTS`: every suite that was measured."""
-    write(comparison(read_results(path)))

@@ -7,41 +7,44 @@ import os
 import re
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..language.check import for_every_device, require
-from ..language.rule import BUILT_IN, Rule, RuleSet, load
+from ..language.rule import BUILT_IN, Rule, RuleSet, built_in_files, load
 from ..verify.mutants import Survey, survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
-from ..verify.run import CheckOptions, check_rules, check_subject, failed
+from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
+from .options import Flags, Subject
 from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file
 
 
-def check(
-    paths: Sequence[Path], names: Sequence[str], levels: Sequence[str], part: str, options: CheckOptions,
-    subject: Path | None, out: Path, mutate: str | None, thin: Collection[str], as_json: bool, verbose: bool,
-) -> None:  # fmt: skip
+def check(subject: Subject, flags: Flags) -> None:
     """Check the rules of some files (by default the built-in ones), some of them by name."""
+    paths, part, as_json = flags.files or [], flags.part, flags.as_json
+    options = CheckOptions(flags.examples, flags.seed)
     rules = load([path for path in paths if not is_built_in(path)])
-    unnamed = built_in_files() - named_files(paths)  # by our tests
+    unnamed = {file.source.name for file in built_in_files()} - named_files(paths)  # by our tests
     for warning in require(rules, {rule.span.source.name for rule in rules.rules.values()} - unnamed):
         print_note(warning.render())
-    every = [(each, choose(each, paths, names, levels)) for each in for_every_device(rules)]
+    every = [(each, choose(each, paths, flags.rule or (), flags.levels or ())) for each in for_every_device(rules)]
     if not any(chosen for _, chosen in every):
         raise UsageError("no rule is left to check")
     every = [(each, part_of(chosen, part)) for each, chosen in every]
     chosen = every[0][1]
-    if subject is not None:
-        check_file(rules, chosen, subject)
+    if subject.is_dump:
+        check_file(rules, chosen, subject.path)
         return
     started = time.monotonic()
-    if mutate:
-        found = _surveyed(rules, chosen, options, mutate == "guards")
-        _tell_survey(found, as_json)
+    if flags.guards or flags.mutate:
+        found = _surveyed(rules, chosen, options, flags.guards)
+        if as_json:
+            print_json([one.record() for one in found])
+        else:
+            write(survey_text(found))
         return
     done = itertools.count(1)
     count, verdicts = sum(len(some) for _, some in every), list[RuleVerdict]()
@@ -50,7 +53,7 @@ def check(
             if some:
                 verdicts += check_rules(each, some, options, lambda v: show(v.rule, next(done), count))
     wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
-    files = {verdict.rule: save(verdict, out) for verdict in wrong}
+    files = {verdict.rule: save(verdict, flags.out or Path()) for verdict in wrong}
     seconds = time.monotonic() - started
     if as_json:
         print_json(
@@ -63,9 +66,9 @@ def check(
     else:
         for verdict in wrong:
             write(detail(verdict, files[verdict.rule], paths) + "\n")
-        write(summary(verdicts, seconds, verbose or len(verdicts) <= 60))
+        write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {part}: every run with these is the same\n")
-    if bad := failed(verdicts, thin):
+    if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few or ())):
         vacuous, few = (sum(v.result == result for v in bad) for result in ("vacuous", "thin"))
         said = f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject, {few} by fewer than {ENOUGH}"
         hint = "an example that can vary gives more; `--allow-thin` accepts a few" if few and not wrong else None
@@ -101,17 +104,12 @@ def part_of(chosen: list[Rule], part: str) -> list[Rule]:
 
 
 def is_built_in(path: Path) -> bool:
-    """Whether a file or folder is one of ours: its rules are there already."""
+    """Return whether a file or folder is a built-in one, whose rules are loaded already."""
     return path.resolve().is_relative_to(BUILT_IN.resolve())
 
 
-def built_in_files() -> set[str]:
-    """What our rules say of where they stand."""
-    return {_source(path) for path in BUILT_IN.rglob("*.rw")}
-
-
 def _source(path: Path) -> str:
-    """What a rule says of where it stands."""
+    """Return the name of a file, as its rules give it."""
     return str(path.resolve().relative_to(BUILT_IN.resolve().parent)) if is_built_in(path) else str(path)
 
 
@@ -160,10 +158,3 @@ def _surveyed(rules: RuleSet, chosen: Sequence[Rule], options: CheckOptions, gua
                 print_note(text)
 
         return [survey(rules, rule, options, heard, guards) for rule in chosen]
-
-
-def _tell_survey(found: list[Survey], as_json: bool) -> None:
-    if as_json:
-        print_json([one.record() for one in found])
-    else:
-        write(survey_text(found))

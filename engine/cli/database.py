@@ -21,7 +21,8 @@ from ..store.store import (
     import_lines,
     reason,
 )
-from .output import EXPORT, print_json, print_note, write, write_file
+from .options import Flags, Subject
+from .output import EXPORT, print_json, print_note, print_rows, write, write_file
 
 SHOWN = 12  # characters of a key in a list
 LONGEST = 60  # of a value: a candidate of fusion is many nodes
@@ -42,41 +43,38 @@ def _opened(path: Path | None, rules: list[Path] | None = None) -> SqliteStore:
     return SqliteStore(file, None if rules is None else toolchain(rules).rules, _refuse)
 
 
-def stats(path: Path | None, as_json: bool) -> None:
+def stats(subject: Subject, flags: Flags) -> None:
     """`dplc db stats`"""
-    with _opened(path) as store:
+    with _opened(flags.db) as store:
         entries, counts = store.select(), store.counts()
     devices = Counter((entry.key.device, entry.tuned.basis) for entry in entries)
     rows = [{"device": device, "basis": basis, "entries": n} for (device, basis), n in sorted(devices.items())]
-    record = {
-        "file": str(store.path),
-        "bytes": store.path.stat().st_size,
-        "version": VERSION,
-        **counts,
-        "devices": rows,
-    }
-    if as_json:
-        print_json(record)
+    size = store.path.stat().st_size
+    if flags.as_json:
+        print_json({"file": str(store.path), "bytes": size, "version": VERSION, **counts, "devices": rows})
         return
-    lines = [f"{record['file']}: {record['bytes']} bytes, version {VERSION}"]
+    lines = [f"{store.path}: {size} bytes, version {VERSION}"]
     lines.append(f"{counts['kernels']} kernels, {counts['entries']} schedules, {counts['attempts']} attempts")
     lines += [f"  {row['device']}: {row['entries']} {row['basis']}" for row in rows]
     write("\n".join(lines) + "\n")
 
 
-def list_entries(path: Path | None, device: str | None, as_json: bool) -> None:
+def list_entries(subject: Subject, flags: Flags) -> None:
     """`dplc db list`"""
-    with _opened(path) as store:
-        entries = _of_device(store.select(), device)
-    if as_json:
+    with _opened(flags.db) as store:
+        entries = _of_device(store.select(), flags.device)
+    if flags.as_json:
         print_json([_brief(entry) for entry in entries])
         return
-    for entry in entries:
-        key, tuned = entry.key, entry.tuned
-        gain = tuned.default_seconds / tuned.seconds
-        times = f"{tuned.seconds * 1e6:9.4g} us {tuned.basis:9} {gain:5.2f}x of default"
+    rows = []
+    for key, tuned in ((entry.key, entry.tuned) for entry in entries):
+        gain = f"{tuned.default_seconds / tuned.seconds:5.2f}x of default"
         sizes = ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key)
-        write(f"{key.kernel[:SHOWN]}  {key.device}  {times}  {sizes}  {tuned.search}, {tuned.tries} tries\n")
+        found_by = f"{tuned.search}, {tuned.tries} tries"
+        rows.append(
+            (key.kernel[:SHOWN], key.device, f"{tuned.seconds * 1e6:9.4g} us {tuned.basis}", gain, sizes, found_by)
+        )
+    print_rows(("",) * 6, rows)
 
 
 def _lengths(key: TuningKey) -> str:
@@ -94,15 +92,16 @@ def _brief(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def show(path: Path | None, kernel: str, as_json: bool) -> None:
+def show(subject: Subject, flags: Flags) -> None:
     """`dplc db show`"""
-    with _opened(path) as store:
+    kernel = flags.name
+    with _opened(flags.db) as store:
         every = store.select()
     found = sorted((entry for entry in every if entry.key.kernel.startswith(kernel)), key=lambda entry: entry.place)
     if not found:
         keys = {entry.key.kernel[:SHOWN] for entry in every}
         raise UsageError(f"no kernel of the store begins with `{kernel}`", hint=did_you_mean(kernel[:SHOWN], keys))
-    if as_json:
+    if flags.as_json:
         print_json([msgspec.to_builtins(entry) for entry in found])
         return
     write("\n".join(_text(entry) for entry in found))
@@ -128,20 +127,21 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + ".."
 
 
-def export(path: Path | None, file: Path | None, device: str | None, attempts: bool) -> None:
+def export(subject: Subject, flags: Flags) -> None:
     """`dplc db export`"""
-    with _opened(path) as store:
-        text = export_attempts(store.measurements()) if attempts else export_lines(_of_device(store.select(), device))
-    if file is None:
+    with _opened(flags.db) as store:
+        entries = [] if flags.attempts else _of_device(store.select(), flags.device)
+        text = export_attempts(store.measurements()) if flags.attempts else export_lines(entries)
+    if flags.file is None:
         write(text)
-        return
-    write_file(file, text, EXPORT)
+    else:
+        write_file(flags.file, text, EXPORT)
 
 
-def import_file(path: Path | None, file: Path) -> None:
+def import_file(subject: Subject, flags: Flags) -> None:
     """`dplc db import`"""
-    entries = import_lines(file)
-    with SqliteStore(path or default_path(), None, _refuse) as store:
+    entries = import_lines(flags.file or Path())
+    with SqliteStore(flags.db or default_path(), None, _refuse) as store:
         try:
             kept = store.add(entries)
         except Failure as error:
@@ -149,11 +149,11 @@ def import_file(path: Path | None, file: Path) -> None:
     write(f"{kept} of {len(entries)} schedules are new or better: kept in {store.path}\n")
 
 
-def prune(path: Path | None, rules: list[Path], attempts: bool, dry_run: bool) -> None:
+def prune(subject: Subject, flags: Flags) -> None:
     """`dplc db prune`"""
-    with _opened(path, rules) as store:
-        gone = store.prune(attempts, dry_run)
-    would = "would be " if dry_run else ""
+    with _opened(flags.db, flags.rules or []) as store:
+        gone = store.prune(flags.attempts, flags.dry_run)
+    would = "would be " if flags.dry_run else ""
     write(f"{gone['entries']} schedules and {gone['attempts']} attempts {would}removed from {store.path}\n")
 
 

@@ -10,9 +10,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from .output import print_json, write
+from rich.text import Text
 
+from .options import Flags, Subject
+from .output import print_json, print_rows
+
+COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 REINSTALL = "pip install --force-reinstall 'torch>=2.11,<2.14'"
+
+
+Found = tuple[str, ...]  # state, detail and remedy of a line
 
 
 @dataclass(frozen=True)
@@ -25,13 +32,19 @@ class ReportLine:
     remedy: str = ""
 
 
-def report(as_json: bool) -> None:
-    """Print the findings; exit code 1 if something is broken."""
+def report(subject: Subject, flags: Flags) -> None:
+    """Print the findings, in colour on a terminal, each with what to do about it below. Exit code 1 if something is
+    broken."""
     findings = examine()
-    if as_json:
+    if flags.as_json:
         print_json([asdict(f) for f in findings])
     else:
-        _print(findings)
+        rows = [
+            row
+            for f in findings
+            for row in ((f.what, Text(f.state, COLOURS[f.state]), f.detail), ("", "", f.remedy))[: 1 + bool(f.remedy)]
+        ]
+        print_rows(("", "", ""), rows)
     if any(f.state == "broken" for f in findings):
         raise SystemExit(1)
 
@@ -52,17 +65,17 @@ TITLES = {"pycuda": "PyCUDA"}
 
 def examine() -> list[ReportLine]:
     """Look at everything dplc can use. What cannot even be looked at is a finding too."""
-    looks: tuple[tuple[str, Callable[[], ReportLine]], ...] = (
+    looks: tuple[tuple[str, Callable[[], Found]], ...] = (
         ("python", _python), ("torch", _torch), ("host compiler", _host_compiler), ("emulator", _emulator),
         ("CUDA compiler", _device_compiler), ("GPU", _gpu), ("rules", _rules), ("cache", _cache),
     )  # fmt: skip
     return [_guarded(what, look) for what, look in looks] + [_optional(*each) for each in OPTIONAL]
 
 
-def _guarded(what: str, look: Callable[[], ReportLine]) -> ReportLine:
+def _guarded(what: str, look: Callable[[], Found]) -> ReportLine:
     """A finding; whatever goes wrong while looking is one."""
     try:
-        return look()
+        return ReportLine(what, *look())
     except Exception as error:
         return ReportLine(what, "broken", _first_line(error), "what is installed is damaged: install it again")
 
@@ -83,36 +96,25 @@ def _optional(module: str, extra: str, purpose: str) -> ReportLine:
         return ReportLine(what, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
 
 
-def _print(findings: list[ReportLine]) -> None:
-    """A line each, marked in colour on a terminal; what to do about it below."""
-    colours = {"ok": "32", "missing": "33", "broken": "31"} if sys.stdout.isatty() else {}
-    width = max(len(f.what) for f in findings)
-    for f in findings:
-        mark = f"\033[{colours[f.state]}m{f.state:7}\033[0m" if colours else f"{f.state:7}"
-        write(f"{f.what:{width}}  {mark}  {f.detail}\n")
-        if f.remedy:
-            write(f"{'':{width}}  {'':7}  {f.remedy}\n")
+def _python() -> Found:
+    return "ok", f"{platform.python_version()} on {platform.machine()} {sys.platform}"
 
 
-def _python() -> ReportLine:
-    return ReportLine("python", "ok", f"{platform.python_version()} on {platform.machine()} {sys.platform}")
-
-
-def _torch() -> ReportLine:
+def _torch() -> Found:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return ReportLine("torch", "broken", "not installed", "pip install 'torch>=2.11,<2.14'")
+        return "broken", "not installed", "pip install 'torch>=2.11,<2.14'"
     try:
         importlib.import_module("torch")
     except Exception as error:  # a part of it is not there, or is another build's
-        return ReportLine("torch", "broken", f"{version} cannot be imported: {_first_line(error)}", REINSTALL)
+        return "broken", f"{version} cannot be imported: {_first_line(error)}", REINSTALL
     tested = (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14)
     remedy = "" if tested else "dplc is tested with torch 2.11 to 2.13"
-    return ReportLine("torch", "ok" if tested else "missing", version, remedy)
+    return "ok" if tested else "missing", version, remedy
 
 
-def _host_compiler() -> ReportLine:
+def _host_compiler() -> Found:
     import os
 
     from ...codegen.compiler import find_program, program_identity
@@ -120,62 +122,53 @@ def _host_compiler() -> ReportLine:
     name = os.environ.get("CXX", "g++")
     found = find_program(name)
     if found is None:
-        return ReportLine(
-            "host compiler",
-            "missing",
-            f"`{name}` not found: no emulator",
-            "install g++ (Debian: apt install g++), or set $CXX",
-        )
-    return ReportLine("host compiler", "ok", program_identity(found).splitlines()[0])
+        return "missing", f"`{name}` not found: no emulator", "install g++ (Debian: apt install g++), or set $CXX"
+    return "ok", program_identity(found).splitlines()[0]
 
 
-def _emulator() -> ReportLine:
+def _emulator() -> Found:
     from ...codegen.build import build_runtime
 
     try:
-        return ReportLine("emulator", "ok", f"runtime built: {build_runtime().name}")
+        return "ok", f"runtime built: {build_runtime().name}"
     except Exception as error:  # whatever is wrong with the compiler, the report goes on
-        return ReportLine("emulator", "missing", str(error).splitlines()[0], "see `host compiler`")
+        return "missing", str(error).splitlines()[0], "see `host compiler`"
 
 
-def _device_compiler() -> ReportLine:
+def _device_compiler() -> Found:
     from ...codegen.compiler import find_nvrtc, find_program
 
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
     found = [text for text in (nvrtc.identity if nvrtc else "", f"nvcc {nvcc}" if nvcc else "") if text]
     if not found:
-        return ReportLine(
-            "CUDA compiler", "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
-        )
-    return ReportLine("CUDA compiler", "ok", "; ".join(found))
+        return "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
+    return "ok", "; ".join(found)
 
 
-def _gpu() -> ReportLine:
+def _gpu() -> Found:
     try:
         import torch
     except Exception:  # said above
-        return ReportLine("GPU", "missing", "not looked for: torch cannot be imported")
+        return "missing", "not looked for: torch cannot be imported"
     if not torch.cuda.is_available():
-        return ReportLine("GPU", "missing", "none: kernels run on the emulator")
-    return ReportLine("GPU", "ok", f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}")
+        return "missing", "none: kernels run on the emulator"
+    return "ok", f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"
 
 
-def _rules() -> ReportLine:
+def _rules() -> Found:
     from ...ir.diagnostic import DplcError
     from ..language.rule import load
 
     try:
         rules = load()
     except DplcError as error:
-        return ReportLine("rules", "broken", error.what, "the built-in rule files do not load; reinstall dplc")
-    return ReportLine(
-        "rules", "ok", f"{len(rules.rules)} rules in {len(rules.files)} files, digest {rules.digest[:12]}"
-    )
+        return "broken", error.what, "the built-in rule files do not load; reinstall dplc"
+    return "ok", f"{len(rules.rules)} rules in {len(rules.files)} files, digest {rules.digest[:12]}"
 
 
-def _cache() -> ReportLine:
+def _cache() -> Found:
     from ...codegen.cache import cache_directory
 
     folder = cache_directory()
     size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder.exists() else 0
-    return ReportLine("cache", "ok", f"{folder} ({size / 1e6:.1f} MB)", "DPLC_CACHE_DIR moves it")
+    return "ok", f"{folder} ({size / 1e6:.1f} MB)", "DPLC_CACHE_DIR moves it"

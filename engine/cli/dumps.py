@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -21,21 +22,14 @@ from typing import Any
 import torch
 
 from ...codegen.arrays import check_room, torch_dtype
+from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError
 from ...ir.expr import Size, is_int
-from ...ir.interp import kernel as kernel_meaning
-from ...ir.interp import loop as loop_meaning
-from ...ir.interp import tensor as tensor_meaning
-from ...ir.interp import tile as tile_meaning
-from ...ir.interp import torch as torch_meaning
 from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.tensor import TensorGraph, dtype
 from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
-from ...ir.verify import kernel as kernel_rules
-from ...ir.verify import loop as loop_rules
-from ...ir.verify import tensor as tensor_rules
-from ...ir.verify import tile as tile_rules
+from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
 from ..capture.capture import Capture, check_types
 from ..capture.signature import Signature
@@ -52,7 +46,12 @@ from ..rewrite.statements.driver import check_settings
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 REFERENCE_BYTES = 8  # of an element whose meaning is computed: all floats are float64 there
 WHOLE_NUMBERS = 4  # drawn integers are below: they are often places
-VERIFIERS = {"loop": loop_rules.problems, "tile": tile_rules.problems, "kernel": kernel_rules.problems}
+VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {
+    "tensor": tensor.check,
+    "loop": loop.problems,
+    "tile": tile.problems,
+    "kernel": kernel.problems,
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Dump:
 
     @property
     def ins(self) -> tuple[Param, ...]:
-        """What is given: the inputs of the graph, or what kernels read and none before has written."""
+        """The inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
         if self.level == "torch":
             return tuple(self.graph.ins)
         if self.level == "tensor":
@@ -83,7 +82,7 @@ class Dump:
 
     @property
     def outs(self) -> tuple[Param, ...]:
-        """What is asked for: the outputs of the graph, or what kernels write and none reads."""
+        """The outputs of the graph, or the buffers that kernels write and none reads."""
         if self.level == "torch":
             return tuple(self.graph.outs)
         if self.level == "tensor":
@@ -92,7 +91,7 @@ class Dump:
 
 
 def read_text(path: Path) -> str:
-    """What a file says. Raises DplcError for one that cannot be read."""
+    """Read a file. Raises DplcError for one that cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -131,9 +130,7 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     if level == "torch":
         check_types(unit, name)
         return ()
-    if level == "tensor":
-        return tensor_rules.check(unit)
-    return sort_problems(unit) or VERIFIERS[level](unit)
+    return (level != "tensor" and sort_problems(unit)) or VERIFIERS[level](unit)
 
 
 def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
@@ -168,7 +165,7 @@ def _types(params: Sequence[Param]) -> tuple[TensorType, ...]:
 
 
 def stand_in(dump: Dump, seed: int) -> Capture:
-    """What a capture would be: every input drawn. At later levels than torch its graph only names inputs."""
+    """Return a capture with drawn inputs. At later levels than torch its graph only names inputs."""
     graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
     names = tuple(param.name for param in dump.ins)
     signature = Signature((None, ()), (None, ()))
@@ -201,7 +198,7 @@ class DrawnInputs(Mapping[str, Any]):
 
 
 def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
-    """What a run of a dump holds in memory: all that goes in and out, and what is stored between."""
+    """Yield the arrays that a run of a dump holds in memory: inputs, outputs and stored intermediates."""
     if dump.level in ("torch", "tensor"):
         yield from (*dump.ins, *dump.outs)
         yield from (kind for op in (dump.graph.body if dump.level == "torch" else ()) for kind in op.types)
@@ -225,20 +222,17 @@ def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
 
 def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
     """The outputs by the meaning of the text's own level, in float64; integers and bools exact."""
+    run: Any = importlib.import_module(f"{interp.__name__}.{dump.level}").run
     if dump.level == "torch":
-        return list(torch_meaning.run(dump.graph, tensors))
-    arrays = {name: _array(tensor) for name, tensor in tensors.items()}
+        return list(run(dump.graph, tensors))
+    wide = {name: tensor.double() if tensor.dtype.is_floating_point else tensor for name, tensor in tensors.items()}
+    arrays = {name: tensor.numpy() for name, tensor in wide.items()}
     if dump.level == "tensor":
-        found = tensor_meaning.run(dump.graph, arrays)
+        found = run(dump.graph, arrays)
     else:
-        run: Any = {"loop": loop_meaning.run, "tile": tile_meaning.run, "kernel": kernel_meaning.run}[dump.level]
         memory = run(dump.units, arrays)
         found = [memory[param.name] for param in dump.outs]
     return [torch.from_numpy(value.copy()) for value in found]
-
-
-def _array(tensor: Any) -> Any:
-    return (tensor.double() if tensor.dtype.is_floating_point else tensor).numpy()
 
 
 def dump_sizes(path: Path) -> dict[str, Size]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 
@@ -14,35 +15,38 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
 from ..api import target_for
 from ..bench.records import PackResults, read_results
-from ..cost.predict import Agreement
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
 from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
 from ..tune.measure import Build, WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
-from .output import DEVICE, bars, print_json, progress, write, write_file
+from .options import Flags, Subject
+from .output import DEVICE, bars, print_json, print_rows, progress, write, write_file
 
 WIDTH = 120  # of a line of names
-Chosen = dict[str, tuple[Rule, ...]]
 
 
-def list_ops(names: list[str], paths: list[Path], as_json: bool) -> None:
-    """Every op with the rules that take it, tried in this order."""
+def ops(subject: Subject, flags: Flags) -> None:
+    """`dplc ops`: every op with the rules that take it, tried in this order; else what `--missing` or `--dtypes` asks
+    for."""
+    tools = toolchain(flags.rules)
+    if flags.missing and (flags.names or flags.dtypes):
+        raise UsageError("`--missing` stands alone: it lists ops that have no rules")
+    if flags.missing:
+        _list_missing(tools, flags.as_json)
+    elif flags.dtypes:
+        _tabulate(flags, tools)
+    elif flags.as_json:
+        taken = _chosen(flags.names, tools).items()
+        print_json({op: [{"rule": rule.name, "location": rule.location} for rule in rules] for op, rules in taken})
+    else:
+        taken = _chosen(flags.names, tools).items()
+        print_rows(("", ""), ((op, ", ".join(rule.name for rule in rules)) for op, rules in taken))
 
-    chosen = _chosen(names, toolchain(paths))
-    if as_json:
-        print_json({op: [{"rule": r.name, "location": r.location} for r in rules] for op, rules in chosen.items()})
-        return
-    width = max(map(len, chosen), default=0)
-    for op, rules in chosen.items():
-        write(f"{op:{width}}  {', '.join(rule.name for rule in rules)}\n")
 
-
-def list_missing(paths: list[Path], as_json: bool) -> None:
+def _list_missing(tools: Toolchain, as_json: bool) -> None:
     """Every op of ATen that nothing takes, by cause, after how many are taken."""
-
-    rules = toolchain(paths).torch
-    found, (by_rule, decomposed) = missing(rules), supported(rules)
+    found, (by_rule, decomposed) = missing(tools.torch), supported(tools.torch)
     if as_json:
         print_json({"by rule": by_rule, "by decomposition": decomposed, "missing": found})
         return
@@ -52,11 +56,9 @@ def list_missing(paths: list[Path], as_json: bool) -> None:
         write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
 
 
-def tabulate(names: list[str], paths: list[Path], target: str | None, as_json: bool) -> None:
-    """What becomes of every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
-
-    tools = toolchain(paths)
-    chosen, machine = _chosen(names, tools), find_target(target)
+def _tabulate(flags: Flags, tools: Toolchain) -> None:
+    """Print the verdict on every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
+    chosen, machine, as_json = _chosen(flags.names, tools), find_target(flags.target), flags.as_json
     table: dict[str, dict[str, OperatorVerdict]] = {}
     width = max(map(len, chosen), default=0)
     if not as_json:
@@ -72,15 +74,6 @@ def tabulate(names: list[str], paths: list[Path], target: str | None, as_json: b
     else:
         count = Counter(verdict.word for row in table.values() for verdict in row.values())
         write(f"{len(table)} ops: {', '.join(f'{n} {word}' for word, n in count.most_common())}\n")
-    _complain(table)
-
-
-def _row(words: list[str] | tuple[str, ...]) -> str:
-    return "".join(f"{word:9}" for word in words).rstrip()
-
-
-def _complain(table: dict[str, dict[str, OperatorVerdict]]) -> None:
-
     bad = [(op, d, v) for op, row in table.items() for d, v in row.items() if v.word in (WRONG, CRASHED)]
     if not bad:
         return
@@ -89,21 +82,28 @@ def _complain(table: dict[str, dict[str, OperatorVerdict]]) -> None:
     raise (InternalError if ours else DplcError)("some ops do not hold", notes=notes)
 
 
-def _chosen(names: list[str], tools: Toolchain) -> Chosen:
+def _row(words: Iterable[str]) -> str:
+    return "".join(f"{word:9}" for word in words).rstrip()
 
+
+def _chosen(names: Sequence[str] | None, tools: Toolchain) -> Mapping[str, tuple[Rule, ...]]:
     every = operators(tools.torch)
-    for name in names:
+    for name in names or ():
         if name not in every:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, every))
     return {name: every[name] for name in names} if names else every
+
+
+def calibrate_here(subject: Subject, flags: Flags) -> None:
+    """`dplc calibrate`. Raises DeviceError without a GPU."""
+    calibrate_device(flags.target, flags.out, flags.as_json)
 
 
 def calibrate_device(
     target: str | None, out: Path | None, as_json: bool, process: WorkerProcess | None = None, build: Build = cubin,
     sizes: Sizes | None = None,
 ) -> None:  # fmt: skip
-    """`dplc calibrate`. Raises DeviceError without a GPU."""
-
+    """Measure the constants of a device by a process. Raises DeviceError without a GPU."""
     base = target_for("cuda", target)
     worker = process or WorkerProcess(serve_gpu)
     try:
@@ -126,39 +126,34 @@ def calibrate_device(
             write(f"{name}: {getattr(fitted, name):.4g} measured on {gpu}, {getattr(base, name):.4g} published\n")
 
 
-def fit_model(file: Path, target: str | None, out: Path | None, as_json: bool) -> None:
+def fit_model(subject: Subject, flags: Flags) -> None:
     """`dplc model fit`. Raises DplcError where too little was measured."""
-
+    file, out = flags.file or Path(), flags.out
     results = read_results(file)
-    base = find_target(target) if target else _device_of(results, file)
+    base = find_target(flags.target) if flags.target else _device_of(results, file)
     with progress("fitting"):
         found = fit(fit_points(results), base)
     machine = dataclasses.replace(found.target, name=results.gpu)
     text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
     if out is not None:
         write_file(out, text, DEVICE)
-    if as_json:
+    if flags.as_json:
         values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
         rows = [{"points": points, "constants": which, **dataclasses.asdict(row)} for points, which, row in found.rows]
         print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
         return
     for points, which, row in found.rows:
-        write(f"{points:10} {which:20} {_line(row)[17:]}\n")
+        tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
+        numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
+        write(f"{points:10} {which:20} {row.variants:5} variants  tau {tau}  {numbers}\n")
     for name in CONSTANTS:
         write(f"{name:24} {getattr(base, name):10.4g} published {getattr(machine, name):10.4g} fitted\n")
 
 
 def _device_of(results: PackResults, file: Path) -> Target:
     """The device file of the GPU that measured."""
-
     known = [load_device(name) for name in devices()]
     found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
     if not found:
         raise UsageError(f"{file}: no device file is for `{results.gpu}`", hint="--target says which one to start from")
     return found[0]
-
-
-def _line(row: Agreement) -> str:
-    tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
-    numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
-    return f"{row.kernel[:16]:16} {row.variants:5} variants  tau {tau}  {numbers}"

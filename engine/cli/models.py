@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import time
 import warnings
@@ -19,13 +18,13 @@ from ...codegen.launch import CudaExecutor, Executor
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.expr import Size
+from ...ir.interp import torch as meaning
 from ...ir.text.sizes import refusal
 from ..api import choose_device
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..capture.text import capture_text
 from ..models import artefact, weights
-from ..models import weights as weight_files
 from ..models.artefact import Artefact, compile_text
 from ..models.benching import compare, emulator
 from ..models.compiling import (
@@ -50,24 +49,27 @@ from ..models.generating import (
     compile_generation,
     stops_of,
 )
-from ..models.runtime import DynamicModelRunner
+from ..models.python_api import Model
 from ..models.sources import ModelSource, build, find
 from ..models.weights import Tell
 from ..run.inputs import sizes_of_call
-from .options import Flags
+from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_remark, write
 from .programs import (
     bindings,
     compile_options,
     each_binding,
     float_named,
-    machine_for,
+    numbers_of,
     print_schedules,
     print_stage,
     print_trace,
+    range_written,
     stage_named,
+    tokens_of,
+    tools_for,
 )
-from .run import save_outputs
+from .run import check_arrays_path, outputs_told, save_outputs
 
 if TYPE_CHECKING:
     from ..capture.graph_parts import Shares
@@ -80,9 +82,9 @@ def source_of(model: str) -> ModelSource:
 
 def shape_of(flags: Flags) -> ModelShape:
     """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
-    if str(flags.length) == "0":
+    if flags.length == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
-    length, batch = extent("--seq-len", str(flags.length), "s"), extent("--batch", flags.batch, "b")
+    length, batch = extent("--seq-len", flags.length, "s"), extent("--batch", flags.batch, "b")
     return ModelShape(length, batch, float_named(flags.dtype) or "f32", flags.layers)
 
 
@@ -91,24 +93,24 @@ def extent(option: str, text: str, name: str) -> int | Dim:
 
     name: of the size. Raises UsageError.
     """
-    found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9})(?::(\d{1,9}))?)?", text.strip())
-    if found is None or int(found[1]) < 1:
+    named, low, high, hint = range_written(text) or (None, 0, None, None)
+    if low < 1 or named or (hint and not high):
         raise UsageError(f"{option} {text}: write 32, or 1..4096, or 1..4096:512 for 512 as a rule")
-    if found[2] is None:
-        return int(found[1])
-    dim = Dim(name, int(found[1]), int(found[2]), hint=int(found[3]) if found[3] else None)
+    if high is None:
+        return low
+    dim = Dim(name, low, high, hint=hint)
     return replace(dim, hint=dim.size().hint)
 
 
 def rows_of(flags: Flags, size: Any) -> Any:
-    """What `--rows` says of a length, as `dplc.compile` takes rows: the numbers where they end, or `none`.
+    """Read `--rows` (the numbers where rows end, or `none`) as `dplc.compile` takes rows.
 
     size: the length, a Dim or a Size; anything else where there is none, or several. Raises UsageError.
     """
     text = (flags.rows or "").strip()
     if not text or text == "none":
         return not text
-    ends = [int(end) for end in text.split(",")] if re.fullmatch(r"\d{1,9}(\s*,\s*\d{1,9})*", text) else []
+    ends = numbers_of(text)
     if not ends or ends != sorted(set(ends)):
         raise UsageError(f"--rows {text}: write the numbers where rows end, 1,64,512, or none")
     if not isinstance(size, (Dim, Size)):
@@ -131,42 +133,44 @@ def captured_model(model: str, flags: Flags) -> Capture:
     return capture_results(build(source_of(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
 
 
-def compile_command(
-    model: str, flags: Flags, folder: Path | None, out: Path | None, cubins: bool, ir: str | None
-) -> None:
-    """`dplc compile MODEL`. folder: of weights to check the model against; out: where the artefact goes."""
-    stage = None if ir is None else stage_named(ir)
+def compile_artefact(subject: Subject, flags: Flags) -> None:
+    """`dplc compile MODEL`, and `-c TEXT -o DIR`. The weights of `--weights` are checked against the model."""
+    stage, out = None if flags.ir is None else stage_named(flags.ir), flags.out
     with bars() as tell:
-        compiled = compiled_model(model, flags, tell)
-        if folder is not None:
-            weights.check(folder, compiled.weights)
+        if subject.kind == "model":
+            compiled = compiled_model(subject.name, flags, tell)
+        else:
+            compiled = _compiled_text(flags, tell)
+        if flags.weights is not None:
+            weights.check(flags.weights, compiled.weights)
         if out is not None:
-            artefact.save(compiled, out, cubins, folder, tell)
+            artefact.save(compiled, out, flags.cubins, flags.weights, tell)
     print_row_schedules(compiled)
-    _print(compiled, flags, stage, out)
+    if flags.as_json:
+        print_json(_record(compiled, stage, out))
+        return
+    print_trace(compiled.compilation, flags)
+    if stage is not None:
+        print_stage(compiled.compilation, stage)
+    else:
+        write(report(compiled) + (f"artefact: {out}\n" if out is not None else ""))
 
 
-def compile_text_command(flags: Flags, out: Path, cubins: bool, ir: str | None) -> None:
-    """`dplc compile -c TEXT -o DIR`"""
-    stage = None if ir is None else stage_named(ir)
-
+def _compiled_text(flags: Flags, tell: Tell) -> CompiledModel:
     def capture() -> Capture:
         with contextlib.redirect_stdout(sys.stderr):  # ours is for results
             return capture_text(flags.text, flags.seed, float_named(flags.dtype), values=False)
 
-    with bars() as tell:
-        made_with = compile_options(flags)
-        compiled = compile_text(flags.text, capture, made_with, tell)
-        length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
-        compiled = with_rows(compiled, made_with, rows_of(flags, length))
-        artefact.save(compiled, out, cubins, None, tell)
+    made_with = compile_options(flags)
+    compiled = compile_text(flags.text, capture, made_with, tell)
+    length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
+    compiled = with_rows(compiled, made_with, rows_of(flags, length))
     print_schedules(compiled.compilation)
-    print_row_schedules(compiled)
-    _print(compiled, flags, stage, out)
+    return compiled
 
 
 def print_row_schedules(compiled: CompiledModel) -> None:
-    """Of each row that was compiled: how many of its schedules a store decided."""
+    """Print for each compiled row how many of its schedules the store decided."""
     for row, made in compiled.rows.made.items() if compiled.rows is not None else ():
         count = sum(bool(origin.line) for origin in made.origins)
         if count:
@@ -174,25 +178,11 @@ def print_row_schedules(compiled: CompiledModel) -> None:
             print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")
 
 
-def _print(compiled: CompiledModel, flags: Flags, stage: str | None, out: Path | None) -> None:
-    if flags.as_json:
-        print_json(_record(compiled, stage, out))
-        return
-    print_trace(compiled.compilation, flags)
-    if stage is not None:
-        print_stage(compiled.compilation, stage)
-        return
-    write(report(compiled))
-    if out is not None:
-        write(f"artefact: {out}\n")
-
-
 def report(compiled: CompiledModel) -> str:
     """The figures of a compile, for people."""
     shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
-    layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
     whole = bool(compiled.source.config)
-    what = f"{layers}, {compiled.told}, {shape.dtype}" if whole else compiled.told
+    what = f"{layers_told(shape)}, {compiled.told}, {shape.dtype}" if whole else compiled.told
     blocks = f", at most {found.per_block} in a block" if whole else ""
     times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
     lines = [
@@ -206,6 +196,11 @@ def report(compiled: CompiledModel) -> str:
         f"  this process   held at most {size(found.rss_bytes)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def layers_told(shape: ModelShape) -> str:
+    """The layers of a shape, for people."""
+    return "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
 
 
 def size(count: int) -> str:
@@ -239,16 +234,15 @@ def _record(compiled: CompiledModel, stage: str | None, out: Path | None) -> dic
 Run = Callable[[dict[str, Any]], list[Any]]
 
 
-def run_command(folder: Path, flags: Flags) -> None:
+def run_artefact(subject: Subject, flags: Flags) -> None:
     """`dplc run DIR`, at each length that is asked for."""
-    device, out = choose_device(flags.device), flags.out
-    if out is not None and out.suffix != ".npz":
-        raise UsageError(f"--out {out}: the name must end in .npz")
+    device = choose_device(flags.device)
+    check_arrays_path(flags.out)
     with bars() as tell:
         tell("reading the artefact", 0, 1)
-        found = artefact.load(folder, flags.trust_edited_cuda)
+        found = artefact.load(subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
-        constants, whose = _weights(found, flags.weights, flags.seed, tell)
+        constants, whose = _weights(found, flags, tell)
     runner = _runner(found, device, constants)
     for binding in each_binding(asked):
         _run_at(found, binding, flags, device, runner, {**found.constants, **constants}, whose)
@@ -259,7 +253,7 @@ def _run_at(
     whose: str,
 ) -> None:  # fmt: skip
     """One run, compared with float64. Raises DplcError where it is wrong."""
-    tokens = _tokens(found, flags.ids, flags.seed, binding)
+    tokens = _tokens(found, flags, binding)
     with bars() as tell:
         start = time.perf_counter()
         tell(f"running on {device}", 0, 1)
@@ -273,13 +267,8 @@ def _run_at(
         sizes = {"sizes": binding} if binding else {}
         print_json({"model": found.plan.model, "device": device, "seconds": elapsed, **compared.record(), **sizes})
     else:
-        lines = [f"{found.plan.model}: {whose}"]
-        lines += [
-            f"out{place}: {str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for place, v in enumerate(results)
-        ]
-        lines.append(f"device {device}: {elapsed * 1e3:.1f} ms, building and placing weights included")
-        lines.append(compared.line())
-        write("\n".join(lines) + "\n")
+        took = f"device {device}: {elapsed * 1e3:.1f} ms, building and placing weights included"
+        write("\n".join((f"{found.plan.model}: {whose}", *outputs_told(results), took, compared.line())) + "\n")
     if not compared.ok:
         raise DplcError(f"the result is wrong: {compared.line()}")
 
@@ -301,54 +290,48 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
     return list(each_binding(asked, "--out, --json, --ids are of one run")) if single else asked
 
 
-def _tokens(found: Artefact, ids: str | None, seed: int, binding: dict[str, int]) -> dict[str, Any]:
+def _tokens(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str, Any]:
     """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for anything else."""
-    inputs = {buffer.name for buffer in found.plan.inputs}
+    inputs, ids = {buffer.name for buffer in found.plan.inputs}, flags.ids
     if ids is None and found.plan.examples:
-        return artefact.drawn(found.plan.examples, binding, seed)
+        return artefact.drawn(found.plan.examples, binding, flags.seed)
     if ids is None:
         graph = found.torch_graph(binding)
-        return drawn({p.name: (p.dtype, p.shape) for p in graph.ins if p.name in inputs}, found.plan.config, seed)
+        kinds = {p.name: (p.dtype, p.shape) for p in graph.ins if p.name in inputs}
+        return drawn(kinds, found.plan.config, flags.seed)
     if inputs != {TOKENS}:
         raise UsageError(
             f"--ids: {found.folder} takes {', '.join(sorted(inputs))}", hint="without --ids they are drawn"
         )
-    (buffer,) = found.plan.inputs
-    words, shape = vocabulary(found.plan.config), found.tokens_at(binding)
-    parts = ids.replace(",", " ").split()
-    if not all(part.isdigit() and int(part) < words for part in parts):
-        raise UsageError(f"--ids {ids}: numbers from 0 to {words - 1} are expected")
-    if len(parts) != shape[0] * shape[1]:
-        raise UsageError(f"--ids has {len(parts)} tokens; {found.folder} was compiled for {shape[0] * shape[1]}")
-    return {buffer.name: torch.tensor([int(part) for part in parts]).reshape(shape)}
+    tokens, shape = tokens_of(ids, vocabulary(found.plan.config)), found.tokens_at(binding)
+    if len(tokens) != shape[0] * shape[1]:
+        raise UsageError(f"--ids has {len(tokens)} tokens; {found.folder} was compiled for {shape[0] * shape[1]}")
+    return {TOKENS: torch.tensor(tokens).reshape(shape)}
 
 
-def _weights(found: Artefact, given: Path | None, seed: int, tell: Tell) -> tuple[dict[str, Any], str]:
+def _weights(found: Artefact, flags: Flags, tell: Tell) -> tuple[dict[str, Any], str]:
     """The weights of the program, and whose they are."""
     if not found.weights:
         return {}, "its weights are its own"
-    folder = given or (Path(found.plan.weights_from) if found.plan.weights_from else None)
+    folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
     if folder is None:
         print_note("note: no weights were given (--weights DIR): they are made up")
-        return weights.make(found.weights, seed), f"made-up weights, seed {seed}"
+        return weights.make(found.weights, flags.seed), f"made-up weights, seed {flags.seed}"
     return weights.load(folder, found.weights, tell), f"weights of {folder}"
 
 
 def _runner(found: Artefact, device: str, constants: dict[str, Any]) -> Run:
-    """What runs a model on tokens, with its weights placed. constants: all that are not computed ahead."""
+    """Return a function from inputs to results. constants: the weights, by name."""
     if device == "reference":
         return lambda tokens: _reference(found, {**found.constants, **constants, **tokens})
-    runner: Executor = CudaExecutor(images=found.images()) if device == "cuda" else emulator()
-    where = "cuda" if device == "cuda" else "cpu"
-    placed = {name: tensor.to(where) for name, tensor in constants.items()}
-    made = DynamicModelRunner(found, runner, placed, where)
-    return lambda tokens: [x.cpu() for x in made.run({name: t.to(where) for name, t in tokens.items()})]
+    model = Model(found, device)
+    model.place(constants)
+    return lambda tokens: [x.cpu() for x in model.run(tokens)]
 
 
 def _reference(found: Artefact, tensors: dict[str, Any]) -> list[Any]:
-    from ...ir.interp import torch as meaning
-
-    return list(meaning.run(found.torch_graph(sizes_of_call(found.inputs_with_sizes, tensors)), tensors))
+    graph = found.torch_graph(sizes_of_call(found.inputs_with_sizes, tensors))
+    return list(meaning.run(graph, tensors))
 
 
 # ---- generate
@@ -357,52 +340,9 @@ def _reference(found: Artefact, tensors: dict[str, Any]) -> list[Any]:
 ROUNDING = 16  # the room that is taken where no --max-length says it: a multiple, which kernels like
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """`--prompt` and `--ids`."""
-
-    text: str | None
-    ids: str | None
-
-    def tokenizer(self, model: str) -> Tokenizer | None:
-        """The model's tokenizer, where it is needed. Raises UsageError unless there is one prompt."""
-        if (self.text is None) == (self.ids is None):
-            raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
-        return None if self.text is None else Tokenizer(model)
-
-    def tokens(self, tokenizer: Tokenizer | None, source: ModelSource) -> list[int]:
-        """The prompt's tokens. Raises UsageError for anything else."""
-        if tokenizer is not None:
-            return tokenizer.tokens(self.text or "")
-        words = int(source.config.get("vocab_size", 0)) or None
-        parts = (self.ids or "").replace(",", " ").split()
-        if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
-            to = "up" if words is None else f"to {words - 1}"
-            raise UsageError(f"--ids {self.ids}: numbers from 0 {to} are expected")
-        return [int(part) for part in parts]
-
-
-@dataclass(frozen=True)
-class Room:
-    """`--max-new-tokens`, `--max-length` and `--chunk`."""
-
-    count: int
-    maximum: int | None
-    chunk: int | None = None
-
-    def length(self, prompt: int, source: ModelSource) -> int:
-        """The room for prompt and text: as asked, else what they need, rounded up as far as the model goes."""
-        if self.maximum is not None:
-            return self.maximum
-        needed = prompt + self.count
-        positions = source.config.get("max_position_embeddings")
-        rounded = -(-needed // ROUNDING) * ROUNDING
-        return min(rounded, positions) if isinstance(positions, int) else rounded
-
-
 @dataclass
 class GeneratedText:
-    """What has come. seconds: of the prompt with its first token, and of all tokens after it."""
+    """The generated tokens. seconds: of the prompt with its first token, and of all tokens after it."""
 
     tokens: list[int] = field(default_factory=list)
     text: str = ""
@@ -416,50 +356,58 @@ class GeneratedText:
         return later / self.seconds[1] if later > 0 and self.seconds[1] > 0 else None
 
 
-def generate(model: str, prompt: Prompt, flags: Flags, room: Room, folder: Path | None, device: str | None) -> None:
-    """`dplc generate MODEL`. folder: of weights. Raises DplcError, and KeyboardInterrupt once all is printed."""
-    chosen = choose_device(device)
-    if chosen == "reference":
+def generate(subject: Subject, flags: Flags) -> None:
+    """`dplc generate MODEL`. Raises DplcError, and KeyboardInterrupt once all is printed."""
+    device, model = choose_device(flags.device), subject.name
+    if device == "reference":
         raise UsageError("--device reference: text is generated on cuda and on the emulator")
-    tokenizer, source = prompt.tokenizer(model), source_of(model)
-    tokens = prompt.tokens(tokenizer, source)
-    maximum = room.length(len(tokens), source)
+    if (flags.prompt is None) == (flags.ids is None):
+        raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
+    tokenizer = None if flags.prompt is None else Tokenizer(model)
+    source = source_of(model)
+    if tokenizer is not None:
+        tokens = tokenizer.tokens(flags.prompt or "")
+    else:
+        tokens = tokens_of(flags.ids or "", int(source.config.get("vocab_size", 0)) or None)
+    maximum = flags.maximum or _room(len(tokens) + flags.count, source)
     check_length(len(tokens), maximum)
     with bars() as tell:
-        lengths = len(tokens), maximum, room.chunk
-        generation, generator = _made(source, lengths, flags, folder, chosen, tell)
-    if folder is None:
+        generation, generator = _made(source, len(tokens), maximum, flags, device, tell)
+    if flags.weights is None:
         print_note(f"note: no weights were given (--weights DIR): they are made up, seed {flags.seed}")
-    if room.count > maximum - len(tokens):
+    if flags.count > maximum - len(tokens):
         print_note(f"note: there is room for {maximum - len(tokens)} new tokens (--max-length {maximum})")
     stops = stops_of(model)
     found = _told(
-        generator, tokens, room.count, generation.stops if stops is None else stops, tokenizer, not flags.as_json
+        generator, tokens, flags.count, generation.stops if stops is None else stops, tokenizer, not flags.as_json
     )
     if flags.as_json:
-        print_json(_generation_record(source, chosen, tokens, generation, found, tokenizer is not None))
+        print_json(_generation_record(source, device, tokens, generation, found, tokenizer is not None))
     else:
-        print_note(_figures(chosen, generation, found, len(tokens)))
+        print_note(_figures(device, generation, found, len(tokens)))
     if found.interrupted:
         raise KeyboardInterrupt
 
 
+def _room(needed: int, source: ModelSource) -> int:
+    """The room for prompt and text: what they need, rounded up as far as the model goes."""
+    positions, rounded = source.config.get("max_position_embeddings"), -(-needed // ROUNDING) * ROUNDING
+    return min(rounded, positions) if isinstance(positions, int) else rounded
+
+
 def _made(
-    source: ModelSource, lengths: tuple[int, int, int | None], flags: Flags, folder: Path | None, device: str,
-    tell: Tell,
-) -> tuple[Generation, Generator]:  # fmt: skip
-    """The model compiled, and on the device with its weights. lengths: of the prompt, the greatest of all, and of what
-    is read at once, None for all."""
-    length, maximum, chunk = lengths
+    source: ModelSource, length: int, maximum: int, flags: Flags, device: str, tell: Tell
+) -> tuple[Generation, Generator]:
+    """The model compiled, and on the device with its weights. length: of the prompt; maximum: of prompt and text."""
     made_with = compile_options(flags, device)
-    shape, every = shape_of(flags), all_lengths(maximum)
-    generation = compile_generation(source, every, maximum, shape, made_with, chunk=chunk, tell=tell)
+    shape, every = shape_of(replace(flags, length="1")), all_lengths(maximum)
+    generation = compile_generation(source, every, maximum, shape, made_with, chunk=flags.chunk, tell=tell)
     for call in (generation.prompt, generation.token):
         print_schedules(call.compilation)
-    if folder is None:
-        values = weight_files.make(generation.weights, flags.seed)
+    if flags.weights is None:
+        values = weights.make(generation.weights, flags.seed)
     else:
-        values = weight_files.load(folder, generation.weights, tell)
+        values = weights.load(flags.weights, generation.weights, tell)
     runner: Executor = CudaExecutor() if device == "cuda" else emulator()
     tell(f"placing weights on {device}", 0, 1)
     return generation, Generator(generation, runner, values, "cuda" if device == "cuda" else "cpu", length)
@@ -528,19 +476,19 @@ def _generation_record(
 # ---- doctor --model
 
 
-def report_of_model(model: str, flags: Flags) -> None:
+def report_of_model(subject: Subject, flags: Flags) -> None:
     """Print the shares of a model. Raises DplcError for a model that is not there or fits in no memory here."""
-    source, shape, machine = source_of(model), shape_of(flags), machine_for(flags)
+    source, shape, (_, machine) = source_of(subject.name), shape_of(flags), tools_for(flags)
     found = shares_of(source, shape, machine)
     if flags.as_json:
         print_json({"model": source.name, "target": machine.arch, **record(found)})
         return
-    layers = "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
-    write(f"{source.name}: {layers}, {shape.told}, {shape.dtype}, for {machine.name} ({machine.arch})\n{found}\n")
+    told = f"{layers_told(shape)}, {shape.told}, {shape.dtype}, for {machine.name} ({machine.arch})"
+    write(f"{source.name}: {told}\n{found}\n")
 
 
 def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares:
-    """What becomes of a call of the model with its defaults, caches included: compiled, and not run.
+    """Compile a call of the model with its defaults, caches included, and count the share of dplc. Nothing runs.
 
     Weights are zeros: PyTorch computes what the parts hand on to each other. Raises DplcError.
     """

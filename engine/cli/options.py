@@ -1,24 +1,27 @@
 """The options of all commands, the subjects of commands, and the one table of which option applies to which subject."""
 
+# ruff: noqa: RUF009 (an option is a field of a dataclass)
+
 from __future__ import annotations
 
-import functools
+import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer import Option
+from typer import Argument, Option
 from typer.core import TyperCommand
-from typer.models import OptionInfo
 
 from ...codegen.target import target
 from ...ir.diagnostic import UsageError
+
+REQUIRED = inspect.Parameter.empty
 
 
 def _known_target(name: str | None) -> str | None:
@@ -28,265 +31,152 @@ def _known_target(name: str | None) -> str | None:
     return name
 
 
+def option(default: Any, help: str, *names: str, **more: Any) -> Any:
+    """Declare an option. names: on the command line, by default that of its field; more: as `typer.Option` takes it."""
+    return field(default=default, metadata={"help": help, "names": names, **more})
+
+
+def argument(metavar: str, help: str = "") -> Any:
+    """Declare an argument, which is required unless its metavar stands in brackets."""
+    return field(default=REQUIRED, metadata={"metavar": metavar, "help": help})
+
+
 @dataclass(frozen=True)
 class Flags:
-    """The options of a command as they were typed, and its arguments. An option is declared here, and its help where
-    `Commands.command` replaces it. text: of the subject."""
+    """The options of a command as they were typed, and its arguments. An option is declared here, and again where a
+    command has it with another help or default. text: of the subject."""
 
     text: str = ""
-    expression: Annotated[
-        str | None,
-        Option(
-            "-c",
-            metavar="EXPR",
-            help="Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
-        ),
-    ] = None
+    expression: str | None = option(
+        None,
+        "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
+        "-c",
+        metavar="EXPR",
+    )
     # what is compiled, and how
-    seed: Annotated[int, Option("--seed", help="Seed of torch for the expression.")] = 0
-    dtype: Annotated[
-        str | None, Option("--dtype", metavar="DTYPE", help="Dtype of the model, or of `-c` tensors without a dtype.")
-    ] = None
-    rules: Annotated[
-        list[Path] | None,
-        Option("--rules", metavar="FILE_OR_DIR", help="Your .rw files, in addition to the built-in rules."),
-    ] = None
-    settings: Annotated[
-        list[str] | None, Option("--set", metavar="RULE.PARAM=VALUE", help="Pin a rule's parameter.")
-    ] = None
-    prefer: Annotated[
-        list[str] | None,
-        Option("--prefer", metavar="RULE", help="Apply this rule wherever it is legal, profitable or not."),
-    ] = None
-    exact: Annotated[
-        bool, Option("--exact", help="Disable rules that reorder floating-point operations (@approx).")
-    ] = False
-    target: Annotated[
-        str | None,
-        Option(
-            "--target",
-            metavar="sm_NN",
-            callback=_known_target,
-            help="Architecture or device to compile for (default: the GPU present, else sm_80).",
-        ),
-    ] = None
-    explore: Annotated[
-        bool, Option("--explore", help="Search algebra and fusion together, and use the best candidate.")
-    ] = False
-    db: Annotated[
-        Path | None,
-        Option("--db", metavar="FILE", help="The tuning store (default: in the user's cache directory)."),
-    ] = None
-    no_db: Annotated[bool, Option("--no-db", help="Ignore tuned schedules.")] = False
-    sizes: Annotated[
-        list[str] | None,
-        Option("--size", metavar="NAME=N[,N..]", help="Value of a symbolic dimension. `run` and `bench` take several."),
-    ] = None
+    seed: int = option(0, "Seed of torch for the expression.")
+    dtype: str | None = option(None, "Dtype of the model, or of `-c` tensors without a dtype.", metavar="DTYPE")
+    rules: list[Path] | None = option(None, "Your .rw files, in addition to the built-in rules.", metavar="FILE_OR_DIR")
+    settings: list[str] | None = option(None, "Pin a rule's parameter.", "--set", metavar="RULE.PARAM=VALUE")
+    prefer: list[str] | None = option(None, "Apply this rule wherever it is legal, profitable or not.", metavar="RULE")
+    exact: bool = option(False, "Disable rules that reorder floating-point operations (@approx).")
+    target: str | None = option(
+        None,
+        "Architecture or device to compile for (default: the GPU present, else sm_80).",
+        metavar="sm_NN",
+        callback=_known_target,
+    )
+    explore: bool = option(False, "Search algebra and fusion together, and use the best candidate.")
+    db: Path | None = option(None, "The tuning store (default: in the user's cache directory).", metavar="FILE")
+    no_db: bool = option(False, "Ignore tuned schedules.")
+    sizes: list[str] | None = option(
+        None, "Value of a symbolic dimension. `run` and `bench` take several.", "--size", metavar="NAME=N[,N..]"
+    )
     # the shape of a model, and its weights
-    layers: Annotated[int | None, Option("--layers", min=1, help="Number of leading blocks of the model.")] = None
-    length: Annotated[
-        str, Option("--seq-len", metavar="TOKENS", help="Sequence length of the model, or a range A..B.")
-    ] = "32"
-    batch: Annotated[str, Option("--batch", metavar="N", help="Batch size of the model, or a range A..B.")] = "1"
-    rows: Annotated[
-        str | None, Option("--rows", metavar="N[,N..]", help="Upper ends of the shape buckets of a range, or none.")
-    ] = None
-    weights: Annotated[
-        Path | None, Option("--weights", metavar="DIR", help="Safetensors of a model (default: symbolic weights).")
-    ] = None
-    ids: Annotated[
-        str | None, Option("--ids", metavar="NUMBERS", help="Input tokens of the model (default: random, by --seed).")
-    ] = None
-    trust_edited_cuda: Annotated[
-        bool, Option("--trust-edited-cuda", help="Accept edited CUDA, which the emulator compiles and runs here.")
-    ] = False
-    cubins: Annotated[
-        bool, Option("--cubins/--no-cubins", help="Also assemble the kernels, which needs NVRTC or nvcc.")
-    ] = True
+    layers: int | None = option(None, "Number of leading blocks of the model.", min=1)
+    length: str = option("32", "Sequence length of the model, or a range A..B.", "--seq-len", metavar="TOKENS")
+    batch: str = option("1", "Batch size of the model, or a range A..B.", metavar="N")
+    rows: str | None = option(None, "Upper ends of the shape buckets of a range, or none.", metavar="N[,N..]")
+    weights: Path | None = option(None, "Safetensors of a model (default: symbolic weights).", metavar="DIR")
+    ids: str | None = option(None, "Input tokens of the model (default: random, by --seed).", metavar="NUMBERS")
+    trust_edited_cuda: bool = option(False, "Accept edited CUDA, which the emulator compiles and runs here.")
+    cubins: bool = option(True, "Also assemble the kernels, which needs NVRTC or nvcc.", "--cubins/--no-cubins")
     # what is shown or written
-    ir: Annotated[
-        str | None,
-        Option("--ir", metavar="STAGE", help="Print torch, tensor, loop, tile, kernel or cuda (default cuda)."),
-    ] = None
-    verbose: Annotated[
-        int, Option("-v", "--verbose", count=True, help="-v lists the rules that fired, -vv prints a diff for each.")
-    ] = 0
-    why_not: Annotated[
-        list[str] | None,
-        Option("--why-not", metavar="RULE|each", help="Print why a rule did not match, or why each did not."),
-    ] = None
-    as_json: Annotated[bool, Option("--json", help="Machine-readable output.")] = False
-    out: Annotated[Path | None, Option("-o", "--out", metavar="DIR", help="Write an artefact for `dplc run DIR`.")] = (
-        None
+    ir: str | None = option(None, "Print torch, tensor, loop, tile, kernel or cuda (default cuda).", metavar="STAGE")
+    verbose: int = option(
+        0, "-v lists the rules that fired, -vv prints a diff for each.", "-v", "--verbose", count=True
     )
-    markdown: Annotated[Path | None, Option("--markdown", metavar="FILE", help="Write the table as a page.")] = None
-    profile: Annotated[bool, Option("--profile", help="Show utilisation, occupancy and bottleneck of each kernel.")] = (
-        False
+    why_not: list[str] | None = option(
+        None, "Print why a rule did not match, or why each did not.", metavar="RULE|each"
     )
+    as_json: bool = option(False, "Machine-readable output.", "--json")
+    out: Path | None = option(None, "Write an artefact for `dplc run DIR`.", "-o", "--out", metavar="DIR")
+    markdown: Path | None = option(None, "Write the table as a page.", metavar="FILE")
+    profile: bool = option(False, "Show utilisation, occupancy and bottleneck of each kernel.")
     # run, fuse, rewrite, view
-    device: Annotated[
-        str | None,
-        Option("--device", metavar="DEVICE", help="cuda, cuda:N, emulator or reference (default: a GPU if any)."),
-    ] = None
-    check: Annotated[
-        bool, Option("--check", help="Run in the emulator's checked mode: races, bounds, waits; access costs.")
-    ] = False
-    blocks: Annotated[
-        str | None,
-        Option("--blocks", metavar="LIST", help="Blocks to check: first,last,ragged (default), all, or numbers."),
-    ] = None
-    bench: Annotated[bool, Option("--bench", help="Show a table of kernels: predicted, and measured on a GPU.")] = False
-    top: Annotated[int, Option("--top", min=1, metavar="K", help="Number of candidates to show.")] = 4
-    candidate: Annotated[
-        int | None, Option("--candidate", min=1, metavar="N", help="Candidate for --ir and --run (default 1).")
-    ] = None
-    trace: Annotated[bool, Option("--trace", help="Print a diff for each firing and a reason for each rejection.")] = (
-        False
-    )
+    device: str | None = option(None, "cuda, cuda:N, emulator or reference (default: a GPU if any).", metavar="DEVICE")
+    check: bool = option(False, "Run in the emulator's checked mode: races, bounds, waits; access costs.")
+    blocks: str | None = option(None, "Blocks to check: first,last,ragged (default), all, or numbers.", metavar="LIST")
+    bench: bool = option(False, "Show a table of kernels: predicted, and measured on a GPU.")
+    top: int = option(4, "Number of candidates to show.", min=1, metavar="K")
+    candidate: int | None = option(None, "Candidate for --ir and --run (default 1).", min=1, metavar="N")
+    trace: bool = option(False, "Print a diff for each firing and a reason for each rejection.")
     only_rules: list[str] | None = None
-    about: Annotated[
-        list[str] | None, Option("--about", metavar="RULE", help="Apply all rules and show only these.")
-    ] = None
-    port: Annotated[int, Option("--port", metavar="N", help="Port of the live page (default: a free one).")] = 0
-    browse: Annotated[bool, Option("--browse/--no-browse", help="Open a live page in the browser.")] = True
-    tune: Annotated[
-        int | None, Option("--tune", metavar="TRIES", min=1, help="Search schedules and show the search.")
-    ] = None
+    about: list[str] | None = option(None, "Apply all rules and show only these.", metavar="RULE")
+    port: int = option(0, "Port of the live page (default: a free one).", metavar="N")
+    browse: bool = option(True, "Open a live page in the browser.", "--browse/--no-browse")
+    tune: int | None = option(None, "Search schedules and show the search.", metavar="TRIES", min=1)
     # bench
-    only: Annotated[
-        str | None, Option("--only", metavar="PATTERN", help="Cases with this in their names; `*` is allowed.")
-    ] = None
-    run: Annotated[bool, Option("--run/--no-run", help="Run and check every case (on a GPU: measure).")] = True
-    assemble: Annotated[
-        bool, Option("--assemble/--no-assemble", help="Assemble every kernel: registers, spills, hot loops.")
-    ] = True
-    pack: Annotated[
-        Path | None,
-        Option("--pack", metavar="FILE.dplc", help="Write suites as one file for a machine with a GPU."),
-    ] = None
-    candidates: Annotated[
-        int | None,
-        Option("--candidates", min=0, help="Number of cases with five schedules each, for `model fit` (--pack)."),
-    ] = None
-    unpack: Annotated[
-        Path | None,
-        Option("--unpack", metavar="FILE.dplc", help="Measure a pack; `python FILE.dplc` does the same."),
-    ] = None
-    minutes: Annotated[float | None, Option("--minutes", min=0, help="Time limit (--unpack, default 8).")] = None
-    plan: Annotated[bool, Option("--plan", help="Print the steps and their expected seconds (--unpack).")] = False
-    results: Annotated[
-        Path | None, Option("-o", metavar="FILE.json", help="Results file (--unpack, default results.json).")
-    ] = None
-    without: Annotated[
-        list[str] | None,
-        Option("--without", metavar="RULE[,RULE]|each", help="Predict the suite without a rule, or each rule."),
-    ] = None
-    number: Annotated[
-        list[str] | None,
-        Option("--number", metavar="NAME=V|each", help="Predict the suite with a number, or each moved by half."),
-    ] = None
-    compare: Annotated[
-        Path | None, Option("--compare", metavar="RESULTS", help="Show times of --unpack next to predicted ones.")
-    ] = None
+    only: str | None = option(None, "Cases with this in their names; `*` is allowed.", metavar="PATTERN")
+    run: bool = option(True, "Run and check every case (on a GPU: measure).", "--run/--no-run")
+    assemble: bool = option(True, "Assemble every kernel: registers, spills, hot loops.", "--assemble/--no-assemble")
+    pack: Path | None = option(None, "Write suites as one file for a machine with a GPU.", metavar="FILE.dplc")
+    candidates: int | None = option(None, "Number of cases with five schedules each, for `model fit` (--pack).", min=0)
+    unpack: Path | None = option(None, "Measure a pack; `python FILE.dplc` does the same.", metavar="FILE.dplc")
+    minutes: float | None = option(None, "Time limit (--unpack, default 8).", min=0)
+    plan: bool = option(False, "Print the steps and their expected seconds (--unpack).")
+    results: Path | None = option(None, "Results file (--unpack, default results.json).", "-o", metavar="FILE.json")
+    without: list[str] | None = option(
+        None, "Predict the suite without a rule, or each rule.", metavar="RULE[,RULE]|each"
+    )
+    number: list[str] | None = option(
+        None, "Predict the suite with a number, or each moved by half.", metavar="NAME=V|each"
+    )
+    compare: Path | None = option(None, "Show times of --unpack next to predicted ones.", metavar="RESULTS")
     # tune
-    search: Annotated[
-        str | None, Option("--search", metavar="NAME", help="Search: hill (default), mcts or random.")
-    ] = None
-    tries: Annotated[int, Option("--tries", min=1, help="Number of candidates for each kernel.")] = 200
-    programs: Annotated[
-        int | None, Option("--programs", min=1, help="Maximum number of distinct programs for each kernel.")
-    ] = None
-    seconds: Annotated[
-        float | None, Option("--time", metavar="SECONDS", min=0.0, help="Time limit for each kernel.")
-    ] = None
-    patience: Annotated[
-        int | None, Option("--patience", min=1, help="Maximum number of programs without an improvement.")
-    ] = None
-    free: Annotated[
-        list[str] | None,
-        Option("--free", metavar="PASS", help="Search only these passes. All others run by default."),
-    ] = None
-    predict: Annotated[bool, Option("--predict", help="Use the cost model even if a GPU could measure.")] = False
-    grid: Annotated[
-        list[str] | None, Option("--grid", metavar="M=1,8,64", help="Tune -c at each of these sizes; repeatable.")
-    ] = None
-    jobs: Annotated[int, Option("--jobs", min=1, help="Number of kernels tuned in parallel.")] = 1
-    executor: Annotated[
-        str, Option("--executor", metavar="NAME", help="Executor of jobs: processes, or ray (a cluster).")
-    ] = "processes"
-    row: Annotated[
-        list[str] | None,
-        Option(
-            "--row",
-            metavar="[NAME=]A..B",
-            help="With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
-            "times it at N (default: at B).",
-        ),
-    ] = None
+    search: str | None = option(None, "Search: hill (default), mcts or random.", metavar="NAME")
+    tries: int = option(200, "Number of candidates for each kernel.", min=1)
+    programs: int | None = option(None, "Maximum number of distinct programs for each kernel.", min=1)
+    seconds: float | None = option(None, "Time limit for each kernel.", "--time", metavar="SECONDS", min=0.0)
+    patience: int | None = option(None, "Maximum number of programs without an improvement.", min=1)
+    free: list[str] | None = option(None, "Search only these passes. All others run by default.", metavar="PASS")
+    predict: bool = option(False, "Use the cost model even if a GPU could measure.")
+    grid: list[str] | None = option(None, "Tune -c at each of these sizes; repeatable.", metavar="M=1,8,64")
+    jobs: int = option(1, "Number of kernels tuned in parallel.", min=1)
+    executor: str = option("processes", "Executor of jobs: processes, or ray (a cluster).", metavar="NAME")
+    row: list[str] | None = option(
+        None,
+        "With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
+        "times it at N (default: at B).",
+        metavar="[NAME=]A..B",
+    )
     # generate
-    prompt: Annotated[str | None, Option("--prompt", metavar="TEXT", help="Text to continue.")] = None
-    count: Annotated[
-        int, Option("--max-new-tokens", min=1, metavar="N", help="Maximum number of tokens to generate.")
-    ] = 32
-    maximum: Annotated[
-        int | None,
-        Option("--max-length", min=2, metavar="L", help="Maximum length of prompt and text (default: their sum)."),
-    ] = None
-    chunk: Annotated[
-        int | None,
-        Option("--chunk", min=1, metavar="N", help="Process the prompt in chunks of N tokens, which saves memory."),
-    ] = None
+    prompt: str | None = option(None, "Text to continue.", metavar="TEXT")
+    count: int = option(32, "Maximum number of tokens to generate.", "--max-new-tokens", min=1, metavar="N")
+    maximum: int | None = option(
+        None, "Maximum length of prompt and text (default: their sum).", "--max-length", min=2, metavar="L"
+    )
+    chunk: int | None = option(
+        None, "Process the prompt in chunks of N tokens, which saves memory.", min=1, metavar="N"
+    )
     # rules and ops
     name: str = ""
     files: list[Path] | None = None
     file: Path | None = None
     names: list[str] | None = None
-    level: Annotated[
-        str | None,
-        Option("--level", metavar="LEVEL", help="Entries of one level: torch, tensor, module, loop, tile or kernel."),
-    ] = None
-    diff: Annotated[bool, Option("--diff", help="Write nothing, and print the diff.")] = False
-    lines: Annotated[
-        str | None, Option("--from", metavar="FILE.ir:10-20", help="Lines of a dump of `compile --ir`.")
-    ] = None
-    op: Annotated[
-        str | None, Option("--op", metavar="OP", help="A torch op. With -c, types and an example as well.")
-    ] = None
-    subjects: Annotated[
-        bool, Option("--subjects", help="Also test every guard on the programs of all examples (seconds).")
-    ] = False
-    suite: Annotated[Path | None, Option("--suite", metavar="SUITE", help="Add the firings in a suite (minutes).")] = (
-        None
+    level: str | None = option(
+        None, "Entries of one level: torch, tensor, module, loop, tile or kernel.", metavar="LEVEL"
     )
-    accept: Annotated[bool, Option("--accept", help="Write the present results into the examples of the files.")] = (
-        False
-    )
-    dtypes: Annotated[
-        bool, Option("--dtypes", help="Run every op in every dtype and compare with float64 (some minutes).")
-    ] = False
-    missing: Annotated[
-        bool, Option("--missing", help="List the ops of PyTorch that neither a rule nor a decomposition takes.")
-    ] = False
+    diff: bool = option(False, "Write nothing, and print the diff.")
+    lines: str | None = option(None, "Lines of a dump of `compile --ir`.", "--from", metavar="FILE.ir:10-20")
+    op: str | None = option(None, "A torch op. With -c, types and an example as well.", metavar="OP")
+    subjects: bool = option(False, "Also test every guard on the programs of all examples (seconds).")
+    suite: Path | None = option(None, "Add the firings in a suite (minutes).", metavar="SUITE")
+    accept: bool = option(False, "Write the present results into the examples of the files.")
+    dtypes: bool = option(False, "Run every op in every dtype and compare with float64 (some minutes).")
+    missing: bool = option(False, "List the ops of PyTorch that neither a rule nor a decomposition takes.")
     # check
-    rule: Annotated[list[str] | None, Option("--rule", metavar="NAME", help="One rule, family or file.")] = None
+    rule: list[str] | None = option(None, "One rule, family or file.", metavar="NAME")
     levels: list[str] | None = None
-    examples: Annotated[int, Option("--examples", min=0, help="Number of generated programs for each rule.")] = 40
-    part: Annotated[str, Option("--part", metavar="K/N", help="Check every N-th rule, from the K-th.")] = "1/1"
-    mutate: Annotated[
-        bool, Option("--mutate", help="Mutate each rule and report the mutants that no check detects.")
-    ] = False
-    guards: Annotated[bool, Option("--guards", help="Remove one `where` at a time and report undetected mutants.")] = (
-        False
-    )
-    allow_thin: Annotated[
-        bool, Option("--allow-thin", help="Accept rules that fired on fewer than 20 distinct programs.")
-    ] = False
-    few: Annotated[list[str] | None, Option("--few", metavar="NAME", help="Accept few programs for this rule.")] = None
+    examples: int = option(40, "Number of generated programs for each rule.", min=0)
+    part: str = option("1/1", "Check every N-th rule, from the K-th.", metavar="K/N")
+    mutate: bool = option(False, "Mutate each rule and report the mutants that no check detects.")
+    guards: bool = option(False, "Remove one `where` at a time and report undetected mutants.")
+    allow_thin: bool = option(False, "Accept rules that fired on fewer than 20 distinct programs.")
+    few: list[str] | None = option(None, "Accept few programs for this rule.", metavar="NAME")
     # the tuning store
-    attempts: Annotated[
-        bool, Option("--attempts", help="Write every measurement, with the features of its kernels.")
-    ] = False
-    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted.")] = False
+    attempts: bool = option(False, "Write every measurement, with the features of its kernels.")
+    dry_run: bool = option(False, "Print what would be deleted.")
 
     @property
     def pinned(self) -> list[str]:
@@ -478,7 +368,7 @@ class Applies:
     without: tuple[str, ...]
 
     def is_for(self, kind: str) -> bool:
-        """Whether it is about a kind. A dump whose level nobody can read is one of any level."""
+        """Return whether the line is about a kind. A dump of an unreadable level counts as one of any level."""
         return kind in self.kinds or (kind == "dump" and not self.kinds.isdisjoint(LEVELS))
 
 
@@ -510,75 +400,65 @@ class Checked(TyperCommand):
         return super().invoke(ctx)
 
 
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+Handler = str | Callable[[Subject, Flags], str]
+
+
 class Commands(typer.Typer):
     """A group of commands, each with the options that the table names for it."""
 
-    def command(  # type: ignore[override]
-        self, name: str, /, **declared: Any
-    ) -> Callable[[Handler], Handler]:
-        """Add a command: a function of its subject and flags.
+    def add(self, name: str, handler: Handler, help: str, /, **declared: Any) -> None:
+        """Add a command.
 
-        declared: arguments, and options with another type or help than in `Flags`, as {field: Annotated}, or
-        {field: (Annotated, default)}.
+        Args:
+            handler: `FILE.FUNCTION`, a function of a subject and flags in this folder. It is imported when the command
+                runs, so that `--help` is instant. Else a function that chooses one.
+            declared: arguments, and options with another help or default than in `Flags`, by field.
         """
-        words = f"{self.info.name} {name}" if self.info.name != "dplc" else str(name)
 
-        def add(function: Handler) -> Handler:
-            @functools.wraps(function)
-            def run(ctx: typer.Context, **_: Any) -> None:
-                function(ctx.obj, flags_of(ctx))
+        def run(ctx: typer.Context, **_: Any) -> None:
+            flags = flags_of(ctx)
+            file, function = (handler if isinstance(handler, str) else handler(ctx.obj, flags)).split(".")
+            getattr(importlib.import_module(f"{__package__}.{file}"), function)(ctx.obj, flags)
 
-            run.__annotations__ = {}
-            run.__signature__ = inspect.Signature([CONTEXT, *_parameters(words, declared)])  # type: ignore[attr-defined]
-            super(Commands, self).command(name, cls=Checked)(run)
-            return function
-
-        return add
+        words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
+        run.__annotations__ = {}
+        run.__signature__ = inspect.Signature([CONTEXT, *_parameters(words, declared)])  # type: ignore[attr-defined]
+        self.command(name, cls=Checked, help=help)(run)
 
 
-Handler = Callable[["Subject", Flags], None]
-KEYWORD, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+def _long(name: str, declared: Any) -> str:
+    """Return the long name of the option of a field, or an empty text for an argument."""
+    names = declared.metadata.get("names")
+    return "" if names is None else max(names or (f"--{name.replace('_', '-')}",), key=len).partition("/")[0]
 
 
 @cache
-def _fields() -> dict[str, tuple[str, Any, Any]]:
-    """{option: (its field of `Flags`, type, default)}; of two fields for one option, the first."""
-    found: dict[str, tuple[str, Any, Any]] = {}
-    hints = get_type_hints(Flags, include_extras=True)
-    for field in fields(Flags):
-        if option := _option(hints[field.name]):
-            found.setdefault(option, (field.name, hints[field.name], field.default))
-    return found
+def _options() -> dict[str, Any]:
+    """Return {long name: field of `Flags`}."""
+    return {_long(field.name, field): field for field in fields(Flags) if field.metadata}
 
 
-def _option(declared: Any) -> str:
-    """The long name of an option that is declared by Annotated; "" for an argument."""
-    for info in getattr(declared, "__metadata__", ()):
-        if isinstance(info, OptionInfo):
-            return max(map(str, (info.default, *(info.param_decls or ()))), key=len).partition("/")[0]
-    return ""
-
-
-def _parameters(command: str, declared: dict[str, Any]) -> list[inspect.Parameter]:
-    """The parameters of a command: those declared, then its other programs and options by the table."""
-    defaults = {field.name: field.default for field in fields(Flags)}
-    found: dict[str, tuple[Any, Any]] = {}
-    for name, one in declared.items():
-        optional = type(None) in getattr(getattr(one, "__origin__", None), "__args__", ())
-        default = defaults.get(name) if _option(one) else None if optional else REQUIRED
-        found[name] = one if isinstance(one, tuple) else (one, default)
+def _parameters(command: str, declared: dict[str, Any]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a command: those declared, then its other programs and options by the table."""
     kinds = {kind for line in lines_of(command) for kind in line.kinds}
     kinds |= {"expression"} if "text" in kinds else set()
-    programs = [option for option, (name, *_) in _fields().items() if name in kinds.intersection(SUBJECTS)]
-    named = {_option(kind) for kind, _ in found.values()}
+    programs = [option for option, field in _options().items() if field.name in kinds.intersection(SUBJECTS)]
+    named = {_long(*one) for one in declared.items()}
     for option in dict.fromkeys((*programs, *(option for line in lines_of(command) for option in line.options))):
         if option not in named:
-            name, *rest = _fields()[option]
-            found[name] = rest[0], rest[1]
-    return [
-        inspect.Parameter(name, KEYWORD, annotation=kind, default=default) for name, (kind, default) in found.items()
-    ]
+            declared.setdefault(_options()[option].name, _options()[option])
+    hints, defaults = get_type_hints(Flags), {field.name: field.default for field in fields(Flags)}
+    for name, one in declared.items():
+        more, default = dict(one.metadata), one.default
+        hint = hints.get(name, list[str] | None if more.get("metavar", "").endswith("..") else str | None)
+        if "names" in more:
+            info = Option(*(more.pop("names") or (_long(name, one),)), **more)
+        else:
+            info = Argument(**more)
+            default = defaults.get(name) if more["metavar"].startswith("[") else REQUIRED
+        yield inspect.Parameter(name, KEYWORD, annotation=Annotated[hint, info], default=default)
 
 
 def command_of(ctx: Any) -> str:
@@ -648,7 +528,7 @@ def _kind(name: str, kinds: set[str]) -> str:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is there; nothing is under a name that is too long."""
+    """Return whether a path exists. A name that is too long does not."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -688,17 +568,12 @@ def _check(option: str, kind: str, lines: tuple[Applies, ...], given: list[str])
         applies = described(set().union(*(line.kinds for line in mine)))
         what = "needs a program" if kind == "none" else f"does not apply to {KINDS[kind][0]}"
         raise UsageError(f"`{option}` {what}", hint=f"it applies to {applies}")
-    if any(_meets(line, given) for line in here):
-        return
-    line = here[0]
+    line = here[0]  # an option has one line for a kind
     if line.needs and not set(line.needs) & set(given):
         raise UsageError(f"`{option}` goes with {' or '.join(f'`{other}`' for other in line.needs)}")
-    other = next(other for other in line.without if other in given)
-    raise UsageError(f"`{option}` does not go with `{other}`")
-
-
-def _meets(line: Applies, given: list[str]) -> bool:
-    return (not line.needs or not set(line.needs).isdisjoint(given)) and set(line.without).isdisjoint(given)
+    for other in line.without:
+        if other in given:
+            raise UsageError(f"`{option}` does not go with `{other}`")
 
 
 def described(kinds: Iterable[str]) -> str:

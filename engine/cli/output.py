@@ -1,4 +1,4 @@
-"""How the command line shows things: colour on a terminal, plain text in a pipe, and a pipe may close early."""
+"""Output of the command line: colour on a terminal, plain text in a pipe, and a pipe may close early."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import shlex
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
 
 from ...ir.diagnostic import DplcError
 from ...version import __version__
 
+WIDEST = 10_000  # columns of a table: a terminal wraps its lines, and nothing is cut
 _LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
 
 
@@ -46,11 +49,31 @@ def print_text(text: str, kind: str, error: bool = False) -> None:
         write(text, error)
 
 
+def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Sequence[str] = ()) -> None:
+    """A table on standard output, without rules; nothing without rows. left: titles of columns that are aligned to the
+    left, as all columns of a table without titles are."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    titled = any(titles)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=titled)
+    for title in titles:
+        table.add_column(title, justify="right" if titled and title not in left else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    console = Console(highlight=False, width=WIDEST)
+    with console.capture() as text:
+        console.print(table)
+    write("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()) if table.rows else "")
+
+
 def print_json(record: Any) -> None:
     """A record on standard output, with our version. Infinities and NaNs, which JSON has no words for, as null."""
     if isinstance(record, dict):
         record = {"dplc": __version__, **record}
-    write(json.dumps(_finite(record), indent=2, allow_nan=False) + "\n")
+    plain = json.loads(msgspec.json.encode(record, enc_hook=float))  # floats of numpy are floats
+    write(json.dumps(plain, indent=2) + "\n")
 
 
 def print_note(text: str) -> None:
@@ -64,7 +87,7 @@ def print_remark(text: str) -> None:
 
 
 def command_line() -> str:
-    """What was typed, for the pages that it makes."""
+    """Return the typed command, for the pages that it writes."""
     return " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
 
 
@@ -93,14 +116,6 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         bar = shown.add_task("starting", total=None)
         yield lambda what, done, total: shown.update(bar, description=what, completed=done, total=total)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if abs(value) != float("inf") and value == value else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 # ---- files
@@ -168,7 +183,7 @@ def _check(place: Path, path: Path, make: re.Pattern[bytes]) -> None:
 
 
 def _umask() -> int:
-    """What the user keeps new files from being; the system tells only who sets it."""
+    """Return the mask of permissions of new files. The system tells it only when it is set."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

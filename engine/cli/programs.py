@@ -1,4 +1,4 @@
-"""What compile, run and rewrite share: a text and options become rules, a target, a captured program, a compilation."""
+"""Compile a text under the options of a command: rules, target, captured program, compilation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -21,12 +21,12 @@ from ..api import choose_device, target_for
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.text import capture_text
-from ..compiler import STAGES, Compilation, Compiler, Explore
+from ..compiler import STAGES, Compilation, Compiler
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
-from ..run.dispatch import Row, at_binding, narrowed
-from ..schedule.stored import StoredSchedules, stored_schedules
+from ..run.dispatch import Row, narrowed
+from ..schedule.stored import stored_schedules
 from .options import Flags
 from .output import print_note, print_remark, print_text, progress, write
 
@@ -53,10 +53,34 @@ def tell_compilation(compilation: Compilation) -> None:
 
 
 def compile_options(flags: Flags, device: str | None = None) -> Compiler:
-    """What the flags of a command say that a compile depends on."""
-    tools, machine = tools_for(flags, device), machine_for(flags, device)
-    schedules = schedules_for(flags, tools)
-    return Compiler(tools, machine, trace_for(flags), schedules, fusing_for(flags, tools, machine, schedules))
+    """Return the options of a compile by the flags of a command. Raises UsageError for a store that is not there.
+
+    The store chooses how a program is fused if it knows the program, else `--explore`, else the rules.
+    """
+    tools, machine = tools_for(flags, device)
+    if not flags.no_db and flags.db is not None and not flags.db.is_file():
+        raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
+    schedules = stored_schedules(tools, flags.db, not flags.no_db)
+    fusing = None
+    if schedules is not None or flags.explore:
+        from ..explore.candidates import chosen, remembered
+
+        choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if flags.explore else None
+        fusing = remembered(schedules, tools, machine, choose, print_remark)
+    trace = Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
+    return Compiler(tools, machine, trace, schedules, fusing)
+
+
+def tools_for(flags: Flags, device: str | None = None) -> tuple[Toolchain, Target]:
+    """The rules of `--rules` with the parameters of `--set` and `--prefer`, of `--exact` less what is @approx, and the
+    target of `--target`: by default the GPU that is present (unless another device is asked for), else sm_80. What the
+    rules declare for one device is in force where the target is that device, and the target has what they override."""
+    tools, settings = toolchain(flags.rules), flags.pinned
+    rules = exactly(tools.rules) if flags.exact else tools.rules
+    tools = toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
+    machine = target_for(choose_device(device), flags.target)
+    tools = tools.at(machine)
+    return tools, tools.on(machine)
 
 
 def captured_text(
@@ -72,62 +96,26 @@ def captured_text(
     return captured, (time.perf_counter() - start) * 1e3
 
 
-def tools_for(flags: Flags, device: str | None = None) -> Toolchain:
-    """The rules of `--rules` with the parameters of `--set` and `--prefer`; of `--exact`, less what is @approx. What
-    they declare for one device is in force where the target is that device."""
-    tools, settings = toolchain(flags.rules), flags.pinned
-    rules = exactly(tools.rules) if flags.exact else tools.rules
-    tools = toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
-    return tools.at(target_for(choose_device(device), flags.target))
-
-
-def machine_for(flags: Flags, device: str | None = None) -> Target:
-    """The target of `--target`; by default the GPU that is present (unless another device is asked for), else sm_80.
-    With it goes what the rules override of the policy."""
-    return tools_for(flags, device).on(target_for(choose_device(device), flags.target))
-
-
-def schedules_for(flags: Flags, tools: Toolchain) -> StoredSchedules | None:
-    """The store whose schedules a compile replays. Raises UsageError for a file that was named and is not there."""
-    if not flags.no_db and flags.db is not None and not flags.db.is_file():
-        raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
-    return stored_schedules(tools, flags.db, not flags.no_db)
-
-
-def fusing_for(flags: Flags, tools: Toolchain, machine: Target, schedules: StoredSchedules | None) -> Explore | None:
-    """What chooses how a program is fused: the store if it knows the program, else `--explore`, else the rules."""
-    if schedules is None and not flags.explore:
-        return None
-    from ..explore.candidates import chosen, remembered
-
-    choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if flags.explore else None
-    return remembered(schedules, tools, machine, choose, print_remark)
-
-
-def trace_for(flags: Flags) -> Trace | None:
-    """What the rules do, where `-v` or `--why-not` asks for it."""
-    return Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
+def check_known(
+    option: str, name: str, known: Collection[str], problem: str, kinds: str, shown: Sequence[str] = ()
+) -> None:
+    """Raises UsageError for a value of an option that is not known. problem, kinds, shown: for the message."""
+    if name not in known:
+        notes = (f"{kinds} are {', '.join(shown or known)}",)
+        raise UsageError(f"{option} {name}: {problem}", notes=notes, hint=did_you_mean(name, known))
 
 
 def float_named(name: str | None) -> str | None:
     """A dtype of `--dtype`, by our name or torch's. Raises UsageError."""
-    if name is not None and name not in FLOAT_NAMES:
-        raise UsageError(
-            f"--dtype {name}: not a dtype for floats",
-            notes=(f"dtypes are {', '.join(COMPUTING_FLOATS)}",),
-            hint=did_you_mean(name, tuple(FLOAT_NAMES)),
-        )
-    return None if name is None else FLOAT_NAMES[name]
+    if name is None:
+        return None
+    check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes", COMPUTING_FLOATS)
+    return FLOAT_NAMES[name]
 
 
 def stage_named(name: str) -> str:
     """A stage of `--ir`. Raises UsageError."""
-    if name not in STAGES:
-        raise UsageError(
-            f"--ir {name}: there is no such stage",
-            notes=(f"stages are {', '.join(STAGES)}",),
-            hint=did_you_mean(name, STAGES),
-        )
+    check_known("--ir", name, STAGES, "there is no such stage", "stages")
     return name
 
 
@@ -151,10 +139,31 @@ def print_schedules(compilation: Compilation) -> None:
         print_note(f"note: and of {len(told) - TOLD} more kernels out of the store (-v lists them)")
 
 
-# ---- --size
+# ---- numbers, lists and ranges on the command line
 
 
+_RANGE = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*=\s*)?(\d{1,9})(?:\s*\.\.\s*(\d{1,9}))?(?:\s*:\s*(\d{1,9}))?\s*")
+_NUMBERS = re.compile(r"\s*\d{1,15}(\s*,\s*\d{1,15})*\s*")
 MOST_RUNS = 1000
+
+
+def numbers_of(text: str) -> list[int]:
+    """Read `1,7,100`. Returns no numbers for anything else."""
+    return [int(number) for number in text.split(",")] if _NUMBERS.fullmatch(text) else []
+
+
+def range_written(text: str) -> tuple[str | None, int, int | None, int | None] | None:
+    """Read `[NAME=]A[..B][:HINT]`. Returns None for anything else."""
+    found = _RANGE.fullmatch(text)
+    return found and (found[1], int(found[2]), found[3] and int(found[3]), found[4] and int(found[4]))  # type: ignore[return-value]
+
+
+def tokens_of(text: str, words: int | None) -> list[int]:
+    """Read the token ids of `--ids`, from a vocabulary of so many words. Raises UsageError."""
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
+        raise UsageError(f"--ids {text}: numbers from 0 {'up' if words is None else f'to {words - 1}'} are expected")
+    return [int(part) for part in parts]
 
 
 def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | None) -> list[dict[str, int]]:
@@ -165,14 +174,13 @@ def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | Non
     given: dict[str, list[int]] = {}
     for written in asked or ():
         name, _, numbers = (part.strip() for part in written.partition("="))
-        if not re.fullmatch(r"\d{1,15}(\s*,\s*\d{1,15})*", numbers):
+        given[name] = list(dict.fromkeys(numbers_of(numbers)))
+        if not given[name]:
             raise UsageError(f"--size {written}: write NAME=7 or NAME=1,7,100")
         if name not in sizes:
-            has = f"it has {', '.join(sizes)}" if sizes else "it has none"
-            raise UsageError(
-                f"--size {written}: {subject} has no size `{name}`", notes=(has,), hint=did_you_mean(name, sizes)
-            )
-        given[name] = list(dict.fromkeys(map(int, numbers.split(","))))
+            notes = (f"it has {', '.join(sizes) or 'none'}",)
+            what = f"--size {written}: {subject} has no size `{name}`"
+            raise UsageError(what, notes=notes, hint=did_you_mean(name, sizes))
     for name, size in sizes.items():
         if name not in given:
             print_remark(f"`{name}` is {size.hint}, its hint; --size {name}=N for another number")
@@ -195,42 +203,27 @@ def each_binding(found: Sequence[dict[str, int]], single: str = "") -> Iterator[
         yield binding
 
 
-def at_each_binding(
-    compilation: Compilation, flags: Flags, single: str, values: bool = True
-) -> Iterator[tuple[Compilation, Capture]]:
-    """Yield a compiled text at each binding of its sizes, with the text evaluated there; itself without sizes."""
-    if not (compilation.sizes or flags.sizes):
-        yield compilation, compilation.captured
-        return
-    for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes), single):
-        drawn, _ = captured_text(flags, values, binding)
-        tensors = {**compilation.captured.tensors, **drawn.tensors}
-        captured = replace(compilation.captured, tensors=tensors, reference=drawn.reference)
-        yield at_binding(compilation, binding, captured), drawn
-
-
-# ---- --row
-
-
-_WRITTEN = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*=\s*)?(\d{1,9})(?:\s*\.\.\s*(\d{1,9}))?(?:\s*:\s*(\d{1,9}))?\s*")
-
-
 def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
-    """What `--row` says of the sizes of a program, each at most once: a row of lengths, of which the greatest is the
+    """Read `--row` for the sizes of a program, each at most once: a row of lengths, of which the greatest is the
     usual one if none is named. Raises UsageError."""
     found: dict[str, Dim] = {}
     for written in asked or ():
-        parts = _WRITTEN.fullmatch(written)
+        parts = range_written(written)
         if parts is None:
             hint = "NAME=A..B where there are several sizes, A..B:N for N as a rule"
             raise UsageError(f"--row {written}: write A..B, as 129..512", hint=hint)
-        name, low = parts[1] or _only(written, sizes), int(parts[2])
+        named, low, high, hint_length = parts
+        name = named or _only(written, sizes)
         if name not in sizes:
             notes = (f"its sizes are {', '.join(sizes)}",)
             raise UsageError(f"--row {written}: `{name}` is no size", notes=notes, hint=did_you_mean(name, sizes))
         if name in found:
             raise UsageError(f"--row {written}: `{name}` has its row already")
-        found[name] = _part(written, sizes[name], low, int(parts[3] or low), parts[4])
+        whole, high = sizes[name], high or low
+        if not whole.low <= low <= high <= whole.high:
+            raise UsageError(f"--row {written}: `{name}` is {range_of(whole)}, and a row is a part of that")
+        found[name] = Dim(name, low, high, whole.multiple, hint_length)
+        found[name].size()  # refuses a hint that is not in it
     return tuple(found.values())
 
 
@@ -240,40 +233,27 @@ def _only(written: str, sizes: Mapping[str, Size]) -> str:
     if not sizes:
         hint = "`dim(s, 1..4096)` in -c, or --seq-len 1..4096 of a model"
         raise UsageError(f"--row {written}: nothing in it is a size", hint=hint)
-    first = next(iter(sizes))
-    raise UsageError(
-        f"--row {written}: its sizes are {', '.join(sizes)}", hint=f"say of which: --row {first}={written}"
-    )
+    what = f"--row {written}: its sizes are {', '.join(sizes)}"
+    raise UsageError(what, hint=f"say of which: --row {next(iter(sizes))}={written}")
 
 
-def _part(written: str, whole: Size, low: int, high: int, hint: str | None) -> Dim:
-    """Raises UsageError for what is no part of the range."""
-    if not whole.low <= low <= high <= whole.high:
-        raise UsageError(f"--row {written}: `{whole.name}` is {range_of(whole)}, and a row is a part of that")
-    part = Dim(whole.name, low, high, whole.multiple, int(hint) if hint else None)
-    part.size()  # refuses a hint that is not in it
-    return part
-
-
-def captured_row(flags: Flags, values: bool = True, binding: Mapping[str, int] = MappingProxyType({})) -> Capture:
-    """The text of `-c` captured, where its sizes are those of `--row`; what it draws has the lengths of their hints.
-
-    values, binding: as of `captured_text`.
-    """
-    captured, _ = captured_text(flags, values, binding)
+def captured_row(flags: Flags) -> Capture:
+    """The text of `-c` captured, where its sizes are those of `--row`; what it draws has the lengths of their hints."""
+    captured, _ = captured_text(flags)
     sizes = sizes_in(captured.graph)
     row = row_of(flags.row, sizes)
-    if not row:
-        return captured
-    made = narrowed(captured, row, sizes)
-    usual = hints(captured.graph) | {dim.name: dim.size().hint for dim in row}
-    if usual != hints(captured.graph):
-        drawn, _ = captured_text(flags, values, usual)
-        made = replace(made, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
-    return made
+    if row:
+        made = narrowed(captured, row, sizes)
+        usual = hints(captured.graph) | {dim.name: dim.size().hint for dim in row}
+        if usual != hints(captured.graph):
+            drawn, _ = captured_text(flags, sizes=usual)
+            made = replace(made, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
+        captured = made
+    tell_lengths(captured)
+    return captured
 
 
 def tell_lengths(captured: Capture) -> None:
-    """What a search takes lengths for that are known at a call."""
+    """Print the lengths that a search assumes for symbolic dimensions."""
     for size in sizes_in(captured.graph).values():
         print_remark(f"`{size.name}` is {range_of(size)}; times are those of {size.hint}")

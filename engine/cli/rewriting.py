@@ -30,30 +30,24 @@ from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewr
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
-from .options import Flags
+from .options import Flags, Subject
 from .output import print_json, print_note, print_text, progress
-from .programs import captured_text, machine_for, tools_for
+from .programs import captured_text, tools_for
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
-def rewrite_program(file: Path | None, flags: Flags, only: list[str], about: list[str]) -> None:
-    """`dplc rewrite`, of a file or of the text of the options. only: what fires; about: what the trace shows of it.
-
-    Raises UsageError for a name that stands for nothing.
-    """
-    tools, machine = tools_for(flags), machine_for(flags)
-    only, about = list(map(tools.rules.plain, only)), list(map(tools.rules.plain, about))
+def rewrite_program(subject: Subject, flags: Flags) -> None:
+    """`dplc rewrite`. Raises UsageError for a name that stands for nothing."""
+    tools, machine = tools_for(flags)
+    only, about = (list(map(tools.rules.plain, names or ())) for names in (flags.only_rules, flags.about))
     shown = about or only
     for name in about:
         if not rules_named(tools, name):
             pipeline_of(tools, name, "--about")
-    trace = Trace(asked=frozenset(shown)) if flags.verbose else None
-    if file is None:
-        level, units = rewrite_expression(flags, tools, machine, only, trace)
-    else:
-        level, units = rewrite_file(file, tools, machine, only, trace)
+    trace = Trace(asked=frozenset(shown)) if flags.trace else None
+    level, units = _rewritten(subject, flags, tools, machine, only, trace)
     if trace is None:
         print_text(print_program(units, level), "ir")
         return
@@ -64,29 +58,30 @@ def rewrite_program(file: Path | None, flags: Flags, only: list[str], about: lis
         print_note("note: " + ("\n".join(told) or "no rule fired, and none was refused"))
 
 
-def why_rule(name: str, file: Path | None, flags: Flags) -> None:
+def _rewritten(
+    subject: Subject, flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
+) -> Program:
+    if subject.is_dump:
+        return rewrite_file(subject.path, tools, machine, only, trace)
+    return rewrite_expression(flags, tools, machine, only, trace)
+
+
+def why_rule(subject: Subject, flags: Flags) -> None:
     """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
-    tools, machine = tools_for(flags), machine_for(flags)
-    name = tools.rules.plain(name)
+    tools, machine = tools_for(flags)
+    name = tools.rules.plain(flags.name)
     trace = Trace(asked=frozenset((name,)))
-    if file is None or not rules_named(tools, name):
+    if not subject.is_dump or not rules_named(tools, name):
         pipeline_of(tools, name, "rules why")
-    if file is None:
-        rewrite_expression(flags, tools, machine, [name], trace)
-    else:
-        rewrite_file(file, tools, machine, [name], trace)
+    _rewritten(subject, flags, tools, machine, [name], trace)
     events = [event for event in trace.events if concerns(event, [name])]
     if flags.as_json:
-        print_json([{**event.record(), **_held(event)} for event in events])
+        held = [{"held": list(event.held())} if isinstance(event, Firing) else {} for event in events]
+        print_json([event.record() | more for event, more in zip(events, held, strict=True)])
     elif not events:
         print_note(f"note: {_unmatched(tools, name, trace)}")
     else:
         print_text("\n".join(line for event in events for line in lines_of((event,), 2, diffs=False)), "diff")
-
-
-def _held(event: Event) -> dict[str, Any]:
-    """The guards that held of a firing, for JSON."""
-    return {"held": list(event.held())} if isinstance(event, Firing) else {}
 
 
 def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:
@@ -105,7 +100,7 @@ def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:
 
 
 def concerns(event: Event, names: Iterable[str]) -> bool:
-    """Whether an event is about a rule, pass, file or alias of one of these names."""
+    """Return whether an event is about a rule, pass, file or alias of one of these names."""
     cleaned = event.cleaned if isinstance(event, Firing) else ()
     return any(name in (event.rule, event.label, pass_name(event.label), *cleaned) for name in names)
 

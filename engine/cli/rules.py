@@ -28,7 +28,7 @@ from ..language.rule_scope import Finding
 from ..language.spelling import INDENT
 from ..language.typed_slots import walk
 from ..rewrite.statements.driver import Engine
-from .options import Flags
+from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_text, write, write_file, writing
 
 if TYPE_CHECKING:
@@ -37,10 +37,16 @@ if TYPE_CHECKING:
 # Whose examples each level's runner tests is known once these are imported.
 
 
-def list_rules(paths: list[Path], as_json: bool) -> None:
+def rule_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the rule files of some files and folders, those of examples among them."""
+    for path in paths:
+        yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
+
+
+def list_rules(subject: Subject, flags: Flags) -> None:
     """The passes of every pipeline in order."""
-    rules = load(paths)
-    if not as_json:
+    rules = load(flags.rules or ())
+    if not flags.as_json:
         print_text(describe(rules), "rw")
         return
     record: dict[str, Any] = {name: [_record(step) for step in listed] for name, listed in pipelines(rules).items()}
@@ -70,10 +76,10 @@ def _record(step: PassStep) -> dict[str, Any]:
     }
 
 
-def show_rule(name: str, paths: list[Path]) -> None:
+def show_rule(subject: Subject, flags: Flags) -> None:
     """A rule, a whole pass, or the members of a family."""
-    rules = load(paths)
-    name = rules.plain(name)
+    rules = load(flags.rules or ())
+    name = rules.plain(flags.name)
     if name in rules.rules:
         found = list(dict.fromkeys(each.rules[name] for each in for_every_device(rules)))
     else:
@@ -115,7 +121,7 @@ def show_fact(name: str, rules: RuleSet) -> None:
 
 
 def readers(name: str, rules: RuleSet) -> list[str]:
-    """Who names a number or a fact: rules, and facts."""
+    """Return the rules and facts that name a number or a fact."""
     found = [rule.name for rule in rules.rules.values() if name in rule.words]
     return found + [f.name for file in rules.files for f in file.facts if name in words_in(f.value)]
 
@@ -127,7 +133,7 @@ def accept_examples(paths: list[Path]) -> None:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
 
     load_facts()
-    named = [p for path in paths for p in (sorted(path.rglob("*.rw")) if path.is_dir() else (path,))]
+    named = list(rule_files(paths))
     files = [file for file in named if file.is_file()]
     with kept_if_refused(files):
         filled = {file: fill(file) for file in files}
@@ -138,13 +144,16 @@ def accept_examples(paths: list[Path]) -> None:
         print_note(f"note: {accept(failures)} examples rewritten: read what they say now")
 
 
-def test_rules(paths: list[Path]) -> None:
+def test_rules(subject: Subject, flags: Flags) -> None:
     """Static checks and examples of the given files, or of all built-in rules. A file may be a built-in one, edited."""
+    paths = [*(flags.files or []), *(flags.rules or [])]
+    if flags.accept:
+        accept_examples(paths)
     rules = load(paths, copies=True)
     pipelines(rules)  # a line that names no pass is an error of the file
     for file in {file.source.name for file in built_in_files()} - {file.source.name for file in rules.files}:
         print_note(f"note: tested in the place of {file}")
-    sources = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    sources = set(map(str, rule_files(paths)))
     found = check(rules, sources or None)
     doubtful, wrong = warnings(found), errors(found)
     for told in (*doubtful, *wrong):  # errors last: they stand right above the prompt
@@ -177,38 +186,39 @@ def _examples(rules: RuleSet, sources: set[str], broken: set[str]) -> Iterator[t
 WIDTH = 44  # the column of sentences, where a signature is shorter
 
 
-def show_facts(name: str | None, level: str | None, paths: list[Path], as_json: bool) -> None:
+def show_facts(subject: Subject, flags: Flags) -> None:
     """All facts and functions, or those of a name in full; of `target`, what it has."""
     from ..workbench import reference
 
-    entries = [reference.machine()] if name == "target" else reference.facts(load(paths))
-    _show(entries, name, level, as_json, "fact or function")
+    _show(
+        [reference.machine()] if flags.name == "target" else reference.facts(load(flags.rules or ())),
+        flags,
+        "fact or function",
+    )
 
 
-def show_nodes(name: str | None, level: str | None, as_json: bool) -> None:
+def show_nodes(subject: Subject, flags: Flags) -> None:
     """All statements and values, or one in full. Torch IR has too many ops to list unasked."""
     from ..workbench import reference
 
-    entries = list(reference.nodes())
-    if name is None and level == "torch":
-        entries += [entry for op in sorted(schemas.names()) if (entry := reference.op(op)) is not None]
-    found = reference.op(name) if name is not None and level in (None, "torch") else None
-    _show([*entries, found] if found is not None else entries, name, level, as_json, "node")
+    names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level == "torch" else []
+    ops = [reference.op(name) for name in names if flags.level in (None, "torch")]
+    _show([*reference.nodes(), *filter(None, ops)], flags, "node")
 
 
-def _show(entries: list[Word], name: str | None, level: str | None, as_json: bool, what: str) -> None:
+def _show(entries: list[Word], flags: Flags, what: str) -> None:
+    name, level = flags.name, flags.level
     if level is not None and level not in LEVELS:
-        raise UsageError(
-            f"unknown level `{level}`", None, (f"levels are {', '.join(LEVELS)}",), did_you_mean(level, LEVELS)
-        )
-    listed = [entry for entry in entries if name in (None, entry.name) and (level is None or level in entry.levels)]
-    if not listed and name is not None:
+        notes = (f"levels are {', '.join(LEVELS)}",)
+        raise UsageError(f"unknown level `{level}`", notes=notes, hint=did_you_mean(level, LEVELS))
+    listed = [entry for entry in entries if name in ("", entry.name) and (level is None or level in entry.levels)]
+    if not listed and name:
         options = {*(entry.name for entry in entries), *(schemas.names() if what == "node" else ())}
         raise UsageError(f"there is no {what} `{name}`", hint=did_you_mean(name, options))
-    if as_json:
+    if flags.as_json:
         print_json([entry.record() for entry in listed])
     else:
-        print_text("\n\n".join(map(_whole, listed)) if name is not None else "\n".join(_lines(listed)), "rw")
+        print_text("\n\n".join(map(_whole, listed)) if name else "\n".join(_lines(listed)), "rw")
 
 
 def _lines(entries: Iterable[Word]) -> Iterable[str]:
@@ -247,21 +257,21 @@ def _given(default: str) -> str:
 # ---- lint
 
 
-def lint_rules(paths: list[Path], subjects: bool, as_json: bool) -> None:
+def lint_rules(subject: Subject, flags: Flags) -> None:
     """Print every finding with its place. Raises DplcError if there is one, or the files do not pass their checks."""
     load_facts()
-    rules = load(paths, copies=True)
-    names = {str(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    paths = flags.files or []
+    rules, names = load(paths, copies=True), {str(path) for path in rule_files(paths)}
     chosen = [rule for rule in rules.rules.values() if not names or rule.span.source.name in names]
     if names and (wrong := errors(check(rules, names))):
         raise DplcError(wrong[0].what, wrong[0].span, wrong[0].notes, wrong[0].hint)
     found = list(_findings(rules, names))
-    if subjects:
+    if flags.subjects:
         from ..rewrite.statements.driver import Engine
         from ..verify.mutants import unviolated
 
         found += unviolated(Engine(rules), chosen, target_named())
-    if as_json:
+    if flags.as_json:
         print_json([_finding_record(finding) for finding in found])
     else:
         for finding in found:
@@ -272,7 +282,7 @@ def lint_rules(paths: list[Path], subjects: bool, as_json: bool) -> None:
 
 
 def _findings(rules: RuleSet, names: set[str]) -> list[Finding]:
-    """What the texts say, in their order; the members of a family share theirs."""
+    """Return the findings of the texts in their order. Members of a family share theirs."""
     found: dict[object, Finding] = {}
     for each in for_every_device(rules):
         for file in each.files:
@@ -303,16 +313,19 @@ def _finding_record(finding: Finding) -> dict[str, object]:
 ANYTHING = re.compile(b"")  # the file is given to be written
 
 
-def format_files(paths: list[Path], check: bool, diff: bool) -> None:
-    """Lay out files, or say which are not (check), or what would change (diff). `-` is standard input."""
+def format_files(subject: Subject, flags: Flags) -> None:
+    """Lay out files, or say which are not (--check), or what would change (--diff). `-` is standard input. Raises
+    UsageError for a missing file."""
+    paths, check, diff = flags.files or [], flags.check, flags.diff
     if [str(path) for path in paths] == ["-"]:
         if check or diff:
             raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
         write(formatted(Source("standard input", sys.stdin.read())))
         return
-    wrong, broken, count = [], [], 0
-    for path in files_of(paths):
-        count += 1
+    wrong, broken, files = [], [], list(rule_files(paths))
+    if missing := [path for path in paths if not path.exists()]:
+        raise UsageError(f"no such file or folder: {missing[0]}")
+    for path in files:
         try:
             before = read_text(path)
             after = formatted(Source(str(path), before))
@@ -325,29 +338,17 @@ def format_files(paths: list[Path], check: bool, diff: bool) -> None:
                 print_text(_diff(path, before, after), "diff")
             elif not check:
                 write_file(path, after, ANYTHING)
-    _report(wrong, count, check, diff)
-    if broken:
-        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
-    if check and wrong:
-        raise DplcError(
-            f"{len(wrong)} of {count} files are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}"
-        )
-
-
-def files_of(paths: list[Path]) -> Iterator[Path]:
-    """The rule files of some files and folders, those of examples among them. Raises UsageError for a missing one."""
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"no such file or folder: {path}")
-        yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
-
-
-def _report(wrong: list[Path], count: int, check: bool, diff: bool) -> None:
     if check:
         for path in wrong:
             print_note(f"{path}: not laid out")
     elif not diff:
-        write(f"{len(wrong)} of {count} files changed\n")
+        write(f"{len(wrong)} of {len(files)} files changed\n")
+    if broken:
+        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+    if check and wrong:
+        raise DplcError(
+            f"{len(wrong)} of {len(files)} files are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}"
+        )
 
 
 def _diff(path: Path, before: str, after: str) -> str:
@@ -484,16 +485,17 @@ PIECE_LEVELS = ("tensor", "loop", "tile", "kernel")
 NOTHING = re.compile(rb"(?!)")  # a file that is there is somebody's
 
 
-def new_rule(name: str, lines: str | None, op: str | None, level: str, flags: Flags, out: Path | None) -> None:
-    """Print a rule, or write it to a file. lines: `FILE.ir:10-20`. Raises UsageError for no program or for several."""
+def new_rule(subject: Subject, flags: Flags) -> None:
+    """Print a rule, or write it to a file. Raises UsageError for no program or for several."""
+    name, out = flags.name, flags.out
     if not re.fullmatch(r"[a-z_]\w*", name):
         raise UsageError(f"`{name}` is no name of a rule", hint="lower case letters, digits and _")
-    if lines is not None:
-        text = _from_file(name, lines)
-    elif op is not None:
-        text = _from_op(name, op, flags)
+    if flags.lines is not None:
+        text = _from_file(name, flags.lines)
+    elif flags.op is not None:
+        text = _from_op(name, flags.op, flags)
     else:
-        text = _from_expression(name, level, flags)
+        text = _from_expression(name, flags.level or "tensor", flags)
     text = formatted(Source(f"{name}.rw", text))
     if out is None:
         print_text(text, "rw")
@@ -548,15 +550,14 @@ def _from_op(name: str, op: str, flags: Flags) -> str:
 # ---- doc
 
 
-def write_pages(folder: Path, paths: list[Path], suite: Path | None) -> None:
+def write_pages(subject: Subject, flags: Flags) -> None:
     """Write the pages to a folder. Replace earlier pages and leave all other files."""
     from ..api import target_for
     from ..ruleset import toolchain
     from ..view.records import fired_in
     from ..view.rule_pages import MARK, pages
 
-    tools = toolchain(paths)
-    fired = None
+    folder, suite, tools, fired = flags.out or Path(), flags.suite, toolchain(flags.rules), None
     if suite is not None:
         with bars() as tell:
             fired = fired_in(suite, tools, target_for("emulator"), tell, priced=True)
@@ -573,7 +574,7 @@ def write_pages(folder: Path, paths: list[Path], suite: Path | None) -> None:
 # ---- the language server
 
 
-def serve_editor() -> None:
+def serve_editor(subject: Subject, flags: Flags) -> None:
     """Answer an editor until it ends. Raises UsageError without pygls."""
     try:
         from ..workbench.language_server import server

@@ -16,9 +16,9 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
+from ..api import choose_device
 from ..bench.suites import read_suite
-from ..capture.capture import Capture
-from ..compiler import Compilation, Compiler, Values
+from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
@@ -46,17 +46,17 @@ from ..tune.jobs import (
     summary,
     tune_job,
 )
-from ..tune.runner import SEARCHES, SearchProgress
+from ..tune.runner import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress
 from ..tune.search import Tried
 from ..tune.search_log import micro
 from ..tune.tuning import CANDIDATE, Programmed, SearchOptions, TuningOutcome, tune_program
 from .models import shape_of, source_of
 from .options import Flags, Subject
-from .output import bars, print_json, print_note, print_remark, progress, write
+from .output import bars, print_json, print_note, print_remark, print_rows, progress, write
 from .programs import (
     captured_row,
     captured_text,
-    machine_for,
+    check_known,
     print_stage,
     row_of,
     stage_named,
@@ -68,20 +68,25 @@ from .run import report_run
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
 
 
-def check_search(name: str) -> None:
-    """Raises UsageError for a search that is not there."""
-    if name not in SEARCHES:
-        options = ", ".join(SEARCHES)
-        raise UsageError(
-            f"--search {name}: there is no such search",
-            notes=(f"searches are {options}",),
-            hint=did_you_mean(name, SEARCHES),
-        )
+def tune(subject: Subject, flags: Flags) -> None:
+    """`dplc tune`. Raises UsageError for a search or an executor that is not there, and KeyboardInterrupt once what was
+    found is kept."""
+    if flags.executor not in ("processes", "ray"):
+        raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
+    check_known("--search", flags.search or DEFAULT_SEARCH, SEARCHES, "there is no such search", "searches")
+    many = subject.kind != "text" or bool(flags.grid) or flags.jobs > 1 or flags.executor != "processes"
+    budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
+    search = SearchOptions(
+        flags.search or DEFAULT_SEARCH, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict,
+        flags.assemble,
+    )  # fmt: skip
+    flags = replace(flags, seed=0)  # of the text: `--seed` is the search's
+    if tune_many(flags, search, subject) if many else tune_expression(flags, search):
+        raise KeyboardInterrupt
 
 
 def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
-    check_search(search.search)
     tools, fusing = fusing_of(flags, flags.top)
     check_passes(search.free, tools)
     gc.collect()
@@ -122,9 +127,8 @@ def ended_by(*numbers: signal.Signals) -> Iterator[None]:
 
 def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
     """The rules, and the ways to compute the expression: so many candidates of fusion."""
-    tools, machine = tools_for(flags), machine_for(flags)
+    tools, machine = tools_for(flags)
     captured = captured_row(replace(flags, seed=0))
-    tell_lengths(captured)
     values = Compiler(tools, machine).values(captured)
     if top > 1 and not available():
         print_remark(HINT)
@@ -208,7 +212,7 @@ def _fired(decision: Decision) -> str:
 
 
 def searching(run: SearchProgress) -> str:
-    """How far a search is."""
+    """Return the progress of a search as a line."""
     best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
 
@@ -273,8 +277,7 @@ def _text(value: Any) -> str:
 
 def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
     """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
-    check_search(search.search)
-    tools, machine = tools_for(flags), machine_for(flags)
+    tools, machine = tools_for(flags)
     with progress("capturing"):
         programs = list(_programs(flags, search, subject, tools, machine))
         jobs = distinct(programs, _base(flags, search, machine))
@@ -297,12 +300,9 @@ def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
     return interrupted
 
 
-def _executor(flags: Flags) -> Literal["processes", "ray"]:
-    return "ray" if flags.executor == "ray" else "processes"
-
-
 def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain) -> bool:
     """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
+    where: Literal["ray", "processes"] = "ray" if flags.executor == "ray" else "processes"
     with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         candidates: dict[int, Candidates] = {}  # of each job
 
@@ -312,7 +312,7 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
 
         show("tuning", 0, len(jobs))
         try:
-            for job, outcome in carry_out(jobs, tune_job, flags.jobs, _executor(flags), heard):
+            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, heard):
                 told[job.kernel] = job, outcome
                 _keep(flags, job, outcome, tools)
                 if not flags.as_json:
@@ -330,17 +330,13 @@ def _programs(
 ) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if subject.kind == "text":
-        return of_grid(flags.text, flags.grid or [], tools, machine, top, lambda text: _row(replace(flags, text=text)))
+        return of_grid(
+            flags.text, flags.grid or [], tools, machine, top, lambda text: captured_row(replace(flags, text=text))
+        )
     if subject.kind == "model":
         return iter([_of_model(subject.name, flags, tools, machine, top)])
     suite = read_suite(subject.path)
     return of_suite(suite, suite.select(flags.only), tools, machine, top)
-
-
-def _row(flags: Flags) -> Capture:
-    captured = captured_row(flags)
-    tell_lengths(captured)
-    return captured
 
 
 def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
@@ -376,7 +372,7 @@ def _chosen_ways(
 
 
 def _base(flags: Flags, search: SearchOptions, machine: Target) -> Job:
-    """What all jobs share. Jobs on a cluster write to no store: it is here."""
+    """Return a job with all that jobs share. Jobs on a cluster write to no store, because it is on this machine."""
     here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
     rules = tuple(str(path.resolve()) for path in flags.rules or ())
     wishes = msgspec.to_builtins(search)
@@ -408,12 +404,12 @@ def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
 # ---- fuse
 
 
-def fuse_expression(flags: Flags) -> None:
+def fuse(subject: Subject, flags: Flags) -> None:
     """`dplc fuse`"""
     if flags.ir is not None:
         stage_named(flags.ir)
     device = flags.device if flags.run else None
-    tools, machine = tools_for(flags, device), machine_for(flags, device)
+    tools, machine = tools_for(flags, device)
     captured, elapsed = captured_text(flags, values=flags.run)
     values = Compiler(tools, machine).values(captured)
     top = max(flags.top, flags.candidate or 1)
@@ -425,13 +421,18 @@ def fuse_expression(flags: Flags) -> None:
     if flags.ir is not None or flags.run:
         chosen = _chosen(found, flags.candidate or 1)
         compilation = Compiler(tools, machine, explore=lambda _: chosen).compile(captured, elapsed)
-        show_one(compilation, flags)
+        if flags.ir is not None:
+            print_stage(compilation, flags.ir)
+        if flags.run:
+            report_run(compilation, choose_device(flags.device), None, flags.as_json)
     elif flags.as_json:
         print_json(
             {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
         )
     else:
-        write(table(found, machine.name, values))
+        print_rows(FUSED, map(_way, range(1, len(found) + 1), found), left=FUSED[-1:])
+        what = f"times are predicted for {machine.name} by the model, of the kernels that the rules make"
+        write(f"{what}; nothing was measured\n")
 
 
 def _chosen(found: list[Candidate], number: int) -> Candidate:
@@ -442,25 +443,14 @@ def _chosen(found: list[Candidate], number: int) -> Candidate:
     return found[number - 1]
 
 
-def show_one(compilation: Compilation, flags: Flags) -> None:
-    """A candidate at a stage, or its run."""
-    if flags.ir is not None:
-        print_stage(compilation, flags.ir)
-    if flags.run:
-        report_run(compilation, flags.device, None, flags.as_json)
+FUSED = ("", "kernels", "moved", "predicted", "made by")
 
 
-def table(found: list[Candidate], device: str, values: Values) -> str:
-    """The candidates as text: kernels, bytes, predicted time, and the rules that made the difference."""
-    lines = [f"{'':>3} {'kernels':>7} {'moved':>10} {'predicted':>12}  made by"]
-    for number, c in enumerate(found, 1):
-        made = "the rules in their order" if c.label == "rules" else ", ".join(c.rules) or "other cuts"
-        if c.prepared:
-            made += f" ({len(c.prepared)} weight{'s' * (len(c.prepared) > 1)} computed at load time)"
-        if c.problem:
-            made += f"; cannot be lowered: {c.problem}"
-        lines.append(f"{number:>3} {c.kernels:>7} {c.bytes / 1e6:>7.2f} MB {c.predicted_us:>9.1f} us  {made}")
-    lines.append(
-        f"times are predicted for {device} by the model, of the kernels that the rules make; nothing was measured"
-    )
-    return "\n".join(lines) + "\n"
+def _way(number: int, one: Candidate) -> tuple[object, ...]:
+    """A candidate as a row: kernels, bytes, predicted time, and the rules that made the difference."""
+    made = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
+    if one.prepared:
+        made += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"
+    if one.problem:
+        made += f"; cannot be lowered: {one.problem}"
+    return number, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, Progress, SearchRequest, page
 from .options import Flags, Subject
 from .output import PAGE, bars, print_note, progress, write_file
@@ -24,10 +24,20 @@ if TYPE_CHECKING:
 WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
 
 
+def view(subject: Subject, flags: Flags) -> None:
+    """`dplc view`"""
+    if flags.out is not None:
+        write_page(flags, flags.out, subject)
+    elif subject.kind == "suite":
+        raise UsageError("a suite is written to a file", hint=f"dplc view {subject.name} -o suite.html")
+    else:
+        serve_page(flags, subject)
+
+
 def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
     """Return the record of an expression or a model, compiled with its trace."""
-    from ..view.records import access_counts, measured_registers, view_record
-    from .programs import compile_text, tools_for
+    from ..view.records import access_counts, egraph_record, measured_registers, search_record, view_record
+    from .programs import captured_text, compile_text, tools_for
 
     traced = replace(flags, verbose=2)
     if model is None:
@@ -38,62 +48,35 @@ def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
         with bars() as tell:
             compilation = compiled_model(model, traced, tell).compilation
     with progress("linking lines"):
-        record = view_record(compilation, tools_for(flags), model or flags.text)
+        record = view_record(compilation, tools_for(flags)[0], model or flags.text)
     with progress("assembling"):
         for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
             kernel["assembled"] = found
     if flags.explore and model is None:
-        record["egraph"] = _egraph(flags)
+        with progress("exploring"):
+            record["egraph"] = egraph_record(captured_text(flags, values=False)[0], *tools_for(flags))
     if flags.tune is not None:
-        record["tuning"] = _tuning(flags, flags.tune)
+        from .tune import fusing_of, searching
+
+        _, fusing = fusing_of(flags, WAYS if flags.explore else 1)
+        with bars() as show:
+            record["tuning"] = search_record(
+                fusing, flags.tune, lambda run, _: show(searching(run), run.tries, run.limit or 0), flags.seed
+            )
     if flags.check:
         with progress("running in checked mode"):
             record["counted"] = access_counts(compilation)
     return record
 
 
-def _egraph(flags: Flags) -> dict[str, Any]:
-    """The e-graph of an expression and what was taken out of it."""
-    from ..compiler import Compiler
-    from ..explore.candidates import exploration
-    from ..view.records import egraph_record
-    from .programs import captured_text, machine_for, tools_for
-
-    tools, machine = tools_for(flags), machine_for(flags)
-    captured, _ = captured_text(flags, values=False)
-    made = exploration(Compiler(tools, machine).values(captured), tools, machine)
-    with progress("exploring"):
-        return egraph_record(made, made.explained(made.candidates()))
-
-
-def _tuning(flags: Flags, tries: int) -> dict[str, Any]:
-    """A search of the schedules of an expression: predicted, nothing is kept."""
-    from ..tune.jobs import evaluator_for
-    from ..tune.runner import Budget
-    from ..tune.search_log import SearchLog
-    from ..tune.tuning import SearchOptions, tune_program
-    from ..view.records import tuning_record
-    from .tune import fusing_of, searching
-
-    _, fusing = fusing_of(flags, WAYS if flags.explore else 1)
-    search, log = SearchOptions(seed=flags.seed, budget=Budget(tries), check=False, predict=True), SearchLog()
-    with evaluator_for(fusing.target, search) as evaluator, bars() as show:
-
-        def heard(run: Any, tried: Any) -> None:
-            log.heard(run, tried)
-            show(searching(run), run.tries, run.limit or 0)
-
-        return tuning_record(tune_program(fusing, evaluator, search, None, heard), log)
-
-
 def write_page(flags: Flags, out: Path, subject: Subject) -> None:
     """`dplc view -o FILE`"""
     from ..view.records import suite_record
-    from .programs import machine_for, tools_for
+    from .programs import tools_for
 
     if subject.kind == "suite":
         with bars() as tell:
-            record = suite_record(subject.path, tools_for(flags), machine_for(flags), tell)
+            record = suite_record(subject.path, *tools_for(flags), tell)
     else:
         record = record_of(flags, subject.name if subject.kind == "model" else None)
     write_file(out, page(record), PAGE)
@@ -107,7 +90,7 @@ FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torc
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
-def serve_page(flags: Flags, subject: Subject, port: int, browse: bool) -> None:
+def serve_page(flags: Flags, subject: Subject) -> None:
     """Serve the page of an expression or a model until Ctrl-C, and compile again when a rule file changes.
 
     Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
@@ -115,13 +98,13 @@ def serve_page(flags: Flags, subject: Subject, port: int, browse: bool) -> None:
     shown = LivePage(subject.name)
     progress = Progress(shown)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
-    with _served(shown, port) as server:
+    with _served(shown, flags.port) as server:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
         began = time.monotonic()
-        if browse:
+        if flags.browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         _read_ahead(progress)
-        if browse:
+        if flags.browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
             _follow(flags, server, progress, subject)

@@ -44,19 +44,22 @@ class Model:
 
         inputs: tokens, images, spectra, in the order of the program. Raises DplcError for another shape or dtype.
         """
-        if self._runner is None:
-            self._place(weights.make(self.compiled.weights))
-        assert self._runner is not None
         names = [buffer.name for buffer in self.compiled.program.inputs]
         if len(inputs) != len(names):
             raise DplcError(f"the model takes {', '.join(names)}: {len(inputs)} tensors were given")
-        given = [x.cuda() for x in inputs] if self.device == "cuda" else inputs
-        results = self._runner.run(dict(zip(names, given, strict=True)))
+        results = self.run(dict(zip(names, inputs, strict=True)))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The results in order, on the device of the kernels. inputs: by name."""
+        if self._runner is None:
+            self.place(weights.make(self.compiled.weights))
+        assert self._runner is not None
+        return self._runner.run({name: x.cuda() if self.device == "cuda" else x for name, x in inputs.items()})
 
     def load_weights(self, folder: str | Path) -> Model:
         """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
-        self._place(weights.load(Path(folder), self.compiled.weights))
+        self.place(weights.load(Path(folder), self.compiled.weights))
         return self
 
     def save(self, folder: str | Path, cubins: bool = True) -> None:
@@ -81,7 +84,8 @@ class Model:
         found = self.figures
         return f"<dplc.Model for {self.device}: {found.launches} launches of {found.kernels} kernels>"
 
-    def _place(self, values: Mapping[str, Any]) -> None:
+    def place(self, values: Mapping[str, Any]) -> None:
+        """Take weights by name, and move them to the device."""
         runner: Executor = emulator()
         where = "cuda" if self.device == "cuda" else "cpu"
         if self.device == "cuda":

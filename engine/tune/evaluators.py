@@ -104,10 +104,9 @@ def of_assembler(found: list[Assembled]) -> Details:
         "registers": [one.registers for one in found], "spills": [one.spill_bytes for one in found],
         "registers_by": assembler(),
     }  # fmt: skip
-    loops = [one.loop for one in found]
-    if all(loop is not None for loop in loops):
-        details["ffma_share"] = [loop.ffma_share for loop in loops if loop is not None]
-        details["instructions"] = [loop.instructions for loop in loops if loop is not None]
+    if all(one.instructions is not None for one in found):
+        details["ffma_share"] = [one.ffma_share for one in found]
+        details["instructions"] = [one.instructions for one in found]
     return details
 
 

@@ -1,4 +1,4 @@
-"""How rule files and dumps are coloured: a lexer for pygments, by the name `dplc`."""
+"""A pygments lexer for rule files and dumps, by the name `dplc`."""
 
 from __future__ import annotations
 

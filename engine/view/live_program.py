@@ -32,14 +32,14 @@ from .records import (
     compile_record,
     egraph_record,
     measured_registers,
-    tuning_record,
+    search_record,
     tuning_so_far,
 )
 from .server import LivePage, News, Progress, SearchRequest, Switches
 
 if TYPE_CHECKING:
     from ..tune.runner import SearchProgress
-    from ..tune.search import Tried
+    from ..tune.search_log import SearchLog
 
 MOST = 64  # values of a parameter that the page offers
 
@@ -367,33 +367,23 @@ class BackgroundJobs:
     # ---- searches
     def _tune(self) -> dict[str, Any]:
         from ..explore.candidates import Fusing
-        from ..tune.evaluators import PredictingEvaluator
-        from ..tune.runner import Budget
-        from ..tune.search_log import SearchLog
-        from ..tune.tuning import SearchOptions, tune_program
 
-        log, began, each = SearchLog(), time.monotonic(), {"each": self.search.tries}
+        began, tries = time.monotonic(), self.search.tries
 
-        def report(run: SearchProgress, tried: Tried) -> None:
+        def report(run: SearchProgress, log: SearchLog) -> None:
             self.turns.turn()
-            log.heard(run, tried)
             if run.tries == 1 or self._due():
-                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | each)
+                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
-        options = SearchOptions(budget=Budget(self.search.tries), check=False, predict=True)
         try:
             values = Compiler(self.tools, self.made.target).values(self.captured)
             fusing = Fusing(values, self.tools, self.made.target, 1)
-            return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, report), log) | each
+            return search_record(fusing, tries, report) | {"each": tries}
         except DplcError as error:
             return {"error": error.render()}
 
     def _explore(self) -> dict[str, Any]:
-        from ..explore.candidates import exploration
-
         try:
-            values = Compiler(self.tools, self.made.target).values(self.captured)
-            made = exploration(values, self.tools, self.made.target)
-            return egraph_record(made, made.explained(made.candidates()))
+            return egraph_record(self.captured, self.tools, self.made.target)
         except DplcError as error:
             return {"error": error.render()}

@@ -5,13 +5,13 @@
 Nodes carry no history, because equal nodes are one object. The links are computed again from four sources. Torch ops
 know their span in the user's text. Tensor values know their torch op, and names of loop nests their value. The firings
 of a trace hold each kernel before and after a rule. The lowering and the printer report the statements and lines that
-they emit for each statement.
+they emit for each statement. A line that none of these links gets the origins of its neighbours (`fill`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,21 +21,87 @@ from ...codegen.materialise import materialise
 from ...codegen.materialise.lowering import Heard
 from ...codegen.target import Target
 from ...ir.diagnostic import Span
-from ...ir.expr import Axis, Var
+from ...ir.expr import Var
 from ...ir.kernel import Address, Assign, Base, Define, Element, Launch, LoadFrom, StoreTo
-from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
-from ...ir.node import Node, nodes, replace, values, walk
-from ...ir.program import Block, Kernel, Stmt
+from ...ir.loop import Let, Load, Store
+from ...ir.node import Node, nodes, replace, walk
+from ...ir.program import Kernel, Stmt
 from ...ir.tensor import Index, Remap, Term, operands
-from ...ir.text.programs import print_program
+from ...ir.text.programs import print_program, print_unit
 from ...ir.text.tensor import values_of_lines
 from ...ir.tile import Tile
 from ..capture.capture import Capture
 from ..compiler import STAGES, Compilation
 from ..kernels.sharing import share
+from ..rewrite.torch_rules.lower import Fired
 from ..rewrite.trace import Firing
 
+COLUMNS = ("source", *STAGES)
+SHOWN_WHOLE = 60  # lines of a file of the user: of a longer one, the lines that the program uses
 Path = tuple[int, ...]
+Links = list[tuple[int, ...]]  # of each line, the lines or events that it came from
+
+
+@dataclass
+class Column:
+    """A text in lines. up: origins of each line in the preceding column; made: trace events that changed the line;
+    units: (first line, name) of each kernel or file."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    up: Links = field(default_factory=list)
+    made: Links = field(default_factory=list)
+    units: list[tuple[int, str]] = field(default_factory=list)
+
+    def append(self, text: str, unit: str, up: Links, made: Links | None = None) -> int:
+        """Append a text whose last lines have these links. Returns the number of the first of these lines."""
+        if self.units:
+            text = "\n" + text
+        lines = text.splitlines()
+        lead: Links = [()] * (len(lines) - len(up))
+        start = len(self.lines) + len(lead)
+        self.units.append((len(self.lines) + bool(self.units), unit))
+        self.lines += lines
+        self.up += lead + up
+        self.made += lead + (made or [()] * len(up))
+        return start
+
+
+def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
+    """Return the columns of a compile, from the user's text to CUDA."""
+    source, torch = source_and_torch(compilation.captured)
+    tensor, values = _tensor(compilation, events)
+    loop, starts = _loop(compilation, values)
+    shared = share(compilation.plan.kernels)
+    nests: list[LinkedKernel] = []
+    for number, kernel in enumerate(shared.kernels):
+        places = [starts[place] for place, index in enumerate(shared.place) if index == number]
+        size = len(lines_of(kernel))
+        nests.append(LinkedKernel(kernel, [tuple(start + n for start in places) for n in range(size)], [()] * size))
+    tile, lower = (Column(name, [f"## level: {name}"], [()], [()]) for name in ("tile", "kernel"))
+    lowered = []
+    for state in _through(nests, events, ("l", "t"), compilation.tile):
+        start = tile.append(print_unit(state.kernel), state.kernel.name, state.up, state.made)
+        made, sources = materialised(state.kernel, compilation.target)
+        lowered.append(LinkedKernel(made, _shifted(sources, start), [()] * len(sources)))
+    cuda = Column("cuda")
+    finished = _through(lowered, events, ("k",), compilation.kernels)
+    for state, text in zip(finished, compilation.cuda_kernels, strict=True):
+        start = lower.append(print_unit(state.kernel), state.kernel.name, state.up, state.made)
+        cuda.append(text.text, text.name, _shifted(cuda_lines(state.kernel, text), start))
+    return [source, torch, tensor, loop, tile, lower, cuda]
+
+
+def _shifted(found: Links, start: int) -> Links:
+    return [tuple(start + line for line in lines) for lines in found]
+
+
+def _through_links(found: Links, links: Links) -> Links:
+    """Follow links: what the origins of each line are linked to."""
+    return [tuple(sorted({line for source in sources for line in links[source]})) for sources in found]
+
+
+# ---- the lines of a kernel
 
 
 class Line(NamedTuple):
@@ -46,38 +112,35 @@ class Line(NamedTuple):
     path: Path
 
     @property
-    def opens(self) -> bool:
-        return "body" in type(self.stmt).by_name
+    def has_body(self) -> bool:
+        return "body" in type(self.head).by_name
+
+    def holds(self, other: Line) -> bool:
+        """Return whether another statement is inside of this one."""
+        return len(other.path) > len(self.path) and other.path[: len(self.path)] == self.path
 
 
-def lines_of(kernel: Kernel) -> list[Line]:
-    """Return the statements of a kernel in the order of its text, which has one line for each after its header."""
+def lines_of(*kernels: Kernel) -> list[Line]:
+    """Return the statements of kernels in the order of their texts. Each has one line, after the kernel's header."""
     found: list[Line] = []
-    _list(kernel.body, (), found)
+
+    def add(block: Iterable[Stmt], path: Path) -> None:
+        for position, stmt in enumerate(block):
+            body = getattr(stmt, "body", None)
+            found.append(Line(stmt if body is None else replace(stmt, body=()), stmt, (*path, position)))
+            add(body or (), (*path, position))
+
+    for number, kernel in enumerate(kernels):
+        add(kernel.body, (number,))
     return found
-
-
-def _list(block: Iterable[Stmt], path: Path, found: list[Line]) -> None:
-    for position, stmt in enumerate(block):
-        own = (*path, position)
-        body = getattr(stmt, "body", None)
-        found.append(Line(stmt if body is None else replace(stmt, body=()), stmt, own))
-        if body:
-            _list(body, own, found)
 
 
 def written(head: Stmt) -> tuple[tuple[str, str], ...]:
     """Return (kind, name) of each value, buffer or axis that a statement defines, accumulates, stores or binds."""
     if isinstance(head, Tile):
         return (("tile", ""), *(("axis", axis.name) for axis in head.axes))
-    if isinstance(head, Accumulate | Scale):
-        return (("value", head.acc),)
-    if isinstance(head, Merge):
-        return tuple(("value", acc) for acc in head.accs)
-    if isinstance(head, Store):
-        return (("buffer", head.buf),)
-    if isinstance(head, StoreTo):
-        return (("buffer", head.address.base),)
+    if isinstance(head, Store | StoreTo):
+        return (("buffer", head.buf if isinstance(head, Store) else head.address.base),)
     if isinstance(head, Assign | LoadFrom):
         place = head.place if isinstance(head, Assign) else head.into
         return (("value", place.name),) if isinstance(place, Var | Element) else ()
@@ -86,416 +149,119 @@ def written(head: Stmt) -> tuple[tuple[str, str], ...]:
     name = getattr(head, "dst", None) or getattr(head, "acc", None)
     if isinstance(name, str):
         return (("value", name),)
-    if isinstance(head, For) or hasattr(head, "var"):
-        return (("axis", head.var),)
-    return ()
+    return (("axis", head.var),) if hasattr(head, "var") else ()
 
 
 def buffers_read(head: Stmt) -> tuple[str, ...]:
     """Return the names of buffers and shared-memory tiles that a statement reads."""
-    if isinstance(head, Load):
-        return (head.buf,)
-    if isinstance(head, Base):
-        return (head.root,)
-    source = getattr(head, "src", None)
+    source = head.buf if isinstance(head, Load) else head.root if isinstance(head, Base) else getattr(head, "src", "")
     return (source,) if isinstance(source, str) and source else ()
 
 
 def names_read(head: Stmt) -> Iterator[str]:
     """Yield the names in the expressions of a statement: values, axes and address bases."""
     for declared in type(head).fields:
-        if declared.sort not in ("Name", "Block") and declared.name != "body":
-            yield from _names(getattr(head, declared.name))
+        value = getattr(head, declared.name)
+        if declared.sort not in ("Name", "Block") and isinstance(value, Node | tuple):
+            for found in walk(value):
+                if isinstance(found, Var | Element):
+                    yield found.name
+                elif isinstance(found, Address):
+                    yield found.base
 
 
-def _names(value: Any) -> Iterator[str]:
-    for found in walk(value) if isinstance(value, Node | tuple) else ():
-        if isinstance(found, Var | Element):
-            yield found.name
-        elif isinstance(found, Address):
-            yield found.base
+def fill(
+    lines: Sequence[Line], up: Links, removed: Sequence[tuple[int, Line]] = (), before: Sequence[Line] = ()
+) -> None:
+    """Link lines without origins to the origins of their neighbours.
 
+    A statement gets those of its readers: a reciprocal comes from the division it replaces. Without any it gets those
+    of the statements that write the same name, else of its operands. A statement with a body gets those of all that is
+    inside of it.
 
-def is_control(head: Stmt) -> bool:
-    """Return whether a statement has a body."""
-    return isinstance(head, For | If | Tile) or "body" in type(head).by_name
-
-
-__all__ = ["Axis", "Line", "buffers_read", "is_control", "lines_of", "names_read", "values", "written"]
-
-
-Sources = list[tuple[int, ...]]
-
-
-def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Sources, list[bool]]:
-    """Link each line after a firing to the lines that it came from, and tell whether the firing changed it.
-
-    An unchanged statement came from itself. Another one came from the statements that define the same value, store to
-    the same buffer or bind the same axis, else from those that read the same buffers, else from the definitions of the
-    values that it reads. A barrier that a rule inserts has no origin.
+    Args:
+        removed: lines of `before` with bodies, which a rule removed. A new statement with a body came from those that
+            held the origins of its contents.
     """
-    same: dict[int, list[int]] = defaultdict(list)
-    about: dict[tuple[str, str], list[int]] = defaultdict(list)
     readers: dict[str, list[int]] = defaultdict(list)
-    for place, line in enumerate(before):
-        same[id(line.head)].append(place)
-        for subject in written(line.head):
-            about[subject].append(place)
-        for buffer in buffers_read(line.head):
-            readers[buffer].append(place)
-    waiting = {head: list(places) for head, places in same.items()}
-    found: Sources = []
-    changed: list[bool] = []
-    for line in after:
-        left = waiting.get(id(line.head))
-        changed.append(left is None)
-        if left is None:
-            found.append(_about_the_same(line, about, readers))
-        else:
-            found.append((left.pop(0) if left else same[id(line.head)][-1],))
-    _for_readers(after, found, changed)
-    _of_what_it_reads(after, found, about)
-    _replaced(before, after, found)
-    around(after, found)
-    return found, changed
-
-
-def _about_the_same(
-    line: Line, about: dict[tuple[str, str], list[int]], readers: dict[str, list[int]]
-) -> tuple[int, ...]:
-    for subject in written(line.head):
-        if subject in about:
-            return tuple(about[subject])
-    for buffer in buffers_read(line.head):
-        if buffer in readers:
-            return tuple(readers[buffer])
-    return ()
-
-
-def _for_readers(after: Sequence[Line], found: Sources, changed: Sequence[bool]) -> None:
-    """Link a new value to the origins of its changed readers: a reciprocal comes from the division it replaces."""
-    readers: dict[str, list[int]] = defaultdict(list)
-    for place, line in enumerate(after):
-        if changed[place]:
-            for name in (*names_read(line.head), *buffers_read(line.head)):
-                readers[name].append(place)
-    for place in range(len(after) - 1, -1, -1):
-        line = after[place]
-        if not found[place] and not is_control(line.head):
-            near = {s for _, name in written(line.head) for other in readers[name] for s in found[other]}
-            found[place] = tuple(sorted(near))
-
-
-def _of_what_it_reads(after: Sequence[Line], found: Sources, about: dict[tuple[str, str], list[int]]) -> None:
-    """Link a statement without a changed reader (a store to a new buffer) to the origins of its operands."""
-    owners: dict[str, set[int]] = defaultdict(set)
-    for place, line in enumerate(after):
-        for kind, name in written(line.head):
-            if kind == "value":
-                owners[name].update(found[place])
-    for place, line in enumerate(after):
-        if not found[place] and not is_control(line.head):
-            read = list(names_read(line.head))
-            near = {s for name in read for s in owners[name] or set(about.get(("value", name), ()))}
-            found[place] = tuple(sorted(near))
-
-
-def _replaced(before: Sequence[Line], after: Sequence[Line], found: Sources) -> None:
-    """Link a new loop, guard or Tile to the removed ones that contained its statements."""
-    kept = {source for sources in found for source in sources}
-    gone = [place for place, line in enumerate(before) if place not in kept and is_control(line.head)]
-    for place, line in enumerate(after) if gone else ():
-        if not found[place] and is_control(line.head):
-            inside = {s for other, below in enumerate(after) if _holds(line, below) for s in found[other]}
-            found[place] = tuple(
-                outer for outer in gone if any(_holds(before[outer], before[source]) for source in inside)
-            )
-
-
-def around(lines: Sequence[Line], found: Sources) -> None:
-    """Link a loop without an origin to the loops inside of it, else to all statements inside of it."""
+    writers: dict[str, list[int]] = defaultdict(list)
+    reads = [(*names_read(line.head), *buffers_read(line.head)) for line in lines]
+    for place, line in enumerate(lines):
+        for name in reads[place]:
+            readers[name].append(place)
+        for _, name in written(line.head):
+            writers[name].append(place)
+    left = -1
+    while left != (left := sum(not found for found in up)):  # an address may be computed from an address
+        for place in range(len(lines) - 1, -1, -1):
+            if not up[place] and not lines[place].has_body:
+                names = [name for _, name in written(lines[place].head)]
+                near = ((readers, names), (writers, names), (writers, reads[place]))
+                found = ({s for name in listed for other in of[name] for s in up[other]} for of, listed in near)
+                up[place] = tuple(sorted(next(filter(None, found), ())))
     for place in range(len(lines) - 1, -1, -1):
         line = lines[place]
-        if not found[place] and is_control(line.head):
-            inside = [other for other in range(place + 1, len(lines)) if _holds(line, lines[other])]
-            loops = {s for other in inside if is_control(lines[other].head) for s in found[other]}
-            found[place] = tuple(sorted(loops or {s for other in inside for s in found[other]}))
-
-
-def _holds(outer: Line, inner: Line) -> bool:
-    return len(inner.path) > len(outer.path) and inner.path[: len(outer.path)] == outer.path
-
-
-def all_lines(kernels: Sequence[Kernel]) -> list[Line]:
-    """Return the lines of several kernels, with the number of the kernel first in each path."""
-    return [
-        Line(line.head, line.stmt, (number, *line.path))
-        for number, kernel in enumerate(kernels)
-        for line in lines_of(kernel)
-    ]
-
-
-def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Sources]:
-    """Lower a kernel to Kernel IR, and link each of its lines to lines of Tile IR."""
-    heard: Heard = []
-    made = materialise(tile, target, heard)
-    above, below = lines_of(tile), lines_of(made)
-    numbers = _numbers(tile, above)
-    owners: dict[int, list[int]] = defaultdict(list)
-    for path, block in heard:
-        place = numbers.get(path)
-        if place is not None:
-            for stmt in nodes(block, Stmt):
-                owners[id(stmt)].append(place)
-    lets = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for _, name in written(line.head)}
-    found: Sources = []
-    turns: dict[int, int] = defaultdict(int)
-    for line in below:
-        known = owners.get(id(line.stmt), [])
-        # equal statements are one node, and its origins are in the order of the text
-        distinct = list(dict.fromkeys(known))
-        found.append((distinct[min(turns[id(line.stmt)], len(distinct) - 1)],) if distinct else ())
-        named = [lets[name] for _, name in written(line.head) if name in lets]
-        if named:
-            found[-1] = tuple(named)  # a value that became a register at its first use
-        if isinstance(line.head, Base) and distinct and is_control(above[found[-1][0]].head):
-            found[-1] = ()  # an address that a loop keeps belongs to its readers
-        turns[id(line.stmt)] += 1
-    _link_shared(above, below, found)
-    around(below, found)
-    _inlined(above, found)
-    return made, found
-
-
-def _numbers(tile: Kernel, above: Sequence[Line]) -> dict[tuple[int, ...], int]:
-    """Return line numbers by paths of the lowering, which start below the Tile."""
-    tiled = bool(tile.body) and isinstance(tile.body[0], Tile)
-    return {(0, *line.path[1:]) if tiled else (0, *line.path): n for n, line in enumerate(above)}
-
-
-def _link_shared(above: Sequence[Line], below: Sequence[Line], found: Sources) -> None:
-    """Link lines that no single statement emitted: accumulator registers, address bases, thread indices.
-
-    A thread index comes from its axis. Any other comes from its writers, else from its readers.
-    """
-    axes = {name: n for n, line in enumerate(above) for kind, name in written(line.head) if kind == "axis"}
-    uses: dict[str, list[int]] = defaultdict(list)
-    writes: dict[str, list[int]] = defaultdict(list)
-    for place, line in enumerate(below):
-        for name in (*names_read(line.head), *buffers_read(line.head)):
-            uses[name].append(place)
-        for _, name in written(line.head):
-            writes[name].append(place)
-    left = -1
-    while left != (left := sum(not sources for sources in found)):  # a base of a base of a base
-        for place, line in enumerate(below):
-            if found[place]:
-                continue
-            names = [name for _, name in written(line.head)]
-            if isinstance(line.head, Launch):
-                found[place] = (0,) if above else ()
-            elif isinstance(line.head, Define) and names and names[0] in axes:
-                found[place] = (axes[names[0]],)
-            else:
-                near = [other for name in names for other in (writes[name] or ()) if other != place and found[other]]
-                near = near or [other for name in names for other in uses[name] if found[other]]
-                found[place] = tuple(sorted({source for other in near for source in found[other]}))
-
-
-def _inlined(above: Sequence[Line], found: Sources) -> None:
-    """Link a value without a statement of its own to the lines that compute it inline."""
-    told = {source for sources in found for source in sources}
-    made = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for _, name in written(line.head)}
-    inside: dict[int, set[int]] = {}
-
-    def below(place: int) -> set[int]:
-        if place not in inside:
-            inside[place] = set()
-            for name in names_read(above[place].head):
-                value = made.get(name)
-                if value is not None and value not in told:
-                    inside[place] |= {value} | below(value)
-        return inside[place]
-
-    for place, sources in enumerate(found):
-        more = {value for source in sources for value in below(source)}
-        if more and not isinstance(above[sources[0]].head, Tile):
-            found[place] = tuple(sorted({*sources, *more}))
-
-
-class LineCounter(Printer):
-    """A printer that counts the lines of each statement, as (statement, number of lines, nested counts)."""
-
-    def __init__(self, kernel: Kernel):
-        super().__init__(kernel, safe_names(kernel))
-        self.runs: list[list[tuple[Stmt, int, Any]]] = []
-        self.inner: Any = None
-        self.depth = 0
-
-    def block(self, block: Block, depth: int) -> list[str]:
-        self.runs.append([])
-        outer, self.depth = self.depth, 0
-        lines = super().block(block, depth)
-        self.depth = outer
-        self.inner = self.runs.pop()
-        return lines
-
-    def statement(self, stmt: Stmt) -> list[str]:
-        self.inner = None
-        self.depth += 1
-        lines = super().statement(stmt)
-        self.depth -= 1
-        self.runs[-1].append((stmt, len(lines), self.inner))
-        self.inner = None
-        return lines
-
-    def load_from(self, stmt: Any) -> str | list[str]:
-        text: str | list[str] = super().load_from(stmt)
-        if self.depth == 0:  # declared with its value: one line for two statements
-            self.runs[-1].append((stmt, 1, "declared"))
-        return text
-
-
-def cuda_lines(kernel: Kernel, cuda: CudaKernel) -> list[tuple[int, ...]]:
-    """Link each line of a kernel's CUDA text to lines of Kernel IR. The last line is the closing brace."""
-    (launch,) = kernel.body
-    assert isinstance(launch, Launch)
-    counter = LineCounter(kernel)
-    counter.block(launch.body, 1)
-    total = len(cuda.text.splitlines())
-    numbers: list[tuple[int, ...]] = []
-    _number(counter.inner, numbers, [1])  # line 0 is the Launch
-    lead = total - 1 - len(numbers)
-    return [*([(0,)] * lead), *numbers, (0,)]
-
-
-def _number(run: Any, out: list[tuple[int, ...]], following: list[int]) -> None:
-    for _, count, inner in run or ():
-        own: tuple[int, ...] = (following[0],)
-        following[0] += 1
-        if inner == "declared":
-            own = (own[0], following[0])
-            following[0] += 1
-            out.append(own)
-            continue
-        if inner is None:
-            out += [own] * count
-            continue
-        start = len(out)
-        nested: list[tuple[int, ...]] = []
-        _number(inner, nested, following)
-        out += [own] * (count - 1 - len(nested))
-        out += nested
-        out += [own] * (count - (len(out) - start))
-
-
-COLUMNS = ("source", *STAGES)
-
-
-@dataclass
-class Column:
-    """A text in lines. up: origins of each line in the preceding column; made: trace events that changed the line;
-    units: (first line, name) of each kernel or file."""
-
-    name: str
-    lines: list[str]
-    up: Sources
-    made: list[tuple[int, ...]]
-    units: list[tuple[int, str]] = field(default_factory=list)
-
-
-@dataclass
-class LinkedKernel:
-    """A kernel between passes. up: origins of each line in the first text; made: trace events that changed it."""
-
-    kernel: Kernel
-    up: Sources
-    made: list[tuple[int, ...]]
-
-
-def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
-    """Return the columns of a compile, from the user's text to CUDA."""
-    source, torch = source_and_torch(compilation.captured)
-    tensor = _tensor(compilation, events)
-    loop, starts = _loop(compilation)
-    shared = share(compilation.plan.kernels)
-    places = [[n for n, index in enumerate(shared.place) if index == k] for k in range(len(shared.kernels))]
-    tiles = _through(
-        [_start(kernel, [starts[n] for n in places[k]]) for k, kernel in enumerate(shared.kernels)],
-        events, ("l", "t"), compilation.tile,
-    )  # fmt: skip
-    tile, tile_starts = _kernels("tile", tiles)
-    lowered = []
-    for state, start in zip(tiles, tile_starts, strict=True):
-        made, sources = materialised(state.kernel, compilation.target)
-        up = [tuple(start + source for source in found) for found in sources]
-        lowered.append(LinkedKernel(made, up, [()] * len(up)))
-    finished = _through(lowered, events, ("k",), compilation.kernels)
-    kernel, kernel_starts = _kernels("kernel", finished)
-    return [source, torch, tensor, loop, tile, kernel, _cuda(compilation, kernel_starts)]
+        if not up[place] and line.has_body:
+            inside = [other for other in range(place + 1, len(lines)) if line.holds(lines[other])]
+            every = {s for other in inside for s in up[other]}
+            outer = {n for n, one in removed if any(one.holds(before[source]) for source in every)}
+            up[place] = tuple(sorted(outer or every))
 
 
 # ---- the user's text, torch, tensor
 
 
 def source_and_torch(captured: Capture) -> tuple[Column, Column]:
-    """Return the user's text and Torch IR. A file of more than 60 lines shows the lines that the program uses."""
-    spans = captured.spans
-    files: dict[str, list[str]] = {}
-    wanted: dict[str, set[int]] = {}
-    for span in spans.values():
+    """Return the user's text and Torch IR. A long file shows the lines that the program uses."""
+    files: dict[str, tuple[list[str], set[int]]] = {}
+    for span in captured.spans.values():
         if isinstance(span, Span):
-            files.setdefault(span.source.name, span.source.text.splitlines())
-            wanted.setdefault(span.source.name, set()).update(range(span.line, span.end_line + 1))
-        else:
-            modules = files.setdefault("modules", [])
-            if span not in modules:
-                modules.append(span)
-    source = Column("source", [], [], [])
+            _, wanted = files.setdefault(span.source.name, (span.source.text.splitlines(), set()))
+            wanted.update(range(span.line, span.end_line + 1))
+        elif span not in (modules := files.setdefault("modules", ([], set()))[0]):
+            modules.append(span)
+    source = Column("source")
     place: dict[tuple[str, Any], int] = {}
-    for name, lines in files.items():
+    for name, (lines, wanted) in files.items():
         source.units.append((len(source.lines), name))
-        every = len(lines) <= 60 or name == "modules"
         for number, line in enumerate(lines, 1):
-            if every or number in wanted[name]:
+            if len(lines) <= SHOWN_WHOLE or name == "modules" or number in wanted:
                 place[name, line if name == "modules" else number] = len(source.lines)
                 source.lines.append(line)
-    _plain(source)
-    text = print_program(captured.graph, "torch").splitlines()
-    up: Sources = [()] * (len(text) - len(captured.graph.body))
+    source.up = source.made = [()] * len(source.lines)
+    up: Links = []
     for stmt in captured.graph.body:
-        told = spans.get(stmt.dst)
+        told = captured.spans.get(stmt.dst)
+        keys: list[tuple[str, Any]] = [("modules", told)]
         if isinstance(told, Span):
-            numbers = range(told.line, told.end_line + 1)
-            up.append(tuple(place[told.source.name, n] for n in numbers if (told.source.name, n) in place))
-        else:
-            up.append((place["modules", told],) if ("modules", told) in place else ())
-    torch = Column("torch", text, up[: len(text)], [()] * len(text), [(1, captured.graph.name)])
+            keys = [(told.source.name, number) for number in range(told.line, told.end_line + 1)]
+        up.append(tuple(place[key] for key in keys if key in place))
+    torch = Column("torch")
+    torch.append(print_program(captured.graph, "torch"), captured.graph.name, up)
+    torch.units = [(1, captured.graph.name)]
     return source, torch
 
 
-def _plain(column: Column) -> None:
-    column.up = [()] * len(column.lines)
-    column.made = [()] * len(column.lines)
-
-
-def _tensor(compilation: Compilation, events: Sequence[Any]) -> Column:
-    graph = compilation.tensor
+def _tensor(compilation: Compilation, events: Sequence[Any]) -> tuple[Column, dict[Term, int]]:
+    """Return Tensor IR, and the line of each value."""
+    graph, column = compilation.tensor, Column("tensor")
     if graph is None:
-        return Column("tensor", [], [], [])
-    text = compilation.ir("tensor").splitlines()
-    values = values_of_lines(graph)
-    lead = len(text) - len(values)
-    torch = {op.dst: n for n, op in enumerate(compilation.captured.graph.body, _torch_lead(compilation))}
+        return column, {}
+    values, ops = values_of_lines(graph), compilation.captured.graph.body
+    lead = len(compilation.ir("torch").splitlines()) - len(ops)
+    torch = {op.dst: lead + n for n, op in enumerate(ops)}
     origins = _origins(values, compilation)
     fired, lowered = _term_events(events)
-    up: Sources = [()] * lead
+    up: Links = []
+    made: Links = []
     for value in values:
         through = (compilation.made_from[term].dst for term in _read_through(value) if term in compilation.made_from)
-        up.append(tuple(sorted({line for dst in (origins.get(value), *through) for line in _at(torch, dst)})))
-    shaped = ((*lowered.get(origins.get(value, ""), ()), *fired.get(value, ())) for value in values)
-    made: Sources = [()] * lead + [tuple(dict.fromkeys(found)) for found in shaped]
-    return Column("tensor", text, up, made, [(1, graph.name)])
+        names = (origins.get(value, ""), *through)
+        up.append(tuple(sorted({torch[name] for name in names if name in torch})))
+        made.append(tuple(dict.fromkeys((*lowered.get(names[0], ()), *fired.get(value, ())))))
+    start = column.append(compilation.ir("tensor"), graph.name, up, made)
+    column.units = [(1, graph.name)]
+    return column, {value: start + n for n, value in enumerate(values)}
 
 
 def _read_through(value: Term) -> Iterator[Term]:
@@ -506,14 +272,6 @@ def _read_through(value: Term) -> Iterator[Term]:
         if isinstance(term, Remap | Index):
             yield term
             waiting.extend(operands(term))
-
-
-def _torch_lead(compilation: Compilation) -> int:
-    return len(compilation.ir("torch").splitlines()) - len(compilation.captured.graph.body)
-
-
-def _at(places: dict[str, int], name: str | None) -> tuple[int, ...]:
-    return (places[name],) if name in places else ()
 
 
 def _origins(values: Iterable[Term], compilation: Compilation) -> dict[Term, str]:
@@ -536,102 +294,72 @@ def _term_events(events: Sequence[Any]) -> tuple[dict[Any, list[int]], dict[str,
     lowered: dict[str, list[int]] = {}
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.prefix in "daf":
-            for unit in event.after:
-                fired = getattr(unit, "fired", None)
-                if fired is not None:
-                    lowered.setdefault(fired.origin, []).append(number)
-                for term in getattr(unit, "values", ()) if fired is None else ():
-                    found.setdefault(term, []).append(number)
+            for text in event.after:  # printed by a method of what fired, or of the events of a graph
+                owner = text.make.func.__self__
+                if isinstance(owner, Fired):
+                    lowered.setdefault(owner.origin, []).append(number)
+                else:
+                    for term in text.make.args[0]:
+                        found.setdefault(term, []).append(number)
     return found, lowered
-
-
-# ---- loop nests
-
-
-def _loop(compilation: Compilation) -> tuple[Column, list[int]]:
-    plan, graph = compilation.plan, compilation.tensor
-    tensor: dict[Term, int] = {}
-    if graph is not None:
-        text = compilation.ir("tensor").splitlines()
-        values = values_of_lines(graph)
-        tensor = {value: len(text) - len(values) + n for n, value in enumerate(values)}
-    column = Column("loop", ["## level: loop"], [()], [()])
-    starts: list[int] = []
-    for number, kernel in enumerate(plan.kernels):
-        held = plan.values[number] if number < len(plan.values) else {}
-        lines = lines_of(kernel)
-        found = _lifted(lines, {name: tensor[term] for name, term in held.items() if term in tensor})
-        starts.append(_append(column, kernel, found, [()] * len(lines)))
-    return column, starts
-
-
-def _lifted(lines: Sequence[Line], held: dict[str, int]) -> Sources:
-    """Link a line to the value that it computes, a load to its consumers, and a loop to its body."""
-    found: Sources = []
-    for line in lines:
-        own = {held[name] for _, name in written(line.head) if name in held}
-        found.append(() if is_control(line.head) else tuple(sorted(own)))
-    readers: dict[str, set[int]] = {}
-    for place, line in enumerate(lines):
-        for name in names_read(line.head):
-            readers.setdefault(name, set()).add(place)
-    for place in range(len(lines) - 1, -1, -1):
-        head = lines[place].head
-        if not found[place] and not is_control(head):
-            near = {source for _, name in written(head) for other in readers.get(name, ()) for source in found[other]}
-            found[place] = tuple(sorted(near))
-    for place in range(len(lines) - 1, -1, -1):
-        line = lines[place]
-        if isinstance(line.head, For | If):
-            inside = [n for n, other in enumerate(lines) if other.path[:-1] == line.path]
-            kinds = Accumulate | Merge if getattr(line.head, "role", "") == "reduce" else object
-            chosen = [n for n in inside if isinstance(lines[n].head, kinds) and not isinstance(lines[n].head, Load)]
-            found[place] = tuple(sorted({source for n in chosen or inside for source in found[n]}))
-    return found
-
-
-def _append(column: Column, kernel: Kernel, up: Sources, made: list[tuple[int, ...]]) -> int:
-    """Append the lines of a kernel to a column. Returns the line number of its first statement."""
-    from ...ir.text.programs import print_unit
-
-    text = print_unit(kernel).splitlines()
-    if column.units:
-        column.lines.append("")
-        column.up.append(())
-        column.made.append(())
-    column.units.append((len(column.lines), kernel.name))
-    start = len(column.lines) + len(text) - len(up)
-    column.lines += text
-    column.up += [()] * (len(text) - len(up)) + list(up)
-    column.made += [()] * (len(text) - len(made)) + list(made)
-    return start
 
 
 # ---- kernels through their passes
 
 
-def _start(kernel: Kernel, starts: Sequence[int]) -> LinkedKernel:
-    lines = lines_of(kernel)
-    return LinkedKernel(kernel, [tuple(start + n for start in starts) for n in range(len(lines))], [()] * len(lines))
+@dataclass
+class LinkedKernel:
+    """A kernel between passes. up: origins of each line in the first text; made: trace events that changed it."""
+
+    kernel: Kernel
+    up: Links
+    made: Links
+
+
+def _loop(compilation: Compilation, values: Mapping[Term, int]) -> tuple[Column, list[int]]:
+    """Return Loop IR, each line linked to the value that it computes, and the first line of each kernel."""
+    plan, column, starts = compilation.plan, Column("loop", ["## level: loop"], [()], [()]), []
+    for number, kernel in enumerate(plan.kernels):
+        terms = plan.values[number] if number < len(plan.values) else {}
+        held = {name: values[term] for name, term in terms.items() if term in values}
+        lines = lines_of(kernel)
+        up: Links = [
+            tuple(sorted({held[name] for _, name in written(line.head) if name in held and not line.has_body}))
+            for line in lines
+        ]
+        fill(lines, up)
+        starts.append(column.append(print_unit(kernel), kernel.name, up))
+    return column, starts
 
 
 def _through(
     states: list[LinkedKernel], events: Sequence[Any], prefixes: tuple[str, ...], finished: Sequence[Kernel]
 ) -> list[LinkedKernel]:
-    """Follow kernels through the firings of some levels. A renamed kernel, which no firing holds, is linked by its
-    values and buffers."""
-    now, first = list(states), list(states)
+    """Follow kernels through the firings of some levels.
+
+    A renamed kernel, which no firing holds, is linked to a kernel of the same name, else to one that stores the same
+    buffers.
+    """
+    now = list(states)
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.prefix in prefixes:
             place = _find(now, event.before)
             if place is not None:
-                now[place : place + len(event.before)] = _fired(now[place : place + len(event.before)], event, number)
+                now[place : place + len(event.before)] = _linked(
+                    now[place : place + len(event.before)], *event.after, number=number
+                )
             # other kernels may fuse the first one as well
             elif len(event.before) > 1 and (place := _find(now, event.before[-1:])) is not None:
                 taken = [state for state in now if state.kernel.name == event.before[0].name][:1]
-                now[place : place + 1] = _fired([*taken, now[place]], event, number)
+                now[place : place + 1] = _linked([*taken, now[place]], *event.after, number=number)
     known = {id(state.kernel): state for state in now}
-    return [known.get(id(kernel)) or _guessed(kernel, now, first) for kernel in finished]
+    found = []
+    for kernel in finished:
+        outs = {param.name for param in kernel.outs}
+        near = [state for state in (*now, *states) if state.kernel.name == kernel.name]
+        near += [state for state in states if outs & {param.name for param in state.kernel.outs}]
+        found.append(known.get(id(kernel)) or _linked(near[:1], kernel)[0])
+    return found
 
 
 def _find(states: Sequence[LinkedKernel], wanted: Sequence[Kernel]) -> int | None:
@@ -641,49 +369,132 @@ def _find(states: Sequence[LinkedKernel], wanted: Sequence[Kernel]) -> int | Non
     return None
 
 
-def _fired(states: Sequence[LinkedKernel], event: Firing, number: int) -> list[LinkedKernel]:
-    before, after = all_lines([state.kernel for state in states]), all_lines(event.after)
-    found, changed = links(before, after)
-    up = [source for state in states for source in state.up]
-    made = [source for state in states for source in state.made]
-    out, place = [], 0
-    for kernel in event.after:
-        size = len(lines_of(kernel))
-        mine = range(place, place + size)
-        place += size
-        ups = [tuple(sorted({line for source in found[n] for line in up[source]})) for n in mine]
-        shaped = [dict.fromkeys(rule for source in found[n] for rule in made[source]) for n in mine]
-        marks = [tuple(dict.fromkeys((*shaped[n - mine.start], *((number,) if changed[n] else ())))) for n in mine]
-        out.append(LinkedKernel(kernel, ups, marks))
+def _linked(states: Sequence[LinkedKernel], *after: Kernel, number: int | None = None) -> list[LinkedKernel]:
+    """Link kernels to those that a rule computed them from. number: of the event, which changed lines get."""
+    found, changed = links(lines_of(*(state.kernel for state in states)), lines_of(*after))
+    up = _through_links(found, [source for state in states for source in state.up])
+    made = _through_links(found, [source for state in states for source in state.made])
+    if number is not None:
+        made = [(*marks, number) if new else marks for marks, new in zip(made, changed, strict=True)]
+    out, start = [], 0
+    for kernel in after:
+        end = start + len(lines_of(kernel))
+        out.append(LinkedKernel(kernel, up[start:end], made[start:end]))
+        start = end
     return out
 
 
-def _guessed(kernel: Kernel, now: Sequence[LinkedKernel], first: Sequence[LinkedKernel]) -> LinkedKernel:
-    """Link a kernel that no firing holds to a kernel of the same name, else to one that stores the same buffers."""
-    outs = {param.name for param in kernel.outs}
-    near = [state for state in (*now, *first) if state.kernel.name == kernel.name][:1]
-    near = near or [state for state in first if outs & {param.name for param in state.kernel.outs}][:1]
-    if not near:
-        size = len(lines_of(kernel))
-        return LinkedKernel(kernel, [()] * size, [()] * size)
-    found, _ = links(all_lines([near[0].kernel]), all_lines([kernel]))
-    ups = [tuple(sorted({line for source in sources for line in near[0].up[source]})) for sources in found]
-    return LinkedKernel(kernel, ups, [tuple({e for s in sources for e in near[0].made[s]}) for sources in found])
+def _subjects(head: Stmt) -> tuple[tuple[str, str], ...]:
+    return (*written(head), *(("read", buffer) for buffer in buffers_read(head)))
 
 
-def _kernels(name: str, states: Sequence[LinkedKernel]) -> tuple[Column, list[int]]:
-    column = Column(name, [f"## level: {name}"], [()], [()])
-    return column, [_append(column, state.kernel, state.up, state.made) for state in states]
+def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bool]]:
+    """Link each line after a firing to the lines that it came from, and tell whether the firing changed it.
+
+    An unchanged statement came from itself. Another one came from the statements that define the same value, store to
+    the same buffer or bind the same axis, else from those that read the same buffers, else from its neighbours. A
+    barrier that a rule inserts has no origin.
+    """
+    same: dict[int, list[int]] = defaultdict(list)
+    about: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, line in enumerate(before):
+        same[id(line.head)].append(place)
+        for subject in _subjects(line.head):
+            about[subject].append(place)
+    waiting = {head: list(places) for head, places in same.items()}
+    found: Links = []
+    for line in after:
+        if (left := waiting.get(id(line.head))) is not None:
+            found.append((left.pop(0) if left else same[id(line.head)][-1],))
+        else:
+            found.append(next((tuple(about[subject]) for subject in _subjects(line.head) if subject in about), ()))
+    kept = {source for sources in found for source in sources}
+    removed = [(place, line) for place, line in enumerate(before) if place not in kept and line.has_body]
+    fill(after, found, removed, before)
+    return found, [id(line.head) not in same for line in after]
 
 
-def _cuda(compilation: Compilation, starts: Sequence[int]) -> Column:
-    column = Column("cuda", [], [], [])
-    for kernel, cuda, start in zip(compilation.kernels, compilation.cuda_kernels, starts, strict=True):
-        if column.lines:
-            column.lines.append("")
-            column.up.append(())
-        column.units.append((len(column.lines), cuda.name))
-        column.lines += cuda.text.splitlines()
-        column.up += [tuple(start + n for n in found) for found in cuda_lines(kernel, cuda)]
-    column.made = [()] * len(column.lines)
-    return column
+def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Links]:
+    """Lower a kernel to Kernel IR, and link each of its lines to lines of Tile IR."""
+    heard: Heard = []
+    made = materialise(tile, target, heard)
+    above, below = lines_of(tile), lines_of(made)
+    tiled = isinstance(tile.body[0], Tile)  # paths of the lowering start below the Tile
+    numbers = {(0, *line.path[1 + tiled :]): n for n, line in enumerate(above)}
+    owners: dict[int, list[int]] = defaultdict(list)
+    for path, block in heard:
+        for stmt in nodes(block, Stmt) if path in numbers else ():
+            owners[id(stmt)].append(numbers[path])
+    lets = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for _, name in written(line.head)}
+    axes = {name: n for n, line in enumerate(above) for kind, name in written(line.head) if kind == "axis"}
+    found: Links = []
+    seen: dict[int, int] = defaultdict(int)
+    for line in below:
+        # equal statements are one node, and its origins are in the order of the text
+        distinct = list(dict.fromkeys(owners.get(id(line.stmt), ())))
+        own = distinct[min(seen[id(line.stmt)], len(distinct) - 1)] if distinct else None
+        seen[id(line.stmt)] += 1
+        names = [name for _, name in written(line.head)]
+        if named := [lets[name] for name in names if name in lets]:
+            found.append(tuple(named))  # a value that became a register at its first use
+        elif isinstance(line.head, Launch):
+            found.append((0,))
+        elif own is None and isinstance(line.head, Define) and names[0] in axes:
+            found.append((axes[names[0]],))
+        elif own is None or (isinstance(line.head, Base) and above[own].has_body):
+            found.append(())  # an address that a loop keeps belongs to its readers
+        else:
+            found.append((own,))
+    fill(below, found)
+    return made, _with_inlined(above, lets, found)
+
+
+def _with_inlined(above: Sequence[Line], lets: Mapping[str, int], found: Links) -> Links:
+    """Add to each line the values without a statement of their own that it computes inline."""
+    linked = {source for sources in found for source in sources}
+    inside: dict[int, set[int]] = {}
+
+    def below(place: int) -> set[int]:
+        if place not in inside:
+            inside[place] = set()
+            for value in (lets[name] for name in names_read(above[place].head) if name in lets):
+                if value not in linked:
+                    inside[place] |= {value} | below(value)
+        return inside[place]
+
+    return [
+        sources
+        if not sources or isinstance(above[sources[0]].head, Tile)
+        else tuple(sorted({*sources, *(value for source in sources for value in below(source))}))
+        for sources in found
+    ]
+
+
+class MarkingPrinter(Printer):
+    """Prints each line with the numbers of its lines of Kernel IR after a NUL. The Launch is line 0."""
+
+    number = 0
+    printing: Stmt | None = None
+
+    def statement(self, stmt: Stmt) -> list[str]:
+        self.number += 1
+        own, self.printing = f"\0{self.number}", stmt
+        lines = super().statement(stmt)
+        self.printing = None
+        return [line if "\0" in line else line + own for line in lines]
+
+    def load_from(self, stmt: LoadFrom) -> str | list[str]:
+        text: str | list[str] = super().load_from(stmt)
+        if stmt is self.printing:
+            return text
+        self.number += 2  # a register that is declared with its value: one line for two statements
+        return f"{text}\0{self.number - 1} {self.number}"
+
+
+def cuda_lines(kernel: Kernel, cuda: CudaKernel) -> Links:
+    """Link each line of a kernel's CUDA text to lines of Kernel IR. The last line is the closing brace."""
+    (launch,) = kernel.body
+    assert isinstance(launch, Launch)
+    lines = MarkingPrinter(kernel, safe_names(kernel)).block(launch.body, 1)
+    marks: Links = [tuple(map(int, line.rpartition("\0")[2].split())) for line in lines]
+    return [*([(0,)] * (len(cuda.text.splitlines()) - 1 - len(marks))), *marks, (0,)]

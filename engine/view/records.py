@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.compiler import BuildError
-from ...codegen.emulator.executor import CheckedLaunch, CheckingExecutor
+from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
@@ -23,6 +24,7 @@ from ...version import __version__
 from ..api import Compiled
 from ..bench.cases import assembled, assembler
 from ..bench.suites import BenchCase, Suite, read_suite, subject_of
+from ..capture.capture import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits
@@ -38,11 +40,13 @@ from ..schedule.scheduling import predicted_registers
 from .provenance import Column, columns
 
 if TYPE_CHECKING:
+    from ..explore.candidates import Fusing
     from ..explore.explore import Exploration
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..schedule.space import ScheduleCandidate
     from ..tune.runner import SearchProgress
+    from ..tune.search import Tried
     from ..tune.search_log import CandidateTimes, SearchLog, SharedPrefix
     from ..tune.tuning import Programmed
 
@@ -225,10 +229,7 @@ def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> di
 
 def column_record(column: Column) -> dict[str, Any]:
     """Return a column as data."""
-    return {
-        "name": column.name, "lines": column.lines, "up": [list(found) for found in column.up],
-        "made": [list(found) for found in column.made], "units": [list(unit) for unit in column.units],
-    }  # fmt: skip
+    return dict(vars(column))
 
 
 def _kernel(number: int, compilation: Compilation, pricing: Effects) -> dict[str, Any]:
@@ -291,33 +292,15 @@ def access_counts(compilation: Compilation) -> dict[str, Any]:
         ended = True
     except EmulatorError:  # the findings hold it
         ended = False
-    starts = _first_lines(compilation)
+    first = {launch.kernel.name: launch for launch in reversed(checker.launches)}
     lines: dict[str, list[dict[str, Any]]] = {}
-    seen: set[str] = set()
-    for launch in checker.launches:
-        if launch.kernel.name not in seen:
-            seen.add(launch.kernel.name)
-            _add_counts(lines, launch, starts[launch.kernel.name])
+    start = 0
+    for kernel in compilation.cuda_kernels:
+        for site in first[kernel.name].sites if kernel.name in first else ():
+            lines.setdefault(str(start + site.line - 1), []).append(asdict(site) | {"unit": site.unit})
+        start += kernel.text.count("\n") + 1  # an empty line between two kernels
     findings = [{"kernel": one.kernel, "message": one.message, "lines": list(one.lines)} for one in checker.findings]
     return {"lines": lines, "findings": findings, "ended": ended, "whole": all(one.whole for one in checker.launches)}
-
-
-def _first_lines(compilation: Compilation) -> dict[str, int]:
-    """Return the first line of each kernel in the whole CUDA text, with an empty line between two kernels."""
-    found, start = {}, 0
-    for kernel in compilation.cuda_kernels:
-        found[kernel.name] = start
-        start += kernel.text.count("\n") + 1
-    return found
-
-
-def _add_counts(lines: dict[str, list[dict[str, Any]]], launch: CheckedLaunch, start: int) -> None:
-    for site in launch.sites:
-        told = {
-            "access": site.access, "unit": site.unit, "width": site.width, "requests": site.requests,
-            "cost": site.cost, "ideal": site.ideal,
-        }  # fmt: skip
-        lines.setdefault(str(start + site.line - 1), []).append(told)
 
 
 def fusion_graph(compilation: Compilation) -> dict[str, Any]:
@@ -370,13 +353,10 @@ def fired_in(path: Path, tools: Toolchain, target: Target, report: Report, price
     report: called with (case, number, count) as each case begins. priced: predict speed-ups, which are 1.0 otherwise.
     Cases that do not compile are left out.
     """
-    tools = tools.at(target)
     found: Fired = {}
-    for case, made, firings in _compiled(read_suite(path), tools, target, report):
-        if made is not None:
-            pricing = Effects(tools, made.target, CASE_SECONDS) if priced else None
-            for name, credit in rule_credits(firings, pricing).items():
-                found.setdefault(name, []).append((case.name, *credit))
+    for case, made, _, credits in _credited(read_suite(path), tools.at(target), target, report, priced):
+        for name, credit in credits.items() if made is not None else ():
+            found.setdefault(name, []).append((case.name, *credit))
     return found
 
 
@@ -388,18 +368,18 @@ def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -
     suite, tools = read_suite(path), tools.at(target)
     cases: list[dict[str, Any]] = []
     rules: dict[str, dict[str, Any]] = {}
-    for number, (case, made, firings) in enumerate(_compiled(suite, tools, target, report)):
+    for number, (case, made, error, credits) in enumerate(_credited(suite, tools, target, report, True)):
         if made is None:
-            cases.append({"name": case.name, "us": None, "launches": 0, "error": firings})
+            cases.append({"name": case.name, "us": None, "launches": 0, "error": error})
             continue
         whole = Effects(tools, made.target)
         predicted = [whole.kernel(made.kernels[place]) for place in made.launched]
         us = math.fsum(one["us"] for one in predicted if one is not None)
         cases.append({"name": case.name, "us": us, "launches": len(made.launched), "error": ""})
-        shown = [event for event in firings if event.prefix != "d" and event.rule in tools.rules.rules]
-        for name, credit in rule_credits(shown, Effects(tools, made.target, CASE_SECONDS)).items():
-            rule = rules.setdefault(name, {"name": name, "location": tools.rules.rules[name].location, "cells": {}})
-            rule["cells"][str(number)] = list(credit)
+        for name, credit in credits.items():
+            if name in tools.rules.rules and tools.rules.rules[name].level != "torch":
+                rule = rules.setdefault(name, {"name": name, "location": tools.rules.rules[name].location, "cells": {}})
+                rule["cells"][str(number)] = list(credit)
     ordered = sorted(rules.values(), key=lambda rule: (-len(rule["cells"]), rule["name"]))
     return {
         "dplc": __version__, "title": f"{path.name}: {suite.about}" if suite.about else path.name,
@@ -407,10 +387,10 @@ def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -
     }  # fmt: skip
 
 
-def _compiled(
-    suite: Suite, tools: Toolchain, target: Target, report: Report
-) -> Iterator[tuple[BenchCase, Compilation | None, Any]]:
-    """Compile each case. Yields it with its compilation and firings, or with None and the error."""
+def _credited(
+    suite: Suite, tools: Toolchain, target: Target, report: Report, priced: bool
+) -> Iterator[tuple[BenchCase, Compilation | None, str, dict[str, tuple[int, float]]]]:
+    """Compile each case. Yields it with its compilation and the credits of rules, or with None and the error."""
     for number, case in enumerate(suite.cases):
         report(case.name, number, len(suite.cases))
         trace = Trace()
@@ -418,9 +398,10 @@ def _compiled(
             captured = subject_of(suite, case).capture()
             made = Compiler(tools, target, trace).compile(captured)
         except DplcError as error:
-            yield case, None, error.render()
+            yield case, None, error.render(), {}
         else:
-            yield case, made, trace.firings
+            pricing = Effects(tools, made.target, CASE_SECONDS) if priced else None
+            yield case, made, "", rule_credits(trace.firings, pricing)
 
 
 # ---- searches
@@ -431,6 +412,28 @@ EFFECTS, VALUES = 24, 10  # number of parameters and values shown
 
 
 # ---- tuning
+
+
+def search_record(
+    fusing: Fusing, tries: int, report: Callable[[SearchProgress, SearchLog], None], seed: int = 0
+) -> dict[str, Any]:
+    """Search the schedules of a program by predicted times, keep nothing, and return the record.
+
+    report: called after each candidate.
+    """
+    from ..tune.evaluators import PredictingEvaluator
+    from ..tune.runner import Budget
+    from ..tune.search_log import SearchLog
+    from ..tune.tuning import SearchOptions, tune_program
+
+    log = SearchLog()
+
+    def heard(run: SearchProgress, tried: Tried) -> None:
+        log.heard(run, tried)
+        report(run, log)
+
+    options = SearchOptions(seed=seed, budget=Budget(tries), check=False, predict=True)
+    return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log)
 
 
 def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
@@ -531,11 +534,16 @@ def _reward(seconds: float, default: float | None) -> float:
 # ---- the e-graph
 
 
-def egraph_record(made: Exploration, found: Sequence[Candidate]) -> dict[str, Any]:
-    """Return the e-classes of each region with their members, the best solution's members, and the candidates.
+def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> dict[str, Any]:
+    """Explore a program. Return the e-classes of each region with their members, the best solution's members, and the
+    candidates.
 
     `left_out` counts classes beyond MOST_CLASSES.
     """
+    from ..explore.candidates import exploration
+
+    made = exploration(Compiler(tools, target).values(captured), tools, target)
+    found = made.explained(made.candidates())
     regions, left_out, count = [], 0, 0
     for region in _regions_of(made):
         kept = region["classes"][: max(0, MOST_CLASSES - count)]

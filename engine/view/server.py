@@ -12,7 +12,6 @@ import functools
 import hashlib
 import hmac
 import json
-import math
 import secrets
 import threading
 import time
@@ -22,10 +21,13 @@ from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+
+import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError
 
+T = TypeVar("T")
 MOST_TRIES = 100_000
 STAGES = {
     "rules": "reading rules", "pytorch": "loading PyTorch", "capture": "capturing", "torch": "rules on Torch IR",
@@ -116,42 +118,38 @@ class Progress:
         self._shown.show(stages=stages)
 
 
-@dataclass(frozen=True)
-class Switches:
+Text = Annotated[str, msgspec.Meta(max_length=399)]
+
+
+class Switches(msgspec.Struct, frozen=True):
     """Changes by the reader. without: rules that are off; settings: `RULE.PARAM=VALUE`, as `--set` takes them."""
 
-    without: frozenset[str] = frozenset()
-    settings: tuple[str, ...] = ()
+    without: frozenset[Text] = frozenset()
+    settings: tuple[Text, ...] = ()
 
 
-@dataclass(frozen=True)
-class SearchRequest:
+class SearchRequest(msgspec.Struct, frozen=True):
     """Searches that follow each compile. tries: number of schedules, 0 for none; explore: search the e-graph too."""
 
-    tries: int = 0
+    tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
     explore: bool = False
 
 
 def switches_of(request: Any) -> Switches:
-    """Read switches from JSON: {"without": [names], "settings": [texts]}. Raises UsageError for anything else."""
-    names, settings = (_texts(request, key) for key in ("without", "settings"))
-    return Switches(frozenset(names), tuple(settings))
-
-
-def _texts(request: Any, key: str) -> list[str]:
-    found = request.get(key, []) if isinstance(request, dict) else None
-    if isinstance(found, list) and all(isinstance(text, str) and len(text) < 400 for text in found):
-        return found
-    raise UsageError('a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
+    """Read switches from JSON. Raises UsageError for anything else."""
+    return _read(request, Switches, 'a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
 
 
 def search_of(request: Any) -> SearchRequest:
-    """Read a search from JSON: {"tries": number, "explore": bool}. Raises UsageError for anything else."""
-    fields = request if isinstance(request, dict) else {"tries": None}
-    tries, explore = fields.get("tries", 0), fields.get("explore", False)
-    if type(tries) is not int or not 0 <= tries <= MOST_TRIES or type(explore) is not bool:
-        raise UsageError('a search is {"tries": number, "explore": true or false}')
-    return SearchRequest(tries, explore)
+    """Read a search from JSON. Raises UsageError for anything else."""
+    return _read(request, SearchRequest, 'a search is {"tries": number, "explore": true or false}')
+
+
+def _read(request: Any, kind: type[T], form: str) -> T:
+    try:
+        return msgspec.convert(request, kind)
+    except msgspec.ValidationError:
+        raise UsageError(form) from None
 
 
 # ---- rendering
@@ -184,18 +182,7 @@ def embedded(record: Any) -> str:
 
 def as_json(record: Any) -> str:
     """Return JSON with null for infinities and NaNs."""
-    try:
-        return json.dumps(record, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return msgspec.json.encode(record, enc_hook=float).decode()
 
 
 @functools.cache

@@ -1,1 +1,1 @@
-"""What people write rules with: a reference, formatting, doubts, skeletons, and the server of editors."""
+"""Tools for authors of rules: a reference, skeletons of rules, and the language server."""

@@ -89,7 +89,7 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
 
 
 def error_moved(error: E, source: Source, lines: int) -> E:
-    """The same error so many lines further down."""
+    """Return an error moved down by a number of lines."""
     if error.span is None:
         return error
     out = error.__class__.__new__(error.__class__)
@@ -177,7 +177,7 @@ class Document:
         return [*found, *self._judged(source, unread)]
 
     def _judged(self, source: Source, unread: set[str]) -> list[DplcError]:
-        """What checks say. A declaration that makes the file as a whole wrong is told, and left out for the others.
+        """Return the findings of checks. A declaration that makes the whole file wrong is reported and left out.
 
         unread: names of what is declared, but could not be read. Who misses one of them makes no mistake."""
         found: list[DplcError] = []
@@ -222,7 +222,7 @@ class Document:
         return elaborated(self.declarations) if asked is source else _read_beside(asked)
 
     def _check(self, rule: Rule, chunk: Chunk, context: str) -> list[Finding]:
-        """What is wrong with a rule; remembered for its text and what is no rule in its file."""
+        """Return the findings about a rule, cached by its text and by what is no rule in its file."""
         key = (rule.name, chunk.text.strip("\n"), context)
         known = self._checked.get(key)
         if known is None:
@@ -234,7 +234,7 @@ class Document:
         return [error_moved(one, source, chunk.start - start) if _own(one, source) else one for one in found]
 
     def _order(self) -> None:
-        """Whether passes can be put in order; asked again where something changed that says so. Raises DplcError."""
+        """Check that passes can be ordered, again if a declaration changed that decides it. Raises DplcError."""
         assert self.file is not None
         says = (
             self.file.pipelines,
@@ -248,12 +248,12 @@ class Document:
 
 
 def _stands_in(error: DplcError, declared: s.Syntax) -> bool:
-    """Whether an error is of a declaration."""
+    """Return whether an error is in a declaration."""
     return error.span is not None and declared.span.line <= error.span.line <= declared.span.end_line
 
 
 def _misses(error: DplcError, names: set[str]) -> bool:
-    """Whether an error stands at one of these names."""
+    """Return whether an error is at one of these names."""
     at = error.span
     if at is None:
         return False
@@ -262,5 +262,5 @@ def _misses(error: DplcError, names: set[str]) -> bool:
 
 
 def _own(error: Finding, source: Source) -> bool:
-    """Whether it stands in the file itself, not in examples beside it."""
+    """Return whether a finding is in the file itself, not in the file of its examples."""
     return error.span is not None and error.span.source.name == source.name

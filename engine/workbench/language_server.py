@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,77 +20,62 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams, PyglsError
 from pygls.lsp.server import LanguageServer
 
-from ...ir.diagnostic import DplcError, Source
+from ...ir.diagnostic import DplcError, Source, Span
 from ...version import __version__
 from ..language import core as s
 from ..language.format import formatted
 from ..language.rule import BUILT_IN
 from ..language.rule_files import FURTHER
-from ..language.rule_scope import WARNING, Finding
+from ..language.rule_scope import WARNING
 from ..language.spelling import block
 from . import queries
 from .document import HEAD, Document
 from .queries import path_of
 
-# ---- Code lenses: actions above rules and examples.
+# ---- Runs in separate processes. A result is valid for one text.
 
 
-Counts = Mapping[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires
+OURS = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
+COMMANDS = {"examples": "dplc.runExamples", "check": "dplc.checkRule", "firings": "dplc.countFirings"}
+Key = tuple[str, str | None, str | None]  # what is run: `examples`, `check` or `firings`; a rule; an example
+Counts = dict[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires
 
 
-@dataclass(frozen=True)
-class Lens:
-    """line: from 0; run: `examples`, `check` or `firings`; rule, example: what is run, as far as it says."""
+def lenses(
+    document: Document, suite: Path | None, counts: Counts | None, stale: bool
+) -> Iterator[tuple[int, str, Key]]:
+    """Yield what may be run in a document: line from 0, title, key.
 
-    line: int
-    title: str
-    run: str
-    rule: str
-    example: str | None = None
-
-
-def lenses(document: Document, suite: Path | None, counts: Counts | None, stale: bool = False) -> Iterator[Lens]:
-    """What may be run in a document. suite: where firings are counted; counts: those that are known; stale: of an
-    earlier text."""
+    Args:
+        suite: where firings are counted.
+        counts: those that are known; stale: of an earlier text.
+    """
+    rules = document.file.rules if document.file is not None else ()
     for declared in document.declarations:
         if isinstance(declared, s.Rule):
-            yield from _of_rule(declared, document)
-            if suite is not None and counts is None:
+            line, name = declared.span.line - 1, declared.name
+            members = [rule for rule in rules if name in (rule.name, rule.family)]
+            if count := len(members[0].examples if members else declared.examples):
+                yield line, f"run {_count(count, 'example')}", ("examples", name, None)
+            yield line, "check this rule", ("check", name, None)
+            if suite is not None:
                 title = f"count its firings in {suite.name}"
-                yield Lens(_line(declared), title, "firings", declared.name)
-            elif suite is not None and counts is not None:
-                title = _fired(_members(declared, document), counts, suite) + (", before this edit" if stale else "")
-                yield Lens(_line(declared), title, "firings", declared.name)
+                if counts is not None:
+                    known = [counts.get(rule.name, (0, 0)) for rule in members]
+                    title = _fired(known, suite) + (", before this edit" if stale else "")
+                yield line, title, ("firings", name, None)
         if isinstance(declared, s.Rule | s.ExamplesOf):
             name = declared.name if isinstance(declared, s.Rule) else declared.rule
             for example in declared.examples:
-                yield Lens(example.span.line - 1, "run this example", "examples", name, example.title)
+                yield example.span.line - 1, "run this example", ("examples", name, example.title)
 
 
-def _of_rule(declared: s.Rule, document: Document) -> Iterator[Lens]:
-    rules = document.file.rules if document.file is not None else ()
-    found = next((rule for rule in rules if declared.name in (rule.name, rule.family)), None)
-    count = len(found.examples) if found is not None else len(declared.examples)
-    if count:
-        yield Lens(_line(declared), f"run {_count(count, 'example')}", "examples", declared.name)
-    yield Lens(_line(declared), "check this rule", "check", declared.name)
-
-
-def _line(declared: s.Rule) -> int:
-    return declared.span.line - 1
-
-
-def _members(declared: s.Rule, document: Document) -> list[str]:
-    rules = document.file.rules if document.file is not None else ()
-    return [rule.name for rule in rules if declared.name in (rule.name, rule.family)]
-
-
-def _fired(names: list[str], counts: Counts, suite: Path) -> str:
-    times = sum(counts.get(name, (0, 0))[0] for name in names)
+def _fired(known: list[tuple[int, int]], suite: Path) -> str:
+    times = sum(count for count, _ in known)
     if not times:
         return f"never fires in {suite.name}"
-    cases = max(counts.get(name, (0, 0))[1] for name in names)  # members of a family may share cases
-    least = "at least " if len(names) > 1 else ""
+    cases = max(cases for _, cases in known)  # members of a family may share cases
+    least = "at least " if len(known) > 1 else ""
     return f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite.name}"
 
 
@@ -103,17 +88,9 @@ def rules_file(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(FURTHER) + ".rw") if path.name.endswith(FURTHER) else path
 
 
-# ---- Runs in separate processes. A result is valid for one text.
-
-
-OURS = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
-COMMANDS = {"examples": "dplc.runExamples", "check": "dplc.checkRule", "firings": "dplc.countFirings"}
-Key = tuple[str, str | None, str | None]  # what ran: `examples`, a rule, an example
-
-
 @dataclass
 class Results:
-    """What ran on a text. told: a word for each lens; shown: what is wrong, by the file that it stands in."""
+    """Results of the runs on a text. told: a word for each lens; shown: URI of a file, with a diagnostic."""
 
     text: str
     told: dict[Key, str] = field(default_factory=dict)
@@ -126,32 +103,31 @@ class Runs:
     def __init__(self) -> None:
         self.suite: Path | None = OURS if OURS.is_file() else None
         self._results: dict[str, Results] = {}
-        self._counted: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {}
+        self._counted: dict[str, tuple[str, Counts]] = {}
         self._going: set[tuple[str, Key]] = set()
 
-    # ---- what is known
     def results(self, uri: str, text: str) -> Results:
-        """What ran on a text; nothing for one that has changed."""
+        """Return the results for a text, empty if the text has changed."""
         known = self._results.get(uri)
         if known is None or known.text != text:
             known = self._results[uri] = Results(text)
         return known
 
     def diagnostics(self, uri: str, text: str) -> list[lsp.Diagnostic]:
-        """What examples and checks found wrong in a document, told by itself or by the file beside it."""
+        """Return the errors of examples and checks in a document or in the file of its examples."""
         self.results(uri, text)
         every = (told for results in self._results.values() for found in results.shown.values() for told in found)
         return list({told.message: told for where, told in every if where == uri}.values())
 
     def lenses(self, uri: str, document: Document) -> Iterator[lsp.CodeLens]:
-        """What stands above the rules and examples of a document."""
+        """Yield the lenses above the rules and examples of a document."""
         text, counts = self._counted.get(uri, ("", None))
         told = self.results(uri, document.text).told
-        for lens in lenses(document, self.suite, counts, text != document.text):
-            said = told.get((lens.run, lens.rule, lens.example))
-            yield _code_lens(lens, uri, f"{said}: {lens.title} again" if said else lens.title)
+        for line, title, key in lenses(document, self.suite, counts, text != document.text):
+            said = f"{told[key]}: {title} again" if told.get(key) else title
+            command = lsp.Command(said, COMMANDS[key[0]], arguments=[uri, *key[1:]])
+            yield lsp.CodeLens(text_range(line, 0, line, 0), command)
 
-    # ---- running
     async def run(self, uri: str, key: Key, request: dict[str, Any], tell: Callable[[str, int, int], None]) -> str:
         """Run something, keep what came of it, and say it in a line; "" where the same is running already."""
         if (uri, key) in self._going:
@@ -163,73 +139,38 @@ class Runs:
             self._going.discard((uri, key))
         if "error" in answer:
             return str(answer["error"])
-        results = self.results(uri, request["typed"])
-        return _KEPT[key[0]](self, uri, key, results, answer["result"])
-
-    def _examples(self, uri: str, key: Key, results: Results, found: dict[str, Any]) -> str:
-        failed = [_diagnostic(one) for one in found["failures"]]
-        results.shown[key] = failed
-        held = found["count"] - len(failed)
-        results.told[key] = ("holds" if held else "fails") if key[2] else f"{held} of {found['count']} hold"
-        what = f'example "{key[2]}" of `{key[1]}`' if key[2] else f"{found['count']} examples"
-        what += f" of `{key[1]}`" if key[1] and not key[2] else ""
-        return f"{what}: {results.told[key]}"
-
-    def _check(self, uri: str, key: Key, results: Results, found: dict[str, Any]) -> str:
-        verdicts = found["verdicts"]
-        results.shown[key] = [_diagnostic(one["wrong"]) for one in verdicts if "wrong" in one]
-        said = [f"{one['result']}, fired on {one['reached']} programs" for one in verdicts]
-        results.told[key] = said[0] if len(said) == 1 else f"{sum(one['result'] == 'ok' for one in verdicts)} ok"
-        lines = (f"rule `{one['rule']}`: {text}" for one, text in zip(verdicts, said, strict=True))
-        return "\n".join(lines)
-
-    def _firings(self, uri: str, key: Key, results: Results, found: dict[str, Any]) -> str:
-        counts = {name: (times, cases) for name, (times, cases) in found["counts"].items()}
-        self._counted[uri] = results.text, counts
-        return f"{len(counts)} rules fire in {found['suite']}"
-
-
-_KEPT: dict[str, Callable[[Runs, str, Key, Results, dict[str, Any]], str]] = {
-    "examples": Runs._examples,
-    "check": Runs._check,
-    "firings": Runs._firings,
-}
+        found, results = answer["result"], self.results(uri, request["typed"])
+        results.told[key] = found["told"]
+        results.shown[key] = [_diagnostic(one) for one in found["wrong"]]
+        if "counts" in found:
+            self._counted[uri] = results.text, {name: tuple(counts) for name, counts in found["counts"].items()}
+        return str(found["said"])
 
 
 def request_for(document: Document, texts: Callable[[Path], str | None], suite: Path | None) -> dict[str, Any]:
-    """What a process has to know: the rule file and the examples beside it, as they stand in the editor."""
-    rules = rules_file(document.path)
-    beside = document.text if rules != document.path else _beside(rules, texts)
-    text = document.text
-    if rules != document.path:
+    """Return the request for a process: the rule file and its examples, as they are in the editor."""
+    rules, text = rules_file(document.path), document.text
+    beside = document.text
+    if rules == document.path:
+        beside = texts(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
+    else:
         text = texts(rules) or rules.read_text(encoding="utf-8")
     suite_path = str(suite) if suite is not None else None
     return {"path": str(rules), "text": text, "beside": beside, "suite": suite_path, "typed": document.text}
-
-
-def _beside(rules: Path, texts: Callable[[Path], str | None]) -> str | None:
-    return texts(rules.with_name(f"{rules.stem}.examples.rw"))
-
-
-def _code_lens(lens: Lens, uri: str, title: str) -> lsp.CodeLens:
-    place = lsp.Position(lens.line, 0)
-    command = lsp.Command(title, COMMANDS[lens.run], arguments=[uri, lens.rule, lens.example])
-    return lsp.CodeLens(lsp.Range(place, place), command)
 
 
 def _diagnostic(told: dict[str, Any]) -> tuple[str, lsp.Diagnostic]:
     """The URI of the file where something stands, and what is shown there."""
     hint = [f"help: {told['hint']}"] if told["hint"] else []
     line, column, end_line, end_column = told["place"] or (1, 0, 1, 1)
-    where = lsp.Range(lsp.Position(line - 1, column), lsp.Position(end_line - 1, end_column))
+    where = text_range(line - 1, column, end_line - 1, end_column)
     message = "\n".join([told["what"], *told["notes"], *hint])
-    return path_of(told["file"]).as_uri(), lsp.Diagnostic(
-        where, message, lsp.DiagnosticSeverity.Error, source="dplc run"
-    )
+    shown = lsp.Diagnostic(where, message, lsp.DiagnosticSeverity.Error, source="dplc run")
+    return path_of(told["file"]).as_uri(), shown
 
 
 async def _asked(request: dict[str, Any], tell: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """What a process of its own answers. tell: of what it is at."""
+    """Return the answer of a separate process. tell: called with its progress."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"{__package__}.runs",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -254,11 +195,6 @@ async def _asked(request: dict[str, Any], tell: Callable[[str, int, int], None])
         return answer
     last = (await complaints).decode(errors="replace").strip().splitlines()[-1:]
     return {"error": f"it ended without an answer{': ' + last[0] if last else ''}"}
-
-
-def token() -> str:
-    """A name for what is going on."""
-    return f"dplc-{uuid.uuid4()}"
 
 
 # ---- The open documents of an editor and their diagnostics.
@@ -286,6 +222,10 @@ class Server(LanguageServer):
             found.problems(text)
         return found
 
+    def here(self, given: Any) -> tuple[Document, int, int]:
+        """The document and the place that a request is about."""
+        return self.document(given.text_document.uri), given.position.line, given.position.character
+
     def publish(self, uri: str) -> None:
         """Tell the editor what is wrong with a document: by itself, and by what ran."""
         text = self.workspace.get_text_document(uri).source
@@ -296,7 +236,7 @@ class Server(LanguageServer):
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, shown))
 
     def _problems(self, document: Document, text: str) -> Iterator[tuple[DplcError, str]]:
-        """What is wrong with a document, and the name of its source. Examples are judged with the rules beside them."""
+        """Yield the errors of a document with the name of its source. Examples are checked with their rules."""
         document.beside(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
         told = document.problems(text)
         rules = rules_file(document.path)
@@ -308,7 +248,7 @@ class Server(LanguageServer):
         return ((one, document.name) for one in told)
 
     def wrong(self, uri: str) -> bool:
-        """Whether a document has errors by itself."""
+        """Return whether a document has errors of its own."""
         return any(told.severity == lsp.DiagnosticSeverity.Error for told in self._static.get(uri, ("", []))[1])
 
     def text_of(self, path: Path) -> str | None:
@@ -338,16 +278,15 @@ def diagnostic(error: DplcError, name: str) -> lsp.Diagnostic:
     is told in the first line."""
     span = error.span
     elsewhere = f"{span.location}: " if span is not None and span.source.name != name else ""
-    span = None if elsewhere else span
-    lines = [
-        elsewhere + error.what,
-        *(f"note: {note}" for note in error.notes),
-        *([f"help: {error.hint}"] if error.hint else []),
-    ]
+    lines = [elsewhere + error.what, *(f"note: {note}" for note in error.notes)]
+    lines += [f"help: {error.hint}"] if error.hint else []
     severity = SEVERITIES.get(getattr(error, "severity", ""), lsp.DiagnosticSeverity.Error)
-    place = (span.line - 1, span.column, span.end_line - 1, span.end_column) if span is not None else (0, 0, 0, 1)
-    code = error.check if isinstance(error, Finding) and error.check else None
-    return lsp.Diagnostic(text_range(*place), "\n".join(lines), severity, code, source="dplc")
+    where = text_range(0, 0, 0, 1) if span is None or elsewhere else _range_of(span)
+    return lsp.Diagnostic(where, "\n".join(lines), severity, getattr(error, "check", None) or None, source="dplc")
+
+
+def _range_of(span: Span) -> lsp.Range:
+    return text_range(span.line - 1, span.column, span.end_line - 1, span.end_column)
 
 
 def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Range:
@@ -357,7 +296,7 @@ def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Ra
 # ---- Commands of the code lenses.
 
 
-def answer_lenses(made: Server) -> None:
+def _answer_lenses(made: Server) -> None:
     """Lenses, their commands, and the examples of a file that is saved."""
 
     @made.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
@@ -365,17 +304,14 @@ def answer_lenses(made: Server) -> None:
         uri = given.text_document.uri
         return list(made.runs.lenses(uri, made.document(uri)))
 
-    async def examples(uri: str, rule: str | None = None, example: str | None = None) -> None:
-        await run(made, uri, ("examples", rule, example))
+    def answer(kind: str) -> None:
+        async def clicked(uri: str, rule: str | None = None, example: str | None = None) -> None:
+            await run(made, uri, (kind, rule, example))
 
-    async def check(uri: str, rule: str, example: str | None = None) -> None:
-        await run(made, uri, ("check", rule, None))
+        made.command(COMMANDS[kind])(clicked)
 
-    async def firings(uri: str, rule: str, example: str | None = None) -> None:
-        await run(made, uri, ("firings", rule, None))
-
-    for name, handler in {"examples": examples, "check": check, "firings": firings}.items():
-        made.command(COMMANDS[name])(handler)
+    for kind in COMMANDS:
+        answer(kind)
 
     @made.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
@@ -397,8 +333,7 @@ async def run(made: Server, uri: str, key: Key, aloud: bool = True) -> None:
     for known in list(made.open):
         made.publish(known)
     if aloud:
-        kind = lsp.MessageType.Info
-        made.window_show_message(lsp.ShowMessageParams(kind, said))
+        made.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, said))
     asked = made.client_capabilities.workspace
     if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
         await made.workspace_code_lens_refresh_async(None)
@@ -411,7 +346,7 @@ async def _progress(made: Server, title: str) -> Any:
     if window is None or not window.work_done_progress:
         yield lambda what, number, of: None
         return
-    name = token()
+    name = f"dplc-{uuid.uuid4()}"
     with contextlib.suppress(PyglsError):
         await made.work_done_progress.create_async(name)
     made.work_done_progress.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
@@ -447,7 +382,7 @@ class Fix:
 
 
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
-    """What can be done about a finding that says this and stands there."""
+    """Yield the edits that fix a finding with this message at this place."""
     lines = document.text.splitlines()
     meant, wrong = _MEANT.search(message), re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
     if meant and wrong and line < len(lines):
@@ -491,17 +426,10 @@ def _begins(line: str) -> bool:
 
 
 KINDS = {
-    "statement": lsp.CompletionItemKind.Class, "value": lsp.CompletionItemKind.Class,
-    "op": lsp.CompletionItemKind.Class,
-    "fact": lsp.CompletionItemKind.Function, "function": lsp.CompletionItemKind.Function,
-    "field": lsp.CompletionItemKind.Field, "variable": lsp.CompletionItemKind.Variable,
-    "parameter": lsp.CompletionItemKind.TypeParameter, "keyword": lsp.CompletionItemKind.Keyword,
-    "constant": lsp.CompletionItemKind.EnumMember, "number": lsp.CompletionItemKind.Constant,
+    "statement": "Class", "value": "Class", "op": "Class", "fact": "Function", "function": "Function", "field": "Field",
+    "variable": "Variable", "parameter": "TypeParameter", "keyword": "Keyword", "constant": "EnumMember",
+    "number": "Constant",
 }  # fmt: skip
-
-
-def _location(place: queries.FilePlace) -> lsp.Location:
-    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.line, place.end))
 
 
 def server() -> Server:
@@ -513,7 +441,7 @@ def server() -> Server:
     _follow_texts(made)
     _answer_places(made)
     _change_texts(made)
-    answer_lenses(made)
+    _answer_lenses(made)
     return made
 
 
@@ -539,41 +467,38 @@ def _follow_texts(made: Server) -> None:
 
 
 def _answer_places(made: Server) -> None:
+    here = made.here
+
     @made.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
     def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-        at = given.position
-        found = queries.completions(made.document(given.text_document.uri), at.line, at.character)
-        unique = {(choice.name, choice.kind): choice for choice in found}
+        unique = {(choice.name, choice.kind): choice for choice in queries.completions(*here(given))}
+        kinds = {choice.kind: KINDS.get(choice.kind) for choice in unique.values()}
+        icons = {kind: lsp.CompletionItemKind[name] for kind, name in kinds.items() if name}
         return [
-            lsp.CompletionItem(c.name, kind=KINDS.get(c.kind), detail=c.detail or None, documentation=c.says or None)
+            lsp.CompletionItem(c.name, kind=icons.get(c.kind), detail=c.detail or None, documentation=c.says or None)
             for c in unique.values()
         ]
 
     @made.feature(lsp.TEXT_DOCUMENT_HOVER)
     def hover(given: lsp.HoverParams) -> lsp.Hover | None:
-        at = given.position
-        text = queries.meaning(made.document(given.text_document.uri), at.line, at.character)
+        text = queries.meaning(*here(given))
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text)) if text else None
 
     @made.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
     def signature(given: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
-        document, at = made.document(given.text_document.uri), given.position
-        found = queries.signatures(document, at.line, at.character)
+        found = queries.signatures(*here(given))
         listed = [lsp.SignatureInformation(entry.signature, entry.sentence) for entry in found]
         return lsp.SignatureHelp(listed) if listed else None
 
     @made.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
-        at = given.position
-        document = made.document(given.text_document.uri)
-        return list(map(_location, queries.definition(document, at.line, at.character, made.text_of)))
+        return list(map(_location, queries.definition(*here(given), made.text_of)))
 
     @made.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
-        document, at = made.document(given.text_document.uri), given.position
-        found = queries.references(document, at.line, at.character, made.text_of)
+        found = queries.references(*here(given), made.text_of)
         if not given.context.include_declaration:
-            declares = queries.definition(document, at.line, at.character, made.text_of)
+            declares = queries.definition(*here(given), made.text_of)
             declared = {(place.path, place.line) for place in declares}
             found = [place for place in found if (place.path, place.line) not in declared]
         return list(map(_location, found))
@@ -581,10 +506,15 @@ def _answer_places(made: Server) -> None:
     @made.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         listed = []
-        for name, kind, span in queries.outline(made.document(given.text_document.uri)):
-            where = text_range(span.line - 1, span.column, span.end_line - 1, span.end_column)
-            listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, kind))
+        for node in made.document(given.text_document.uri).declarations:
+            if name := str(getattr(node, "name", None) or ""):
+                where = _range_of(node.span)
+                listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, type(node).__name__))
         return listed
+
+
+def _location(place: queries.FilePlace) -> lsp.Location:
+    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.line, place.end))
 
 
 def _change_texts(made: Server) -> None:
@@ -599,15 +529,13 @@ def _change_texts(made: Server) -> None:
 
     @made.feature(lsp.TEXT_DOCUMENT_RENAME)
     def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-        document, at = made.document(given.text_document.uri), given.position
         if not queries.WORD.fullmatch(given.new_name):
             raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
-        if not queries.ours(document, at.line, at.character, made.text_of):
+        if not queries.ours(*made.here(given), made.text_of):
             raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
         edits: dict[str, list[lsp.TextEdit]] = {}
-        for place in queries.references(document, at.line, at.character, made.text_of):
-            edit = lsp.TextEdit(_location(place).range, given.new_name)
-            edits.setdefault(place.path.as_uri(), []).append(edit)
+        for place in map(_location, queries.references(*made.here(given), made.text_of)):
+            edits.setdefault(place.uri, []).append(lsp.TextEdit(place.range, given.new_name))
         return lsp.WorkspaceEdit(changes=edits)
 
     @made.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)

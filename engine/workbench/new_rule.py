@@ -13,7 +13,9 @@ from typing import Any
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Source
 from ...ir.expr import Var
+from ...ir.node import walk
 from ...ir.program import Param, TensorType
+from ...ir.substitute import substitute
 from ...ir.text.parse import parse
 from ...ir.text.torch import print_torch_graph, print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
@@ -214,26 +216,9 @@ def _alone(graph: TorchGraph, op: TorchOp) -> TorchGraph:
     """The graph of one op, its operands inputs."""
     types = {p.name: TensorType(p.dtype, p.shape) for p in graph.ins}
     types |= {one.dst: one.types[0] for one in graph.body}
-    read = list(dict.fromkeys(value.name for _, given in op.args for value in _vars(given) if value.name in types))
+    read = dict.fromkeys(value.name for value in walk(op.args) if isinstance(value, Var) and value.name in types)
     renamed = {old: f"x{n}" if n else "x" for n, old in enumerate(read)}
-    args = tuple((field, _renamed(value, renamed)) for field, value in op.args)
-    ins = tuple(Param(renamed[old], types[old].dtype, types[old].shape) for old in read)
+    args = substitute(op.args, {old: Var(new) for old, new in renamed.items()})
+    ins = tuple(Param(new, types[old].dtype, types[old].shape) for old, new in renamed.items())
     outs = (Param("y", op.types[0].dtype, op.types[0].shape),)
-    return TorchGraph("f", ins, outs, (replace_op(op, args),))
-
-
-def replace_op(op: TorchOp, args: Any) -> TorchOp:
-    """The op with other operands, its value called y."""
-    return TorchOp("y", op.op, args, op.types)
-
-
-def _vars(value: Any) -> list[Var]:
-    if isinstance(value, tuple):
-        return [found for item in value for found in _vars(item)]
-    return [value] if isinstance(value, Var) else []
-
-
-def _renamed(value: Any, names: dict[str, str]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_renamed(item, names) for item in value)
-    return Var(names[value.name]) if isinstance(value, Var) and value.name in names else value
+    return TorchGraph("f", ins, outs, (TorchOp("y", op.op, args, op.types),))

@@ -1,10 +1,10 @@
-"""What an editor asks about a place in a rule file: what stands there, what may stand there, where it comes from."""
+"""Queries about a place in a rule file: meaning, completions, definition, references."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,35 +34,49 @@ class Suggestion:
     says: str = ""
 
 
-def word_at(text: str, line: int, column: int) -> tuple[str, int]:
-    """The word at a place and the column where it begins; "" for none."""
-    lines = text.splitlines()
-    for match in WORD.finditer(lines[line]) if line < len(lines) else ():
-        if match.start() <= column <= match.end():
-            return match[0], match.start()
-    return "", column
+class At:
+    """A place in a document: the word there ("" for none) and where it begins, the text of the line before it and
+    before the place, the rule (as it was when it last parsed) and its level (read off its head: it need not parse)."""
 
+    def __init__(self, document: Document, line: int, column: int) -> None:
+        lines = document.text.splitlines()
+        self.document, self.line = document, line
+        self.text = lines[line] if line < len(lines) else ""
+        self.before = self.text[:column]
+        found = (match for match in WORD.finditer(self.text) if match.start() <= column <= match.end())
+        match = next(found, None)
+        self.word, start = (match[0], match.start()) if match else ("", column)
+        self.leading, self.following = self.text[:start], self.text[start + len(self.word) :]
+        rules = document.file.rules if document.file is not None else ()
+        above = [rule for rule in rules if rule.span.line <= line + 1]
+        self.rule = max(above, key=lambda rule: rule.span.line, default=None)
+        heads = (re.match(r"(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?\s*(?:#.*)?$", text) for text in
+                 reversed(lines[: line + 1]))  # fmt: skip
+        head = next(filter(None, heads), None)
+        self.level = head[1] if head and head[1] in LEVELS else None
 
-def rule_at(document: Document, line: int) -> Rule | None:
-    """The rule that a line (from 0) is in, as it was when it last parsed."""
-    rules = document.file.rules if document.file is not None else ()
-    above = [rule for rule in rules if rule.span.line <= line + 1]
-    return max(above, key=lambda rule: rule.span.line, default=None)
+    @property
+    def subject(self) -> CheckedRule | None:
+        """The rule as it was checked."""
+        return None if self.rule is None else subject_of(self.rule, self.document)
+
+    @property
+    def variable(self) -> CheckedRule | None:
+        """The rule whose variable the word is; None for a word that rule files share, or that nothing declares."""
+        subject = self.subject
+        if self.rule is None or subject is None or shared(self.document, self.word, self.rule):
+            return None
+        return subject if self.word in subject.scope | subject.made else None
+
+    def known(self) -> list[reference.Word]:
+        """Return the facts, functions and nodes with the word as their name."""
+        return reference.find(_entries(self.level), self.word, self.level) if self.word else []
 
 
 @functools.lru_cache(maxsize=64)
 def subject_of(rule: Rule, document: Document) -> CheckedRule:
     of_every_device = document.rules.rules.get(rule.name, rule)
     return CheckedRule(of_every_device if rule.device is None else rule, document.rules)
-
-
-def level_at(document: Document, line: int) -> str | None:
-    """The level of the rule that a line is in, read off its head: it need not parse."""
-    for text in reversed(document.text.splitlines()[: line + 1]):
-        head = re.match(r"(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?\s*(?:#.*)?$", text)
-        if head:
-            return head[1] if head[1] in LEVELS else None
-    return None
 
 
 @functools.lru_cache(maxsize=16)
@@ -83,10 +97,9 @@ def warm() -> None:
 
 
 def completions(document: Document, line: int, column: int) -> list[Suggestion]:
-    """What may be written at a place, by what stands before it."""
-    lines = document.text.splitlines()
-    before = lines[line][:column] if line < len(lines) else ""
-    level = level_at(document, line)
+    """Return the completions at a place, by the text before it."""
+    at = At(document, line, column)
+    before, level = at.before, at.level
     if re.search(r"\btarget\.\w*$", before):
         return [Suggestion(name, "field", str(sort)) for name, sort in TARGET_FIELDS.items()]
     if re.match(r"@\w*$", before):
@@ -97,10 +110,10 @@ def completions(document: Document, line: int, column: int) -> list[Suggestion]:
         return [Suggestion(name, "rule") for name in (*document.rules.passes, *document.rules.rules)]
     if re.match(r"\w*$", before):
         return [Suggestion(word, "keyword") for word in (*TOP, *CLAUSES)]
-    if re.search(r"=\w*$", before) and (closed := _closed(before)):
-        return closed
     value = re.search(r"=\w*$", before) is not None
-    return [*([] if value else _fields(before, level)), *_bound(document, line), *_known(document, level)]
+    if value and (closed := _closed(before)):
+        return closed
+    return [*([] if value else _fields(before, level)), *_bound(at), *_known(document, level)]
 
 
 def _closed(before: str) -> list[Suggestion]:
@@ -151,19 +164,17 @@ def open_call(before: str) -> str:
 
 
 def signatures(document: Document, line: int, column: int) -> list[reference.Word]:
-    """What the call takes that is open at a place."""
-    lines = document.text.splitlines()
-    name = open_call(lines[line][:column]) if line < len(lines) else ""
-    level = level_at(document, line)
-    return reference.find(_entries(level), name, level) if name else []
+    """Return the signatures of the call that is open at a place."""
+    at = At(document, line, column)
+    name = open_call(at.before)
+    return reference.find(_entries(at.level), name, at.level) if name else []
 
 
-def _bound(document: Document, line: int) -> Iterator[Suggestion]:
-    rule = rule_at(document, line)
-    if rule is None:
+def _bound(at: At) -> Iterator[Suggestion]:
+    if at.rule is None or at.subject is None:
         return
-    parameters = {parameter.name: parameter.sort or "" for parameter in rule.parameters}
-    for name, sort in subject_of(rule, document).scope.items():
+    parameters = {parameter.name: parameter.sort or "" for parameter in at.rule.parameters}
+    for name, sort in at.subject.scope.items():
         if name not in parameters:
             yield Suggestion(name, "variable", str(sort))
     yield from (Suggestion(name, "parameter", sort) for name, sort in parameters.items())
@@ -186,28 +197,25 @@ def _known(document: Document, level: str | None) -> Iterator[Suggestion]:
 
 
 def meaning(document: Document, line: int, column: int) -> str:
-    """What is to be said about the word at a place, as Markdown; "" for nothing."""
-    word, start = word_at(document.text, line, column)
-    lines = document.text.splitlines()
-    if word and lines[line][:start].endswith("target.") and word in TARGET_FIELDS:
+    """Describe the word at a place in Markdown; "" for an unknown word."""
+    at = At(document, line, column)
+    word, rules = at.word, document.rules
+    if at.leading.endswith("target.") and word in TARGET_FIELDS:
         return f"`target.{word}`: {TARGET_FIELDS[word]}"
-    level = level_at(document, line)
-    if word and re.match(r" *=(?!=)", lines[line][start + len(word) :]):
-        owner = owner_of(lines[line][:start])
-        fields = {name: _sorted(sort, default) for name, sort, default in _fields_of(owner, level)}
+    if word and re.match(r" *=(?!=)", at.following):
+        owner = owner_of(at.leading)
+        fields = {name: _sorted(sort, default) for name, sort, default in _fields_of(owner, at.level)}
         if word in fields:
             return f"field `{word}` of `{owner}`: {fields[word]}"
-    rule = rule_at(document, line)
-    found = [_as_markdown(entry) for entry in reference.find(_entries(level), word, level)] if word else []
-    if word in document.rules.numbers:
-        found.append(f"```\n{format_number(document.rules.numbers[word].declared).strip()}\n```")
-    if word in document.rules.facts and not found:
-        found.append(f"**{word}**: {' '.join(document.rules.facts[word].docs)}")
-    if word in document.rules.rules:
-        named = document.rules.rules[word]
+    found = list(map(_as_markdown, at.known()))
+    if word in rules.numbers:
+        found.append(f"```\n{format_number(rules.numbers[word].declared).strip()}\n```")
+    if word in rules.facts and not found:
+        found.append(f"**{word}**: {' '.join(rules.facts[word].docs)}")
+    if word in rules.rules:
+        named = rules.rules[word]
         found.append(f"rule **{word}** on {named.level}, {named.location}\n\n" + "\n".join(named.docs))
-    if rule is not None and not found:
-        found += _about_variable(rule, document, word)
+    found = found or _about_variable(at)
     if not found and word in (*LEVELS, *ATTRIBUTES):
         found.append(f"**{word}**: {LEVELS.get(word) or ATTRIBUTES[word]}")
     if not found:
@@ -215,12 +223,13 @@ def meaning(document: Document, line: int, column: int) -> str:
     return "\n\n---\n\n".join(found)
 
 
-def _about_variable(rule: Rule, document: Document, word: str) -> list[str]:
-    subject = subject_of(rule, document)
+def _about_variable(at: At) -> list[str]:
+    word, rule, subject = at.word, at.rule, at.subject
+    if rule is None or subject is None:
+        return []
     for parameter in rule.parameters:
         if parameter.name == word:
-            span = parameter.span
-            text = rule.span.source.line(span.line)
+            text = rule.span.source.line(parameter.span.line)
             return [f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```"]
     if word in subject.lets:
         return [f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"]
@@ -235,18 +244,6 @@ def _as_markdown(entry: reference.Word) -> str:
     return f"```\n{entry.signature}\n```\n{entry.kind} on {', '.join(entry.levels)}\n\n{entry.says}\n\n{fields}".strip()
 
 
-# ---- what a file holds
-
-
-def outline(document: Document) -> list[tuple[str, str, Span]]:
-    """The declarations of a file: name, kind, place."""
-    return [
-        (str(getattr(node, "name", "")), type(node).__name__, node.span)
-        for node in document.declarations
-        if getattr(node, "name", None)
-    ]
-
-
 # ---- Definitions and references.
 
 
@@ -258,7 +255,7 @@ _BEFORE_A_PASS = re.compile(r"\s(?:pass|as|after|before|without|one of) +$|^\s+o
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where something stands: a file, lines and columns from 0."""
+    """A place in a file. Lines and columns count from 0."""
 
     path: Path
     line: int
@@ -274,27 +271,25 @@ def nothing_open(path: Path) -> None:
 
 
 def definition(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
-    """Where the word at a place is declared: in this file, in another, or in Python. texts: as of `references`."""
-    word, _ = word_at(document.text, line, column)
-    rule = rule_at(document, line)
-    if rule is not None and word in (subject := subject_of(rule, document)).scope and not shared(document, word, rule):
+    """Return the declarations of the word at a place, in rule files or in Python. texts: as of `references`."""
+    at, rules = At(document, line, column), document.rules
+    word, rule, subject = at.word, at.rule, at.variable
+    if rule is not None and subject is not None and word in subject.scope:
         places = [p.span for p in rule.parameters if p.name == word]
         places += [c.span for c in rule.clauses if getattr(c, "name", None) == word]
         places += [name.span for name, _ in subject.occurrences if name.text == word]
         if places:
             return [_of_span(min(places, key=lambda span: (span.line, span.column)))]
-    spans = [found.span for found in (document.rules.rules.get(word), document.rules.facts.get(word)) if found]
-    if word in document.rules.numbers:
-        spans.append(document.rules.numbers[word].declared.span)
-    if word in document.rules.passes and not spans:
-        spans.append(document.rules.passes[word][0].span)
-    if spans:
-        return [_of_span(span) for span in spans]
-    return _in_python(word, level_at(document, line)) or [*_declared_beside(document, word, texts)]
+    spans = [found.span for found in (rules.rules.get(word), rules.facts.get(word)) if found]
+    if word in rules.numbers:
+        spans.append(rules.numbers[word].declared.span)
+    if word in rules.passes and not spans:
+        spans.append(rules.passes[word][0].span)
+    return list(map(_of_span, spans)) or _in_python(at) or [*_declared_beside(document, word, texts)]
 
 
 def _declared_beside(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
-    """Where another rule file of the folder declares a name."""
+    """Yield the places where another rule file of the folder declares a name."""
     declared = re.compile(rf"(?:override +)?(?:rule|number|fact|form) +({re.escape(word)})\b")
     for path, text in _rule_texts(document, texts) if word else ():
         for number, line in enumerate(text.splitlines()):
@@ -302,20 +297,18 @@ def _declared_beside(document: Document, word: str, texts: Texts) -> Iterator[Fi
                 yield FilePlace(path, number, *found.span(1))
 
 
-def _in_python(word: str, level: str | None) -> list[FilePlace]:
+def _in_python(at: At) -> list[FilePlace]:
     """The definition of what Python declares: facts, functions, nodes."""
-    entries = reference.find(reference.known(), word, level) if word else []
-    return [place for entry in entries if (place := _of_text(entry.place, word)) is not None]
-
-
-def _of_text(place: str, word: str) -> FilePlace | None:
-    file, _, told = place.partition(":")
-    if not file.endswith((".py", ".json")):
-        return None
-    line = int(told or 1) - 1
-    text = _lines(path_of(file))[line] if file.endswith(".py") else ""
-    found = re.search(rf"\b{re.escape(word)}\b", text)  # a fact is named by its signature, which may stand below
-    return FilePlace(path_of(file), line, *(found.span() if found else (0, 0)))
+    found = []
+    for entry in reference.find(reference.known(), at.word, at.level) if at.word else ():
+        file, _, told = entry.place.partition(":")
+        if file.endswith((".py", ".json")):
+            line = int(told or 1) - 1
+            text = _lines(path_of(file))[line] if file.endswith(".py") else ""
+            # a fact is named by its signature, which may stand below
+            name = re.search(rf"\b{re.escape(at.word)}\b", text)
+            found.append(FilePlace(path_of(file), line, *(name.span() if name else (0, 0))))
+    return found
 
 
 @functools.lru_cache(maxsize=512)
@@ -327,31 +320,26 @@ def _lines(path: Path) -> list[str]:
 
 
 def references(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
-    """Where the word at a place is declared and read. A variable: in its rule; a parameter also where examples and
-    pipelines set it; anything else in all rule files and their examples.
+    """Return the declarations and uses of the word at a place.
 
-    texts: of files that the editor has open, as they stand there.
+    A variable has them in its rule; a parameter also where examples and pipelines set it; anything else in all rule
+    files and their examples. texts: of files that the editor has open, as they stand there.
     """
-    word, _ = word_at(document.text, line, column)
-    rule = rule_at(document, line)
+    at = At(document, line, column)
+    word, rule = at.word, at.rule
     if not word:
         return []
-    if rule is not None and not shared(document, word, rule):
-        subject = subject_of(rule, document)
-        if word in subject.scope | subject.made:
-            found = list(_words_of(document, rule, word))
-            named = any(parameter.name == word for parameter in rule.parameters)
-            return [*found, *_settings_of(document, rule, word, texts)] if named else found
+    if rule is not None and at.variable is not None:
+        named = any(parameter.name == word for parameter in rule.parameters)
+        return [*_words_of(document, rule, word), *(_settings_of(document, rule, word, texts) if named else ())]
     names = any(n == line and start <= column <= end for n, start, end in _names_of_rules(document.text, word))
-    found = []
-    for path, text in _rule_texts(document, texts):
-        read = _names_of_rules(text, word) if names else _occurrences(text, word)
-        found += [FilePlace(path, n, start, end) for n, start, end in read]
-    return found if names else [*found, *_in_python(word, level_at(document, line))]
+    find = _names_of_rules if names else _occurrences
+    found = [FilePlace(path, *place) for path, text in _rule_texts(document, texts) for place in find(text, word)]
+    return found if names else [*found, *_in_python(at)]
 
 
 def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
-    """Whether rule files declare a name for all of them: a number, a fact, a rule, a pass. rule: in which it stands,
+    """Return whether all rule files share a name: a number, a fact, a rule, a pass. rule: in which it stands,
     where rules and passes have names for themselves."""
     rules = document.rules
     known = (rules.numbers, rules.facts) if rule is not None and word != rule.name else (
@@ -361,14 +349,11 @@ def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
 
 
 def ours(document: Document, line: int, column: int, texts: Texts = nothing_open) -> bool:
-    """Whether the word at a place is declared in rule files, so that it can have another name."""
-    word, _ = word_at(document.text, line, column)
-    rule = rule_at(document, line)
-    scope: Iterable[str] = ()
-    if rule is not None:
-        subject = subject_of(rule, document)
-        scope = subject.scope | subject.made
-    return shared(document, word) or word in scope or any(_declared_beside(document, word, texts))
+    """Return whether rule files declare the word at a place, so that it can be renamed."""
+    at = At(document, line, column)
+    if shared(document, at.word) or at.variable is not None:
+        return True
+    return any(_declared_beside(document, at.word, texts))
 
 
 def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
@@ -400,7 +385,7 @@ def _words_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
 
 
 def _settings_of(document: Document, rule: Rule, word: str, texts: Texts) -> Iterator[FilePlace]:
-    """Where a parameter is set: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
+    """Yield the places that set a parameter: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
     names = {rule.name, rule.family, rule.file} - {None}
     set_to = re.compile(rf"[(,]\s*({re.escape(word)})\s*=(?!=)")
     for path, text in _rule_texts(document, texts):
@@ -432,7 +417,7 @@ def _occurrences(text: str, word: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _names_of_rules(text: str, word: str) -> Iterator[tuple[int, int, int]]:
-    """Those of its occurrences that name a rule or a pass: elsewhere the same word is a variable."""
+    """Yield the occurrences of a word that name a rule or a pass. Elsewhere the word is a variable."""
     lines, ordered = text.splitlines(), set()
     inside = False
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""What a rule may name: facts, functions, statements, values, fields, with their sorts and a sentence each.
+"""The names that a rule may use: facts, functions, statements, values, fields, with sorts and a sentence each.
 
 Nothing is told twice: signatures are those that matchers read, sentences are the docstrings of the definitions.
 """
@@ -188,7 +188,7 @@ def known(rules: RuleSet | None = None) -> list[Word]:
 
 
 def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[Word]:
-    """Those of a name, on a level. A torch op is looked up where nothing else has the name."""
+    """Return the entries of a name on a level, and the torch op of the name."""
     found = [entry for entry in entries if entry.name == name and (level is None or level in entry.levels)]
     ops = op(name) if level in (None, "torch") else None
     return [*found, ops] if ops is not None else found
@@ -218,5 +218,5 @@ def _place(definition: Callable[..., Any] | type) -> str:
 
 
 def sorts() -> dict[str, str]:
-    """What the words of signatures mean."""
+    """Return the meaning of each word of signatures."""
     return dict(READABLE)

@@ -1,7 +1,8 @@
-"""What an editor asks to be run: examples, a check of a rule by meaning, a count of its firings in a suite.
+"""Runs for an editor: examples, a check of a rule by meaning, a count of its firings in a suite.
 
 A process of its own, so that nobody waits while typing. It reads one request, a line of JSON, from standard input, and
-writes lines of JSON: {"progress": [what, number, of]} as often as it likes, then {"result": ..} or {"error": text}.
+writes lines of JSON: {"progress": [what, number, of]} as often as it likes, then {"result": ..} or {"error": text}. A
+result has a word for the lens (`told`), a line for the user (`said`), and the errors to show (`wrong`).
 
     {"run": "examples", "path": FILE, "text": TEXT, "beside": TEXT or null, "rule": NAME or null, "title": NAME or null}
     {"run": "check", "path": FILE, "text": TEXT, "beside": TEXT or null, "rule": NAME}
@@ -31,13 +32,16 @@ Tell = Callable[[str, int, int], None]
 
 
 def examples(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Run the examples of a rule, one of them, or all of the file. count: how many ran."""
-    document = _document(asked)
-    chosen = _rules(document, asked.get("rule"))
-    count, failures = run_examples(Engine(document.rules, check=True), chosen, only=asked.get("title"))
-    if not count and asked.get("title") is not None:
-        raise DplcError(f'`{asked["rule"]}` has no example "{asked["title"]}"')
-    return {"count": count, "failures": [_place(failure.error()) for failure in failures]}
+    """Run the examples of a rule, one of them, or all of the file."""
+    document, rule, title = _document(asked), asked.get("rule"), asked.get("title")
+    count, failures = run_examples(Engine(document.rules, check=True), _rules(document, rule), only=title)
+    if not count and title is not None:
+        raise DplcError(f'`{rule}` has no example "{title}"')
+    held = count - len(failures)
+    told = f"{held} of {count} hold" if title is None else "holds" if held else "fails"
+    what = f'example "{title}"' if title is not None else f"{count} examples"
+    said = f"{what}{f' of `{rule}`' if rule else ''}: {told}"
+    return {"told": told, "said": said, "wrong": [_place(failure.error()) for failure in failures]}
 
 
 def check(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
@@ -47,7 +51,11 @@ def check(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     document = _document(asked)
     chosen = _rules(document, asked["rule"])
     verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
-    return {"verdicts": [_verdict(verdict, document.rules.rules[verdict.rule]) for verdict in verdicts]}
+    said = [f"{one.result}, fired on {one.reached} programs" for one in verdicts]
+    told = said[0] if len(said) == 1 else f"{sum(one.result == 'ok' for one in verdicts)} ok"
+    lines = (f"rule `{one.rule}`: {text}" for one, text in zip(verdicts, said, strict=True))
+    wrong = [_wrong(one, document.rules.rules[one.rule]) for one in verdicts if one.wrong is not None]
+    return {"told": told, "said": "\n".join(lines), "wrong": wrong}
 
 
 def firings(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
@@ -58,7 +66,7 @@ def firings(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     path = Path(asked["suite"])
     found = fired_in(path, toolchain(_document(asked).rules), target(), tell)
     counts = {name: [sum(count for _, count, _ in cases), len(cases)] for name, cases in found.items()}
-    return {"suite": path.name, "counts": counts}
+    return {"told": "", "said": f"{len(counts)} rules fire in {path.name}", "wrong": [], "counts": counts}
 
 
 RUNS = {"examples": examples, "check": check, "firings": firings}
@@ -83,14 +91,10 @@ def _rules(document: Document, name: str | None) -> list[Rule]:
     return chosen
 
 
-def _verdict(verdict: Any, rule: Rule) -> dict[str, Any]:
-    told = {"rule": verdict.rule, "result": verdict.result, "reached": verdict.reached, "seconds": verdict.seconds}
-    if verdict.wrong is None:
-        return told
+def _wrong(verdict: Any, rule: Rule) -> dict[str, Any]:
     wrong = verdict.wrong
     shown = ["on this program:", *(f"  {line}" for line in wrong.subject.text.splitlines()), *wrong.details]
-    error = DplcError(f"rule `{verdict.rule}` is wrong: {wrong.problem}", rule.span, shown)
-    return {**told, "wrong": _place(error)}
+    return _place(DplcError(f"rule `{verdict.rule}` is wrong: {wrong.problem}", rule.span, shown))
 
 
 def _place(error: DplcError) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import importlib
 import inspect
 import json
 import re
@@ -18,6 +19,7 @@ import pytest
 import torch
 import typer
 
+from dplc.engine import cli
 from dplc.engine.cli.app import app, main
 from dplc.engine.cli.options import SUBJECTS, TABLE, Checked, Flags, command_of, lines_of, name_of
 from dplc.engine.models.sources import build, find
@@ -108,13 +110,34 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], set[str]]:
     return found
 
 
+def handlers(command: str) -> Iterator[Any]:
+    """The functions that may do the work of a command."""
+    handler = inspect.getclosurevars(inspect.unwrap(COMMANDS[command].callback)).nonlocals["handler"]
+    texts = [handler] if isinstance(handler, str) else [text for text in handler.__code__.co_consts if text is not None]
+    for file, _, function in (text.partition(".") for text in texts):
+        if function:
+            yield getattr(importlib.import_module(f"{cli.__name__}.{file}"), function)
+
+
+def loaded(function: Any, seen: set[Any]) -> Iterator[str]:
+    """The names that a function reads, and those that the functions of its file read which it names."""
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if inspect.iscode(constant)]
+        names = [str(one.argval) for one in dis.get_instructions(code) if one.opname.startswith("LOAD")]
+        yield from names
+        for other in (function.__globals__.get(name) for name in names):
+            if inspect.isfunction(other) and other.__module__ == function.__module__ and other not in seen:
+                seen.add(other)
+                yield from loaded(other, seen)
+
+
 def unread(reads: dict[tuple[str, str], set[str]]) -> Iterator[str]:
-    """The options that apply by the table, that a command's function does not hand on, and that nothing behind it read
-    for any line of the page."""
+    """The options that apply by the table, that the file of a command's handler does not read, and that nothing behind it
+    read for any line of the page."""
     for (command, kind), read in reads.items():
         options = {option for line in lines_of(command) if line.is_for(kind) for option in line.options}
-        function = inspect.unwrap(COMMANDS[command].callback)
-        read = read | {one.argval for one in dis.get_instructions(function) if one.opname.startswith("LOAD")}
+        read = read | {name for function in handlers(command) for name in loaded(function, set())}
         yield from (
             f"{command} {kind} {name_of(p)}"
             for p in COMMANDS[command].params

@@ -36,7 +36,7 @@ def test_a_store_that_decides_is_told(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
-    monkeypatch.setattr(programs, "schedules_for", lambda *_: Everything())
+    monkeypatch.setattr(programs, "stored_schedules", lambda *_: Everything())
     name, *rest = command
     with pytest.raises(SystemExit) as stop:
         main([name, str(tmp_path), *rest])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from schedules import H200, loops
 
-from dplc.engine.bench.cases import Assembled, HotLoop, assembler
+from dplc.engine.bench.cases import Assembled, assembler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
 from dplc.engine.tune import evaluators
@@ -36,11 +36,14 @@ def test_the_assembler_is_asked(split: ScheduleCandidate) -> None:
 
 
 def test_what_was_not_looked_at_is_left_out() -> None:
-    assert "ffma_share" not in evaluators.of_assembler([Assembled(255, 40, None)])  # nobody disassembled it
+    assert "ffma_share" not in evaluators.of_assembler(
+        [Assembled(registers=255, spill_bytes=40)]
+    )  # nobody disassembled it
 
 
 def test_what_was_disassembled_is_told_of_every_kernel() -> None:
-    loops = [HotLoop(90, True, 0.5, ("128",)), HotLoop(7, False, 0.0, ())]
-    details = evaluators.of_assembler([Assembled(40 + n, n, loop) for n, loop in enumerate(loops)])
+    one = Assembled(registers=40, spill_bytes=0, instructions=90, has_loop=True, ffma_share=0.5, widths=("128",))
+    other = Assembled(registers=41, spill_bytes=1, instructions=7, has_loop=False, ffma_share=0.0, widths=())
+    details = evaluators.of_assembler([one, other])
     assert (details["registers"], details["spills"]) == ([40, 41], [0, 1])
     assert (details["ffma_share"], details["instructions"]) == ([0.5, 0.0], [90, 7])

@@ -18,7 +18,7 @@ from dplc.engine.bench.cases import assembled, assembler
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.cli.run import _compile_record
+from dplc.engine.cli.run import compile_record
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
@@ -59,7 +59,7 @@ def check_case(name: str) -> None:
     tools, machine = toolchain(), target()
     compilation = Compiler(tools, machine, Trace()).compile(subject_of(suite, case).capture())
     record = json.loads(json.dumps(view_record(compilation, tools, name, seconds=0.0)))
-    assert record["trace"] == json.loads(json.dumps(_compile_record(compilation, None)["trace"]))
+    assert record["trace"] == json.loads(json.dumps(compile_record(compilation, None)["trace"]))
 
 
 CASES = [case.name for case in read_suite(SUITE).cases]
