@@ -20,7 +20,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text import syntax as s
 from ...ir.text.programs import read_unit
-from ...ir.text.read_statements import CLOSED, VALUE_CLASSES, read_block
+from ...ir.text.read_statements import CLOSED, owners, read_block, VALUE_CLASSES
 from ...ir.text.syntax import words_in
 from .core import OPERATIONS, says_slices
 from .evaluate import FACTS, Fact, facts_of
@@ -44,14 +44,13 @@ from .name_checks import (
 )
 from .pipeline import pipelines
 from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
-from .rule_scope import ERROR, WARNING, CheckedRule, Finding
+from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
 from .sorts import (
     CLOSED_SORTS,
     NAMED,
     PARAMETER_SORTS,
     TARGET,
     Inference,
-    owners,
     sort_of,
 )
 from .typed_slots import calls, every, is_variable, names, names_in, parts, targets, walk
@@ -62,7 +61,7 @@ from .typed_slots import calls, every, is_variable, names, names_in, parts, targ
 Axes = dict[str, s.Syntax]  # free axes, and a place where each stands
 
 
-def dangling_axes(subject: CheckedRule) -> Iterator[Finding]:
+def dangling_axes(subject: CheckedRule) -> Findings:
     """`y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: kk is neither an axis of y nor folded."""
     if subject.rule.level != "torch":
         return
@@ -100,23 +99,20 @@ def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
         return dict(made.get(node.text, {}))
     if isinstance(node, s.Subscript):
         return _bracket(node.items, made)
-    if isinstance(node, s.Apply) and node.fn == "Reduce" and len(node.items) > 1:
-        folded = {name.text for item in node.items[1:-1] for name in names(item)}
-        return {name: place for name, place in _axes(node.items[-1], made).items() if name not in folded}
-    if isinstance(node, s.Apply) and node.fn == "Fold" and len(node.items) > 1:
-        folded = {name.text for item in node.items[1:-1] for name in names(item)}
-        found = {name: place for item in node.items[-1].items for name, place in _axes(item, made).items()}  # type: ignore[attr-defined]
-        return {name: place for name, place in found.items() if name not in folded}
     if isinstance(node, s.Apply) and node.fn == "Index":
         return {name.text: name for name in names(node.items)}
     if isinstance(node, s.Choice):
         return _axes(node.a, made) | _axes(node.b, made)
-    if isinstance(node, s.Apply):
-        return {name: place for item in node.items for name, place in _axes(item, made).items()}
-    return {}
+    if not isinstance(node, s.Apply | s.Group):
+        return {}
+    items, folded = node.items, set[str]()
+    if isinstance(node, s.Apply) and node.fn in ("Reduce", "Fold") and len(items) > 1:
+        items, folded = items[-1:], {name.text for name in names(items[1:-1])}
+    found = {name: place for item in items for name, place in _axes(item, made).items()}
+    return {name: place for name, place in found.items() if name not in folded}
 
 
-def _bracket(items: tuple[s.Syntax, ...], made: dict[str, Axes]) -> Axes:
+def _bracket(items: s.Nodes, made: dict[str, Axes]) -> Axes:
     found: Axes = {}
     for item in items:
         base = item.base if isinstance(item, s.Run) else item
@@ -129,7 +125,7 @@ def _bracket(items: tuple[s.Syntax, ...], made: dict[str, Axes]) -> Axes:
     return found
 
 
-def whole_axes(subject: CheckedRule) -> Iterator[Finding]:
+def whole_axes(subject: CheckedRule) -> Findings:
     """`Tile(outer.., i):` where i is the name of an axis: a Tile that is made says extents and roles."""
     for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
         if want.kind != "axis":
@@ -144,7 +140,7 @@ def whole_axes(subject: CheckedRule) -> Iterator[Finding]:
 # Checks of meaning: sorts of expressions, reasons, defaults against domains, attributes, examples.
 
 
-def sort_clashes(subject: CheckedRule) -> Iterator[Finding]:
+def sort_clashes(subject: CheckedRule) -> Findings:
     """A value of one sort where another is wanted: in guards, domains, facts' arguments, fields of the template."""
     found: dict[Any, Finding] = {}
 
@@ -153,7 +149,16 @@ def sort_clashes(subject: CheckedRule) -> Iterator[Finding]:
 
     inference = Inference(subject.facts, report)
     for node, want, what, scope, makes in subject.expressions:
-        if not (makes and isinstance(node, s.NameOf)) and not _is_closed_name(node, want.kind):
+        if not (makes and isinstance(node, s.NameOf)) and not (
+            isinstance(node, s.NameOf)
+            and want.kind
+            in (
+                "role",
+                "via",
+                "fn",
+                "dtype",
+            )
+        ):
             inference.want(node, want, scope, what)
     for slot in subject.pattern:
         if isinstance(slot.value, s.Number | s.Text):
@@ -163,16 +168,7 @@ def sort_clashes(subject: CheckedRule) -> Iterator[Finding]:
     yield from found.values()
 
 
-def _is_closed_name(node: s.Syntax, kind: str) -> bool:
-    return isinstance(node, s.NameOf) and kind in (
-        "role",
-        "via",
-        "fn",
-        "dtype",
-    )  # vocabulary.closed_names says it better
-
-
-def unique_reasons(subject: CheckedRule) -> Iterator[Finding]:
+def unique_reasons(subject: CheckedRule) -> Findings:
     """`because` is the key of a refusal: no two guards of a rule share one."""
     first: dict[str, s.Guard] = {}
     for guard in subject.rule.guards:
@@ -186,7 +182,7 @@ def unique_reasons(subject: CheckedRule) -> Iterator[Finding]:
         first.setdefault(guard.reason, guard)
 
 
-def defaults_in_domains(subject: CheckedRule) -> Iterator[Finding]:
+def defaults_in_domains(subject: CheckedRule) -> Findings:
     """The default of a parameter is in its domain, where both are constant."""
     for parameter in subject.rule.parameters:
         if parameter.domain is None or parameter.default is None:
@@ -198,7 +194,7 @@ def defaults_in_domains(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(what, parameter.default.span, (f"the domain is {domain}",))
 
 
-def alternatives(subject: CheckedRule) -> Iterator[Finding]:
+def alternatives(subject: CheckedRule) -> Findings:
     """A `choose` has several alternatives, and they differ in what they cost."""
     for node in every(subject.rule.match, s.Chosen):
         what = "a pattern weighs nothing: `choose` stands in a clause, a default or the template"
@@ -208,16 +204,16 @@ def alternatives(subject: CheckedRule) -> Iterator[Finding]:
         if costs.variable not in names_in(costs.element):
             what = f"every alternative is alike: what `{word}` compares does not read `{costs.variable}`"
             yield subject.finding(what, costs.element.span, (), f"say what a value `{costs.variable}` costs")
-        if isinstance(costs.domain, s.Group) and len(costs.domain.items) < 2 and not _runs(costs.domain):
+        if (
+            isinstance(costs.domain, s.Group)
+            and len(costs.domain.items) < 2
+            and not (any(isinstance(item, s.Run) for item in costs.domain.items))
+        ):
             count = "one value" if costs.domain.items else "no value"
             yield subject.finding(f"nothing to choose: there is {count}", costs.domain.span)
 
 
-def _runs(group: s.Group) -> bool:
-    return any(isinstance(item, s.Run) for item in group.items)
-
-
-def attributes(subject: CheckedRule) -> Iterator[Finding]:
+def attributes(subject: CheckedRule) -> Findings:
     """Attributes that contradict each other."""
     held = subject.rule.attributes
     for a, b in (
@@ -250,7 +246,7 @@ SETTINGS = {
 }
 
 
-def examples_enough(subject: CheckedRule) -> Iterator[Finding]:
+def examples_enough(subject: CheckedRule) -> Findings:
     """An example that fires, and one refusal per `where`."""
     rule = subject.rule
     if subject.local:
@@ -272,7 +268,7 @@ def _of_family(subject: CheckedRule) -> list[s.Example]:
     return [example for member in members if member.family == family for example in member.examples]
 
 
-def refusals_known(subject: CheckedRule) -> Iterator[Finding]:
+def refusals_known(subject: CheckedRule) -> Findings:
     """`gives no "text"`: the text of a `because` of this rule, or of a pattern that does not match."""
     reasons = [guard.reason for guard in subject.rule.guards]
     for example in subject.rule.examples:
@@ -288,7 +284,7 @@ def refusals_known(subject: CheckedRule) -> Iterator[Finding]:
             )
 
 
-def example_parameters(subject: CheckedRule) -> Iterator[Finding]:
+def example_parameters(subject: CheckedRule) -> Findings:
     """`example "title" (BK=16)`: parameters of the rule, each once, with constant values."""
     known = [*(parameter.name for parameter in subject.rule.parameters), *SETTINGS.get(subject.rule.level, ())]
     for example in subject.rule.examples:
@@ -300,7 +296,7 @@ def example_parameters(subject: CheckedRule) -> Iterator[Finding]:
                 yield subject.finding(f"the example sets `{argument.name}` twice", argument.span)
 
 
-def example_programs(subject: CheckedRule) -> Iterator[Finding]:
+def example_programs(subject: CheckedRule) -> Findings:
     """The programs of examples read as programs of their level; what a rule on torch gives is on tensor."""
     level = subject.rule.level if subject.dataflow else None
     for example in subject.rule.examples:
@@ -316,7 +312,7 @@ def example_programs(subject: CheckedRule) -> Iterator[Finding]:
                 yield subject.finding(what, error.span or example.span, error.notes, error.hint)
 
 
-def _read(block: tuple[s.Syntax, ...], level: str | None, dataflow: bool) -> None:
+def _read(block: s.Nodes, level: str | None, dataflow: bool) -> None:
     if any(isinstance(statement, s.Unit) for statement in block):
         for unit in block:
             read_unit(unit, level, None)
@@ -333,12 +329,12 @@ _WORDS = {kind: sort_word(sort) for sort, kind in CLOSED_SORTS.items()}
 _OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLOSED_SORTS.items()}
 
 
-def placed(subject: CheckedRule) -> Iterator[Finding]:
+def placed(subject: CheckedRule) -> Findings:
     """Unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
     yield from subject.problems
 
 
-def closed_names(subject: CheckedRule) -> Iterator[Finding]:
+def closed_names(subject: CheckedRule) -> Findings:
     """A role, transport, function or dtype that does not exist.
 
     In a pattern such a name is a variable, unless it is a slip of a real one.
@@ -380,7 +376,7 @@ def _options(subject: CheckedRule, kind: str) -> tuple[str, ...]:
     return (*_OPTIONS[kind], *subject.facts, *OPERATIONS) if kind == "fn" and subject.dataflow else _OPTIONS[kind]
 
 
-def known_calls(subject: CheckedRule) -> Iterator[Finding]:
+def known_calls(subject: CheckedRule) -> Findings:
     """A call of something that is no fact of this level, no scalar function and no variable."""
     if not subject.facts:
         return
@@ -399,7 +395,7 @@ def known_calls(subject: CheckedRule) -> Iterator[Finding]:
             )
 
 
-def argument_counts(subject: CheckedRule) -> Iterator[Finding]:
+def argument_counts(subject: CheckedRule) -> Findings:
     """Facts and scalar functions take as many arguments as they say."""
     for call in calls(subject.parts):
         if any(isinstance(item, s.Run) for item in call.items):
@@ -423,7 +419,7 @@ def _plural(n: int) -> str:
     return f"{n} argument{'' if n == 1 else 's'}"
 
 
-def local_rules(subject: CheckedRule) -> Iterator[Finding]:
+def local_rules(subject: CheckedRule) -> Findings:
     """`with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
     for use in walk(subject.rule.rewrite):
         if not isinstance(use, s.UseRule):
@@ -439,7 +435,7 @@ def local_rules(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(what, use.span, (f"it is declared at {rule.location}",))
 
 
-def changed_fields(subject: CheckedRule) -> Iterator[Finding]:
+def changed_fields(subject: CheckedRule) -> Findings:
     """`s.. with depth=2`: a field that the captured statement has."""
     classes = owners()
     for node in walk(subject.rule.rewrite):
@@ -458,7 +454,7 @@ def changed_fields(subject: CheckedRule) -> Iterator[Finding]:
                 yield subject.finding(what, change.span, (), did_you_mean(change.name, options))
 
 
-def parameter_sorts(subject: CheckedRule) -> Iterator[Finding]:
+def parameter_sorts(subject: CheckedRule) -> Findings:
     """`N: int`: a sort that exists."""
     for parameter in subject.rule.parameters:
         if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
@@ -467,7 +463,7 @@ def parameter_sorts(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(f"unknown sort `{parameter.sort}` of `{parameter.name}`", parameter.span, notes, hint)
 
 
-def torch_forms(subject: CheckedRule) -> Iterator[Finding]:
+def torch_forms(subject: CheckedRule) -> Findings:
     """Patterns on torch are closed: some overload must have the fields that are mentioned and require no others."""
     if subject.rule.level != "torch":
         return
@@ -496,7 +492,7 @@ def _shown(argument: schemas.Argument) -> str:
     return argument.name if argument.required else f"{argument.name}?"
 
 
-def torch_ignored(subject: CheckedRule) -> Iterator[Finding]:
+def torch_ignored(subject: CheckedRule) -> Findings:
     """`dtype=_` on torch, without a look at the dtype of the result: what the user asked for would be ignored."""
     if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
         return
@@ -519,7 +515,7 @@ def torch_ignored(subject: CheckedRule) -> Iterator[Finding]:
 MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
 
 
-def grown_values(subject: CheckedRule) -> Iterator[Finding]:
+def grown_values(subject: CheckedRule) -> Findings:
     """A `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
     for clause in subject.rule.clauses:
         if isinstance(clause, s.LetClause) and growth_of(subject.rule)[clause.name] > MOST:
@@ -542,7 +538,7 @@ def growth_of(rule: Rule) -> dict[str, int]:
 # Rules that cannot fire: an earlier rule has the same pattern and no guard.
 
 
-def shadowed(subject: CheckedRule) -> Iterator[Finding]:
+def shadowed(subject: CheckedRule) -> Findings:
     """A rule with the pattern of an earlier rule that has no guard.
 
     Earlier in its pass; on torch and tensor, where all rules are tried at every place, in any file (a warning).
@@ -615,7 +611,7 @@ def _tried_together(a: Rule, b: Rule) -> bool:
     )
 
 
-Check = Callable[[CheckedRule], Iterator[Finding]]
+Check = Callable[[CheckedRule], Findings]
 
 CHECKS: tuple[Check, ...] = (
     placed,
@@ -718,7 +714,7 @@ def _check(rules: RuleSet, wanted: set[str] | None, found: dict[object, DplcErro
                 found.setdefault((finding.check, finding.span, key), finding)
 
 
-def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:
+def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
     """Facts of files that give another sort than they say."""
     found: list[Finding] = []
     for fact in rules.facts.values():
@@ -732,7 +728,7 @@ def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]
     return iter(found)
 
 
-def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:
+def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
     """Numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
     ours = {number.name for file in built_in_files() for number in file.numbers}
     written = {word for file in rules.files for rule in file.rules for word in rule.words}

@@ -80,7 +80,7 @@ class ReadTerm(ValueTerm):
     """`x[i, k + 1]`: the value x at these places."""
 
     x: ValueTerm
-    places: tuple[s.Syntax, ...]
+    places: s.Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def says_slices(statement: s.Syntax) -> bool:
     return isinstance(target, s.Apply) and target.fn == "Stacked"
 
 
-def definitions(block: tuple[s.Syntax, ...]) -> dict[str, ValueTerm]:
+def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     """The values of a pattern or template on tensor by the name that each has, in order; the last one is the root."""
     found: dict[str, ValueTerm] = {}
     for statement in block:
@@ -209,7 +209,7 @@ def definitions(block: tuple[s.Syntax, ...]) -> dict[str, ValueTerm]:
     return found
 
 
-def lefts(block: tuple[s.Syntax, ...]) -> dict[str, tuple[AxisTerm, ...]]:
+def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     """The axes between the brackets of left sides, by the value that has them."""
     found = {}
     for statement in block:
@@ -296,7 +296,7 @@ def _reading(node: s.Subscript, torch: bool) -> ValueTerm:
     return MappedTerm(node, term_of(node.base), run.base.text)
 
 
-def _over(items: tuple[s.Syntax, ...]) -> tuple[AxisTerm | RunTerm, ...]:
+def _over(items: s.Nodes) -> tuple[AxisTerm | RunTerm, ...]:
     found: list[AxisTerm | RunTerm] = []
     for item in items:
         axis = RunTerm(item, _named(item.base, "a run is a variable")) if isinstance(item, s.Run) else axis_of(item)

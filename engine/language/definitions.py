@@ -9,11 +9,10 @@ one with `override number most_threads = 512`. How Python reads them: policy.py.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .evaluate import CONSTANTS, FACTS, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import is_variable, names, names_in, parts, rebuilt, walk
+from .typed_slots import is_variable, names, parts, substituted, walk
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -69,7 +68,7 @@ def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumbe
         _resolve(name, last, found, (), before)
     for name, original in before.items():
         if found[name].value != original.value or name in overridden:
-            found[name] = dataclasses.replace(found[name], overrides=original)
+            found[name] = replace(found[name], overrides=original)
     return found
 
 
@@ -256,7 +255,7 @@ def _written(declared: s.FactOf, facts: Facts, literals: Mapping[str, s.Syntax])
     value = expanded(declared.value, facts, literals)
     names = {parameter.name for parameter in declared.parameters}
     _closed(declared, value, frozenset(names), {*facts, *literals})
-    return dataclasses.replace(declared, value=value)
+    return replace(declared, value=value)
 
 
 def _check_fact(declared: s.FactOf, known: Facts) -> None:
@@ -309,7 +308,7 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
     kind: Any = value.__class__
     if kind is s.NameOf:
         literal = literals.get(value.text)
-        return value if literal is None else dataclasses.replace(literal, span=value.span)
+        return value if literal is None else replace(literal, span=value.span)
     if kind is tuple:
         items = tuple([expanded(item, facts, literals) for item in value])
         return items if any(map(operator.is_not, items, value)) else value
@@ -328,20 +327,5 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
     given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}
-    made = _given(fact.value, given, frozenset(names_in(asked.items)))
-    return dataclasses.replace(made, span=asked.span) if isinstance(made, s.Syntax) else made
-
-
-def _given(value: Any, given: Mapping[str, s.Syntax], taken: frozenset[str]) -> Any:
-    """An expression with arguments for parameters. taken: names in the arguments, which nothing in it may catch."""
-    if isinstance(value, s.NameOf):
-        return given.get(value.text, value)
-    if isinstance(value, s.Comprehension):
-        variable = value.variable
-        while variable in taken:
-            variable += "_"
-        inner = {**given, value.variable: s.NameOf(value.span, variable)}
-        condition = None if value.condition is None else _given(value.condition, inner, taken)
-        domain, element = _given(value.domain, given, taken), _given(value.element, inner, taken)
-        return dataclasses.replace(value, element=element, variable=variable, domain=domain, condition=condition)
-    return rebuilt(value, lambda part: _given(part, given, taken))
+    made = substituted(fact.value, given, words=False)
+    return replace(made, span=asked.span) if isinstance(made, s.Syntax) else made

@@ -21,7 +21,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .sorts import kind_of_word, told_of_a_word
 from .splits import Splits, SplitTemplate, steps
-from .typed_slots import is_variable, names, rebuilt, walk
+from .typed_slots import is_variable, names, rebuilt, substituted, walk
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
@@ -146,7 +146,7 @@ def without_folds(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
     )
 
 
-def _block(statements: tuple[s.Syntax, ...], taken: set[str]) -> tuple[s.Syntax, ...]:
+def _block(statements: s.Nodes, taken: set[str]) -> s.Nodes:
     found: list[s.Syntax] = []
     for node in statements:
         if isinstance(node, eq.FoldAssign):
@@ -287,28 +287,6 @@ class Shared(Generic[T]):
                 raise DplcError(f"no rule of this file has `{self.word} {name}(..)`", declared.span)
 
 
-def put(node: Any, known: Mapping[str, s.Syntax]) -> Any:
-    """Syntax with arguments in the place of parameters, also of those that name a loop, an axis, a role or a function;
-    what a comprehension binds is its own."""
-    if isinstance(node, tuple):
-        return tuple(put(item, known) for item in node)
-    if isinstance(node, s.NameOf):
-        return known.get(node.text, node)
-    if isinstance(node, str):
-        given = known.get(node)
-        return given.text if isinstance(given, s.NameOf) else node
-    if not isinstance(node, s.Syntax) or isinstance(node, s.Text):
-        return node
-    if isinstance(node, s.Comprehension):
-        known = {name: value for name, value in known.items() if name != node.variable}
-    fixed = ("span", *_FIXED.get(type(node), ()))
-    fields = (field.name for field in dataclasses.fields(node) if field.name not in fixed)
-    return dataclasses.replace(node, **{name: put(getattr(node, name), known) for name in fields})
-
-
-_FIXED: dict[type, tuple[str, ...]] = {s.Member: ("field",), s.Keyword: ("name",), s.Guard: ("kind", "reason")}
-
-
 # `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules.
 #
 # A name of a form that is no parameter belongs to the rule: the rule reads it as if the statements stood there.
@@ -331,13 +309,13 @@ class Forms(Shared[eq.StatementForm]):
             return clause
         return dataclasses.replace(clause, body=self._block(clause.body))
 
-    def _block(self, statements: tuple[s.Syntax, ...]) -> tuple[s.Syntax, ...]:
+    def _block(self, statements: s.Nodes) -> s.Nodes:
         return tuple(made for statement in statements for made in self._statement(statement))
 
     def _statement(self, node: s.Syntax) -> Iterator[s.Syntax]:
         if isinstance(node, eq.UseForm):
             form, given = self.asked(node.call)
-            yield from put(form.body, given)
+            yield from substituted(form.body, given)
             return
         body: Any = getattr(node, "body", None)
         yield dataclasses.replace(node, body=self._block(body)) if body else node  # type: ignore[call-arg]
@@ -373,7 +351,7 @@ class GuardGroups(Shared[eq.GuardGroup]):
             yield clause
             return
         group, known = self.asked(clause.call)
-        yield from put(group.guards, known)
+        yield from substituted(group.guards, known)
 
 
 def _check_group(group: eq.GuardGroup) -> None:
@@ -418,10 +396,10 @@ class _Lets:
         self.taken = dict(taken)
         self.used: set[str] = set()
 
-    def block(self, statements: tuple[s.Syntax, ...], known: Mapping[str, s.Syntax]) -> tuple[s.Syntax, ...]:
+    def block(self, statements: s.Nodes, known: Mapping[str, s.Syntax]) -> s.Nodes:
         return tuple(self._statements(statements, dict(known)))
 
-    def _statements(self, statements: tuple[s.Syntax, ...], known: dict[str, s.Syntax]) -> Iterator[s.Syntax]:
+    def _statements(self, statements: s.Nodes, known: dict[str, s.Syntax]) -> Iterator[s.Syntax]:
         own: list[eq.LetStatement] = []
         for node in statements:
             if not isinstance(node, eq.LetStatement):
@@ -455,7 +433,7 @@ SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAss
 LEVELS = ("module", "loop", "tile")
 
 
-def elaborated(declarations: Iterable[s.Syntax]) -> tuple[s.Syntax, ...]:
+def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
     """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
     written = tuple(declarations)
     for one in written:
@@ -482,7 +460,7 @@ def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
         raise type(error)(f"rule `{rule.name}`: {error.what}", error.span, error.notes, error.hint) from None
 
 
-def _clauses(rule: s.Rule) -> tuple[tuple[s.Syntax, ...], tuple[s.Cover, ...]]:
+def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
     """The clauses written out, and what the splits among them say of their parts."""
     for clause in rule.clauses:
         if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:

@@ -233,7 +233,7 @@ class Expressions:
             raise DplcError("this is not an expression", node.span)
         return method(node)  # type: ignore[no-any-return]
 
-    def compile_all(self, items: tuple[s.Syntax, ...]) -> Closure:
+    def compile_all(self, items: s.Nodes) -> Closure:
         """The tuple of the items' values; `xs..` is spliced."""
         if not any(isinstance(item, s.Run) for item in items):
             parts = tuple(map(self.compile, items))
@@ -401,7 +401,10 @@ class Expressions:
         pairs = self.compile(dataclasses.replace(node.costs, element=pair))
 
         def weigh(env: Environment) -> Any:
-            found = tuple((value, _at_hints(cost)) for value, cost in pairs(env))
+            found = tuple(
+                (value, (tuple(map(hinted, cost)) if cost.__class__ is tuple else hinted(cost)))
+                for value, cost in pairs(env)
+            )
             for _, cost in found:
                 if not all(isinstance(n, int | float) for n in (cost if cost.__class__ is tuple else (cost,))):
                     what = f"a cost is a number, or a list of them; here it is {print_value(cost)}"
@@ -529,10 +532,6 @@ def _disjunction(a: Closure, b: Closure) -> Closure:
         return left if left else b(env)
 
     return either
-
-
-def _at_hints(cost: Any) -> Any:
-    return tuple(map(hinted, cost)) if cost.__class__ is tuple else hinted(cost)
 
 
 def _refuse_text(node: s.Operation, left: Any, right: Any) -> None:

@@ -15,7 +15,7 @@ from ...ir.text.parse import parse
 from .rule import Rule
 from .rule_files import within_limits
 from .spelling import INDENT, SUM, block, expression, items, statement
-from .typed_slots import rebuilt
+from .typed_slots import plain, rebuilt
 
 REASONS = 48  # the column of `because`, where all guards of a rule are shorter
 FURTHEST = 72  # it moves on for longer ones, up to here
@@ -43,7 +43,7 @@ def lines_of(node: s.Syntax) -> list[str]:
     """The lines of a declaration, as it is parsed: not elaborated yet. One that ends in a long reason has a line break
     in it."""
     if isinstance(node, s.Rule):
-        parts: tuple[s.Syntax, ...] = (*node.clauses, *node.examples)
+        parts: s.Nodes = (*node.clauses, *node.examples)
         return _rule(node, sorted(parts, key=lambda part: part.span.line))
     if isinstance(node, eq.GuardGroup):
         column = _column(node.guards)
@@ -226,7 +226,7 @@ def formatted(source: Source) -> str:
             _put(out, own[before], text)
     out += [text for remark in last for text in ([""] if remark.blank and out else []) + [remark.text]]
     text = "\n".join(out) + "\n" if out else ""
-    if text != source.text and not alike(parse(Source(source.name, text)), declarations):
+    if text != source.text and plain(parse(Source(source.name, text))) != plain(declarations):
         raise InternalError(f"{source.name}: formatting would change what it says")
     return text
 
@@ -360,13 +360,3 @@ def _as_written(value: Any) -> Any:
         }
         return dataclasses.replace(value, **changed)
     return rebuilt(value, _as_written)
-
-
-def alike(a: Any, b: Any) -> bool:
-    """Whether two pieces of syntax say the same, wherever they stand."""
-    if isinstance(a, tuple | list):
-        return isinstance(b, tuple | list) and len(a) == len(b) and all(map(alike, a, b))
-    if not isinstance(a, s.Syntax):
-        return type(a) is type(b) and (a == b or a != a)
-    names = (part.name for part in dataclasses.fields(a) if part.name != "span")
-    return type(a) is type(b) and all(alike(getattr(a, name), getattr(b, name)) for name in names)

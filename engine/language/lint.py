@@ -51,7 +51,11 @@ def unknown_devices(subject: CheckedRule) -> Lint:
     """A text that is compared with `target.name` or `target.arch`, and that no device file has."""
     for node in every((subject.rule.clauses, subject.rule.parameters), s.Operation):
         sides = (node.a, node.b) if node.op in ("==", "!=", "in", "not in") else ()
-        fields = [side.field for side in sides if isinstance(side, s.Member) and _is_target(side.base)]
+        fields = [
+            side.field
+            for side in sides
+            if isinstance(side, s.Member) and (isinstance(side.base, s.NameOf) and side.base.text == "target")
+        ]
         known = {getattr(load_device(name), field) for name in devices() for field in fields if field in _TEXTS}
         for text in every(sides, s.Text) if known else ():
             if text.value not in known:
@@ -60,7 +64,3 @@ def unknown_devices(subject: CheckedRule) -> Lint:
 
 
 _TEXTS = ("name", "arch")
-
-
-def _is_target(node: s.Syntax) -> bool:
-    return isinstance(node, s.NameOf) and node.text == "target"

@@ -10,7 +10,7 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import STATEMENT_CLASSES
 from .core import says_slices
-from .rule_scope import WARNING, CheckedRule, Finding
+from .rule_scope import WARNING, CheckedRule, Findings
 from .sorts import (
     ANY,
     INDEX,
@@ -23,7 +23,7 @@ from .typed_slots import OTHER_FIELDS, VALUE, every, is_variable, names, names_i
 _CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are reported by vocabulary.closed_names
 
 
-def unbound(subject: CheckedRule) -> Iterator[Finding]:
+def unbound(subject: CheckedRule) -> Findings:
     """A name that is read where nothing has bound it."""
     later = {c.name: c for c in subject.rule.clauses if isinstance(c, s.LetClause | s.PickClause)}
     seen = set()
@@ -40,7 +40,7 @@ def unbound(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(f"unbound variable `{name.text}`", name.span, notes, hint)
 
 
-def words_of_the_language(subject: CheckedRule) -> Iterator[Finding]:
+def words_of_the_language(subject: CheckedRule) -> Findings:
     """A function, dtype or role where the pattern or the template gives a name: it would not be a variable."""
     for slot in (*subject.pattern, *subject.template):
         inner = slot.value.base if isinstance(slot.value, s.Run) else slot.value
@@ -56,7 +56,7 @@ def words_of_the_language(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(what, inner.span, (note,), hint)
 
 
-def substitutions(subject: CheckedRule) -> Iterator[Finding]:
+def substitutions(subject: CheckedRule) -> Findings:
     """`body[4 := e]`: what a substitution replaces is computed from variables."""
     for expression in subject.expressions:
         for node in every(expression.node, s.Substitution):
@@ -65,7 +65,7 @@ def substitutions(subject: CheckedRule) -> Iterator[Finding]:
                 yield subject.finding(what, node.left.span, (), "write `body[i := e]..`, or `body[i*F + r := e]..`")
 
 
-def wildcards(subject: CheckedRule) -> Iterator[Finding]:
+def wildcards(subject: CheckedRule) -> Findings:
     """`_` where a value is needed: it binds nothing."""
     for expression in subject.expressions:
         for name in names(expression.node):
@@ -78,7 +78,7 @@ def wildcards(subject: CheckedRule) -> Iterator[Finding]:
                 )
 
 
-def unused_variables(subject: CheckedRule) -> Iterator[Finding]:
+def unused_variables(subject: CheckedRule) -> Findings:
     """A variable that the pattern binds once and nothing reads."""
     times = Counter(name.text for name, _ in subject.occurrences)
     held = {
@@ -95,7 +95,7 @@ def unused_variables(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(f"`{name.text}` is bound but never used; write `_`", name.span)
 
 
-def unused_clauses(subject: CheckedRule) -> Iterator[Finding]:
+def unused_clauses(subject: CheckedRule) -> Findings:
     """A `let` or `pick` that nothing reads."""
     for clause in subject.rule.clauses:
         if isinstance(clause, s.LetClause | s.PickClause) and clause.name not in subject.used:
@@ -103,14 +103,14 @@ def unused_clauses(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(f"`{kind} {clause.name}` is never used", clause.span)
 
 
-def unused_parameters(subject: CheckedRule) -> Iterator[Finding]:
+def unused_parameters(subject: CheckedRule) -> Findings:
     """A parameter that nothing reads."""
     for parameter in subject.rule.parameters:
         if parameter.name not in subject.used and parameter.name not in subject.bound:
             yield subject.finding(f"parameter `{parameter.name}` is never used", parameter.span)
 
 
-def bound_twice(subject: CheckedRule) -> Iterator[Finding]:
+def bound_twice(subject: CheckedRule) -> Findings:
     """A parameter, `let` or `pick` under a name that is taken."""
     places = {name.text: name.span for name, _ in reversed(subject.occurrences)}
     taken: dict[str, Any] = dict(places)
@@ -132,7 +132,7 @@ def bound_twice(subject: CheckedRule) -> Iterator[Finding]:
             taken[clause.name] = clause.span
 
 
-def dropped_runs(subject: CheckedRule) -> Iterator[Finding]:
+def dropped_runs(subject: CheckedRule) -> Findings:
     """Statements that the pattern takes and the template does not put back: their stores and sums would be lost."""
     kept = _kept(subject)
     for node in walk(subject.rule.match):
@@ -172,7 +172,7 @@ def _kept(subject: CheckedRule) -> set[str]:
     return kept
 
 
-def root_defined(subject: CheckedRule) -> Iterator[Finding]:
+def root_defined(subject: CheckedRule) -> Findings:
     """On torch and tensor the template defines the value that the pattern ends with."""
     root = subject.rule.match[-1]
     name = next(iter(targets(root)), None) if isinstance(root, s.Assign) else None
@@ -187,7 +187,7 @@ def root_defined(subject: CheckedRule) -> Iterator[Finding]:
         yield subject.finding(what, name.span, (), did_you_mean(name.text, made))
 
 
-def unreached(subject: CheckedRule) -> Iterator[Finding]:
+def unreached(subject: CheckedRule) -> Findings:
     """On torch and tensor a pattern is one value and what it is computed from: nothing else that stands there."""
     if not subject.dataflow:
         return
@@ -213,7 +213,7 @@ def unreached(subject: CheckedRule) -> Iterator[Finding]:
         yield subject.finding(f"`{last}` is not computed from `{name}`", line.span, notes, hint)
 
 
-def reads_itself(subject: CheckedRule) -> Iterator[Finding]:
+def reads_itself(subject: CheckedRule) -> Findings:
     """On torch and tensor a template cannot read the value that it defines; it may ask facts about its shape."""
     root = subject.rule.match[-1]
     if not subject.dataflow or not isinstance(root, s.Assign):
@@ -227,7 +227,7 @@ def reads_itself(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(f"the template reads `{slot.value.text}`, which it defines", slot.value.span)
 
 
-def made_in_order(subject: CheckedRule) -> Iterator[Finding]:
+def made_in_order(subject: CheckedRule) -> Findings:
     """A template of values makes each before it reads it, and on tensor its left sides are names."""
     if subject.rule.level not in ("tensor", "torch"):
         return
@@ -243,7 +243,7 @@ def made_in_order(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding("on tensor a template has no axes on the left", line.target.span, (), hint)
 
 
-def changes_nothing(subject: CheckedRule) -> Iterator[Finding]:
+def changes_nothing(subject: CheckedRule) -> Findings:
     """A template that is the pattern: the rule fires nowhere."""
     rule = subject.rule
     if plain(rule.match) == plain(rule.rewrite):
@@ -251,7 +251,7 @@ def changes_nothing(subject: CheckedRule) -> Iterator[Finding]:
         yield subject.finding(what, rule.rewrite[0].span, (), "change what stands behind `rewrite`", WARNING)
 
 
-def bare_tensors(subject: CheckedRule) -> Iterator[Finding]:
+def bare_tensors(subject: CheckedRule) -> Findings:
     """On torch a tensor is read with brackets: they name its axes."""
     if subject.rule.level != "torch":
         return
@@ -261,7 +261,7 @@ def bare_tensors(subject: CheckedRule) -> Iterator[Finding]:
             yield subject.finding(f"a tensor is read with brackets: `{name}[..]`", slot.value.span)
 
 
-def reset_fields(subject: CheckedRule) -> Iterator[Finding]:
+def reset_fields(subject: CheckedRule) -> Findings:
     """A statement that is written again must say every field that the pattern left open, or it is reset."""
     open_ = dict(_ops(subject.rule.match))
     for key, (cls, said, _) in list(open_.items()):
@@ -278,7 +278,7 @@ def reset_fields(subject: CheckedRule) -> Iterator[Finding]:
                 )
 
 
-def _ops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[tuple[str, str | None], tuple[Any, set[str], s.Syntax]]]:
+def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, str | None], tuple[Any, set[str], s.Syntax]]]:
     """Ops by class and the name they define, with the fields they mention."""
     classes = STATEMENT_CLASSES
     for node in walk(statements):

@@ -12,9 +12,8 @@ already takes its place. A pass that no pipeline names runs where rules of its l
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
@@ -22,148 +21,6 @@ from ...ir.text import syntax as s
 from .evaluate import Expressions
 from .rule import Rule, RuleFile, RuleSet, admits, pass_name, shown, wrong_kind
 from .typed_slots import walk
-
-# The order of a pipeline is file order unless a line gives another place. A wish that cannot be met is an error.
-
-
-@dataclass(frozen=True)
-class LinePlace:
-    """A line: its label, its pass, and where it wants to stand: (`after` | `before` | `first` | `last`, label)."""
-
-    label: str
-    name: str
-    span: Span | None
-    wishes: tuple[tuple[str, str | None], ...]
-    laid_over: bool = False
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """`early` runs before `late`, because the line of `says` says so."""
-
-    early: str
-    late: str
-    says: LinePlace
-
-
-def arrange(pipeline: str, places: Iterable[LinePlace], known: set[str]) -> list[str]:
-    """The labels in order. A line stays where it is written if its wishes hold there; else it moves, and no other does.
-    A line that is laid over (not written among the others) goes right after, or right before, the pass that it names.
-
-    known: further names that a wish may mention without effect (passes that were dropped). Raises DplcError.
-    """
-    listed = list(places)
-    edges = _edges(pipeline, listed, known)
-    later = _closure(listed, edges)  # of all lines: finds the circles
-    written = [place for place in listed if not place.laid_over]
-    labels = {place.label for place in written}
-    own = _closure(
-        written, [edge for edge in edges if edge.early in labels and edge.late in labels and not edge.says.laid_over]
-    )
-    order = [place for place in written if not place.wishes]
-    for n, place in enumerate(written):
-        if place.wishes:
-            before = [order.index(other) for other in written[:n] if other in order]
-            low, high = _bounds(place, order, own)
-            order.insert(min(max(before[-1] + 1 if before else 0, low), high), place)
-    for place in listed:
-        if place.laid_over:
-            order.insert(_beside(place, order, later), place)
-    return [place.label for place in order]
-
-
-def _bounds(place: LinePlace, order: list[LinePlace], later: dict[str, set[str]]) -> tuple[int, int]:
-    """The first and the last position that a line may take among those that stand already."""
-    low = max((n + 1 for n, other in enumerate(order) if place.label in later[other.label]), default=0)
-    high = min((n for n, other in enumerate(order) if other.label in later[place.label]), default=len(order))
-    if low > high:
-        early, late = order[high], order[low - 1]
-        wish = f"pass `{place.label}` cannot run after `{late.label}` and before `{early.label}`"
-        what = f"{wish}: `{early.label}` runs first"
-        raise DplcError(what, place.span, [f"`{other.label}` is at {_location(other)}" for other in (early, late)])
-    return low, high
-
-
-def _beside(place: LinePlace, order: list[LinePlace], later: dict[str, set[str]]) -> int:
-    """Right after what it names, behind the lines that were put there before it; else as late as it may stand."""
-    low, high = _bounds(place, order, later)
-    targets = {name for kind, name in place.wishes if kind == "after"}
-    if not targets:
-        return high
-    while (
-        low < high and order[low].laid_over and targets & {name for kind, name in order[low].wishes if kind == "after"}
-    ):
-        low += 1
-    return low
-
-
-def _edges(pipeline: str, places: list[LinePlace], known: set[str]) -> list[_Edge]:
-    edges = []
-    labels = {place.label for place in places} | {place.name for place in places}
-    for place in places:
-        kinds = {kind for kind, _ in place.wishes}
-        if kinds >= {"first", "last"}:
-            raise DplcError(f"pass `{place.label}` cannot be first and last", place.span)
-        for kind, name in place.wishes:
-            if name is not None and name not in labels | known:
-                what = f"pass `{place.label}` is to run {kind} `{name}`, which is not in pipeline `{pipeline}`"
-                raise DplcError(what, place.span, (), did_you_mean(name, labels))
-            for other in places:
-                edge = _edge(place, kind, name, other)
-                if edge is not None:
-                    edges.append(edge)
-    return edges
-
-
-def _edge(place: LinePlace, kind: str, name: str | None, other: LinePlace) -> _Edge | None:
-    if kind in ("first", "last"):
-        if other is place or any(wish == kind for wish, _ in other.wishes):
-            return None  # several may be first: among themselves they keep their order
-        return _Edge(place.label, other.label, place) if kind == "first" else _Edge(other.label, place.label, place)
-    if name not in (other.label, other.name):
-        return None
-    return _Edge(other.label, place.label, place) if kind == "after" else _Edge(place.label, other.label, place)
-
-
-def _closure(places: list[LinePlace], edges: list[_Edge]) -> dict[str, set[str]]:
-    """Per label, everything that must run later. Raises DplcError for a circle, pointing at its lines."""
-    follows: dict[str, list[_Edge]] = {place.label: [] for place in places}
-    for edge in edges:
-        follows[edge.early].append(edge)
-    later: dict[str, set[str]] = {}
-
-    def visit(label: str, path: tuple[_Edge, ...]) -> set[str]:
-        if label in later:
-            return later[label]
-        found: set[str] = set()
-        for edge in follows[label]:
-            step = (*path, edge)
-            start = next((n for n, old in enumerate(step) if old.early == edge.late), None)
-            if start is not None:
-                raise _circle(step[start:])
-            found |= {edge.late} | visit(edge.late, step)
-        later[label] = found
-        return found
-
-    for place in places:
-        visit(place.label, ())
-    return later
-
-
-def _circle(edges: tuple[_Edge, ...]) -> DplcError:
-    said = list(dict.fromkeys(edge.says for edge in edges))
-    circle = " before ".join([*(edge.early for edge in edges), edges[0].early])
-    notes = [f"`{place.label}` wants to be {_wishes(place)}: {_location(place)}" for place in said]
-    return DplcError(f"these lines contradict each other: {circle}", said[-1].span, notes, "take one of them back")
-
-
-def _wishes(place: LinePlace) -> str:
-    return ", ".join(f"{kind} {name}" if name else kind for kind, name in place.wishes)
-
-
-def _location(place: LinePlace) -> str:
-    return place.span.location if place.span else "built in"
-
 
 # The pipelines in the order they run, and the levels of the rules that may stand in each.
 PIPELINES: dict[str, tuple[str, ...]] = {
@@ -241,11 +98,21 @@ def _entries(rules: RuleSet) -> _Entries:
 
 @dataclass(frozen=True)
 class _PipelineEntry:
+    """A line: its pass, and where it wants to stand: (`after` | `before` | `first` | `last`, label)."""
+
     step: PassStep
     places: tuple[tuple[str, str | None], ...]
     layer: int  # which file says so
     laid_over: bool = False  # an earlier file declares the pipeline
     said: bool = True  # there is a line for it
+
+    @property
+    def label(self) -> str:
+        return self.step.label
+
+    @property
+    def location(self) -> str:
+        return self.step.span.location if self.step.span else "built in"
 
 
 _Entries = dict[str, dict[str, _PipelineEntry]]  # by pipeline and label
@@ -266,7 +133,7 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
         elif isinstance(written, s.PassEntry):
             again = found.get(written.rule) if written.alias is None else None
             if again is not None:  # by its label: `pass spread_rows(V=2)`
-                written = dataclasses.replace(written, rule=again.step.name, alias=written.rule)
+                written = replace(written, rule=again.step.name, alias=written.rule)
             step = _step(written, declared.name, rules)
             earlier = found.get(step.label)
             if earlier is not None and earlier.layer == layer:
@@ -278,9 +145,9 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
             if (
                 earlier is not None
             ):  # said again by a later file: new parameters, the old place unless it says otherwise
-                step = dataclasses.replace(step, group=earlier.step.group)
+                step = replace(step, group=earlier.step.group)
                 if not written.places:
-                    found[step.label] = dataclasses.replace(earlier, step=step)
+                    found[step.label] = replace(earlier, step=step)
                     continue
                 del found[step.label]
             found[step.label] = _PipelineEntry(step, written.places, layer, laid_over)
@@ -289,12 +156,10 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
 def _plain(written: s.Syntax, rules: RuleSet) -> s.Syntax:
     """A line of a pipeline without the numbers of passes. Raises DplcError for a number that is another one's."""
     if isinstance(written, s.OneOf):
-        return dataclasses.replace(
-            written, names=tuple(_numberless(name, written.span, rules) for name in written.names)
-        )
+        return replace(written, names=tuple(_numberless(name, written.span, rules) for name in written.names))
     if isinstance(written, s.PassEntry):
         places = tuple((kind, name and rules.plain(name)) for kind, name in written.places)
-        return dataclasses.replace(written, rule=_numberless(written.rule, written.span, rules), places=places)
+        return replace(written, rule=_numberless(written.rule, written.span, rules), places=places)
     return written
 
 
@@ -313,10 +178,10 @@ def _lay_group(
     for name in written.names:
         if name in found:
             entry = found[name]
-            found[name] = dataclasses.replace(entry, step=dataclasses.replace(entry.step, group=group))
+            found[name] = replace(entry, step=replace(entry.step, group=group))
         else:
             alone = s.PassEntry(written.span, name, (), None, (), written.reason)
-            step = dataclasses.replace(_step(alone, pipeline, rules), group=group)
+            step = replace(_step(alone, pipeline, rules), group=group)
             found[name] = _PipelineEntry(step, (), layer, laid_over)
 
 
@@ -398,8 +263,111 @@ def default_pipeline(rule: Rule) -> str:
     return rule.level
 
 
-def _calls(name: str, statements: tuple[s.Syntax, ...]) -> bool:
+def _calls(name: str, statements: s.Nodes) -> bool:
     return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
+
+
+# The order of a pipeline is file order unless a line gives another place. A wish that cannot be met is an error.
+
+
+_Edge = tuple[str, str, _PipelineEntry]  # the first label runs before the second, because the line says so
+
+
+def arrange(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> list[_PipelineEntry]:
+    """The lines in order. A line stays where it is written if its wishes hold there; else it moves, and no other does.
+    A line that is laid over (not written among the others) goes right after, or right before, the pass that it names.
+
+    known: further names that a wish may mention without effect (passes that were dropped). Raises DplcError.
+    """
+    edges = list(_edges(pipeline, lines, known))
+    later = _closure(lines, edges)  # of all lines: finds the circles
+    written = [line for line in lines if not line.laid_over]
+    labels = {line.label for line in written}
+    own = _closure(written, [edge for edge in edges if labels.issuperset(edge[:2]) and not edge[2].laid_over])
+    order = [line for line in written if not line.places]
+    for n, line in enumerate(written):
+        if line.places:
+            before = [order.index(other) for other in written[:n] if other in order]
+            low, high = _bounds(line, order, own)
+            order.insert(min(max(before[-1] + 1 if before else 0, low), high), line)
+    for line in lines:
+        if line.laid_over:
+            order.insert(_beside(line, order, later), line)
+    return order
+
+
+def _bounds(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, set[str]]) -> tuple[int, int]:
+    """The first and the last position that a line may take among those that stand already."""
+    low = max((n + 1 for n, other in enumerate(order) if line.label in later[other.label]), default=0)
+    high = min((n for n, other in enumerate(order) if other.label in later[line.label]), default=len(order))
+    if low > high:
+        early, late = order[high], order[low - 1]
+        wish = f"pass `{line.label}` cannot run after `{late.label}` and before `{early.label}`"
+        notes = [f"`{other.label}` is at {other.location}" for other in (early, late)]
+        raise DplcError(f"{wish}: `{early.label}` runs first", line.step.span, notes)
+    return low, high
+
+
+def _beside(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, set[str]]) -> int:
+    """Right after what it names, behind the lines that were put there before it; else as late as it may stand."""
+    low, high = _bounds(line, order, later)
+    if not any(kind == "after" for kind, _ in line.places):
+        return high
+    wishes = {wish for wish in line.places if wish[0] == "after"}
+    while low < high and order[low].laid_over and not wishes.isdisjoint(order[low].places):
+        low += 1
+    return low
+
+
+def _edges(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> Iterator[_Edge]:
+    labels = {name for line in lines for name in (line.label, line.step.name)}
+    for line in lines:
+        if {kind for kind, _ in line.places} >= {"first", "last"}:
+            raise DplcError(f"pass `{line.label}` cannot be first and last", line.step.span)
+        for kind, name in line.places:
+            if name is not None and name not in labels | known:
+                what = f"pass `{line.label}` is to run {kind} `{name}`, which is not in pipeline `{pipeline}`"
+                raise DplcError(what, line.step.span, (), did_you_mean(name, labels))
+            for other in lines:
+                if name is None:  # several may be first: among themselves they keep their order
+                    meant = other is not line and all(wish != kind for wish, _ in other.places)
+                else:
+                    meant = name in (other.label, other.step.name)
+                if meant:
+                    pair = (line.label, other.label) if kind in ("first", "before") else (other.label, line.label)
+                    yield (*pair, line)
+
+
+def _closure(lines: list[_PipelineEntry], edges: list[_Edge]) -> dict[str, set[str]]:
+    """Per label, everything that must run later. Raises DplcError for a circle, pointing at its lines."""
+    follows: dict[str, list[_Edge]] = {}
+    for edge in edges:
+        follows.setdefault(edge[0], []).append(edge)
+    later: dict[str, set[str]] = {}
+
+    def visit(label: str, path: tuple[_Edge, ...]) -> set[str]:
+        if label not in later:
+            found: set[str] = set()
+            for edge in follows.get(label, ()):
+                step = (*path, edge)
+                start = next((n for n, old in enumerate(step) if old[0] == edge[1]), None)
+                if start is not None:
+                    raise _circle(step[start:])
+                found |= {edge[1]} | visit(edge[1], step)
+            later[label] = found
+        return later[label]
+
+    return {line.label: visit(line.label, ()) for line in lines}
+
+
+def _circle(edges: tuple[_Edge, ...]) -> DplcError:
+    said = list(dict.fromkeys(line for _, _, line in edges))
+    circle = " before ".join([*(early for early, _, _ in edges), edges[0][0]])
+    notes = []
+    for line in said:
+        wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
+        notes.append(f"`{line.label}` wants to be {wishes}: {line.location}")
+    return DplcError(f"these lines contradict each other: {circle}", said[-1].step.span, notes, "take one of them back")
 
 
 # Passes and rules that `without` removes.
@@ -437,16 +405,14 @@ def _stands_in(name: str, found: dict[str, _PipelineEntry]) -> bool:
 def _steps(
     pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[tuple[str, str | None], int], rules: RuleSet
 ) -> Iterator[PassStep]:
-    places = [LinePlace(label, e.step.name, e.step.span, e.places, e.laid_over) for label, e in found.items()]
     here = [(name, layer) for (name, of), layer in dropped.items() if of in (None, pipeline)]
-    for label in arrange(pipeline, places, known={name for name, _ in here}):
-        entry = found[label]
+    for entry in arrange(pipeline, list(found.values()), known={name for name, _ in here}):
         gone = {name for name, layer in here if entry.layer <= layer or not entry.said}
-        if label in gone or entry.step.name in gone:
+        if entry.label in gone or entry.step.name in gone:
             continue
         kept = tuple(rule for rule in entry.step.rules if rule.name not in gone)
         if kept:
-            yield dataclasses.replace(entry.step, rules=kept)
+            yield replace(entry.step, rules=kept)
 
 
 def _asked_first(steps: list[PassStep]) -> list[PassStep]:

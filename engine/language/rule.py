@@ -7,12 +7,11 @@ executed.
 from __future__ import annotations
 
 import copy
-import dataclasses
-import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,9 +73,9 @@ class Rule:
     docs: tuple[str, ...]
     attributes: frozenset[str]
     parameters: tuple[s.Parameter, ...]
-    match: tuple[s.Syntax, ...]
+    match: s.Nodes
     clauses: tuple[Clause, ...]
-    rewrite: tuple[s.Syntax, ...]
+    rewrite: s.Nodes
     examples: Sequence[s.Example]
     override: bool = False
     family: str | None = None
@@ -86,7 +85,7 @@ class Rule:
     wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
     device: s.NameOf | None = None  # the only one that it is for
 
-    @functools.cached_property
+    @cached_property
     def compiled(self) -> dict[tuple[Rule, ...], Any]:
         """Keep the rule as engines compiled it, by the local rules of an engine."""
         return {}
@@ -99,17 +98,17 @@ class Rule:
     def location(self) -> str:
         return f"{self.span.source.name}:{self.span.line}"
 
-    @functools.cached_property
+    @cached_property
     def left(self) -> dict[str, ValueTerm]:
         """The values of the pattern of a rule on tensor by name, in order; the last one is the root."""
         return self._resolved(lambda: definitions(self.match))
 
-    @functools.cached_property
+    @cached_property
     def right(self) -> dict[str, ValueTerm]:
         """The same of its template."""
         return self._resolved(lambda: definitions(self.rewrite))
 
-    @functools.cached_property
+    @cached_property
     def left_axes(self) -> dict[str, tuple[AxisTerm, ...]]:
         """The axes between the brackets of the left sides of its pattern."""
         return self._resolved(lambda: lefts(self.match))
@@ -138,7 +137,7 @@ class RuleFile:
 def legal(rule: Rule) -> Rule:
     """A rule without what it prefers."""
     kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
-    return dataclasses.replace(rule, clauses=kept, wherever_legal=True)
+    return replace(rule, clauses=kept, wherever_legal=True)
 
 
 def pass_name(stem: str) -> str:
@@ -173,7 +172,7 @@ class RuleSet:
             for rule in self.in_force(file.rules):
                 self._declare(rule)
         self._arrange()
-        self.digest = hashlib.blake2b("\0".join(f.source.text for f in self.files).encode(), digest_size=16).hexdigest()
+        self.digest = _digest("\0".join(f.source.text for f in self.files))
 
     def in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
         """The declarations that are for every device, or for that of the set."""
@@ -187,10 +186,10 @@ class RuleSet:
         """A file that takes rules out by their names."""
         if all(self.plain(line.name) == line.name for line in file.without):
             return file
-        named = (dataclasses.replace(line, name=self.plain(line.name)) for line in file.without)
-        return dataclasses.replace(file, without=tuple(named))
+        named = (replace(line, name=self.plain(line.name)) for line in file.without)
+        return replace(file, without=tuple(named))
 
-    @functools.cached_property
+    @cached_property
     def devices(self) -> tuple[str, ...]:
         """The names of the targets that some declaration is for, sorted."""
         found = [d.device for file in self.files for d in file.numbers]
@@ -207,8 +206,12 @@ class RuleSet:
         device = name if name in self.devices else None
         if device == self.device:
             return self
-        out = RuleSet(self.files, device)
-        out.digest = hashlib.blake2b(f"{self.digest} for {device}".encode(), digest_size=16).hexdigest()
+        return self._changed(self.files, f"for {device}", device)
+
+    def _changed(self, files: Iterable[RuleFile], how: str, device: str | None) -> RuleSet:
+        """A set made of this one, with a digest of its own."""
+        out = RuleSet(files, device)
+        out.digest = _digest(f"{self.digest} {how}")
         return out
 
     def _arrange(self) -> None:
@@ -251,48 +254,42 @@ class RuleSet:
                 f"write `override rule {rule.name}` to replace it",
             )
         if earlier is not None:  # the replacement stands in the pass of what it replaces
-            rule = dataclasses.replace(rule, file=earlier.file)
+            rule = replace(rule, file=earlier.file)
         self.written.pop(rule.name, None)
         if not self._words.isdisjoint(rule.words):
             self.written[rule.name] = rule
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
             told = (rule, *asked_of(rule.words, self.facts, self._literals))
-            rule = _REMEMBERED.made("rule", rule.name, told, functools.partial(self._with_policy, rule))
+            rule = _REMEMBERED.made("rule", rule.name, told, partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
         """A rule with numbers in the place of their names, and facts that are an expression written out."""
         names = ("parameters", "clauses", "rewrite", "covers")
         made = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
-        return dataclasses.replace(rule, **made)
+        return replace(rule, **made)
 
     def without(self, names: set[str]) -> RuleSet:
         """The set less some rules; itself if there are none."""
         if not names & self.rules.keys():
             return self
         files = (
-            dataclasses.replace(
+            replace(
                 file,
                 rules=tuple(rule for rule in file.rules if rule.name not in names),
                 without=tuple(line for line in file.without if line.name not in names),  # that is done
             )
             for file in self.files
         )
-        out = RuleSet(files, self.device)
-        out.digest = hashlib.blake2b(f"{self.digest} without {sorted(names)}".encode(), digest_size=16).hexdigest()
-        return out
+        return self._changed(files, f"without {sorted(names)}", self.device)
 
     def unpreferred(self, names: set[str]) -> RuleSet:
         """The set with some rules that fire wherever they are legal, preferred or not; itself if there are none."""
         if not names:
             return self
-        files = (
-            dataclasses.replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files
-        )
-        out = RuleSet(files, self.device)
-        out.digest = hashlib.blake2b(f"{self.digest} unpreferred {sorted(names)}".encode(), digest_size=16).hexdigest()
-        return out
+        files = (replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files)
+        return self._changed(files, f"unpreferred {sorted(names)}", self.device)
 
     def at(self, *levels: str) -> tuple[Rule, ...]:
         """The rules of the given levels, in declaration order."""
@@ -307,6 +304,10 @@ class RuleSet:
     def missing(self, name: str) -> DplcError:
         """The error for a name that no rule has."""
         return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
@@ -397,10 +398,10 @@ def device_named(device: s.NameOf) -> str:
 
 
 CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`", s.Match: "`match`"}  # in messages
-Parse = Callable[[Source], tuple[s.Syntax, ...]]
+Parse = Callable[[Source], s.Nodes]
 
 
-def parse_rules(source: Source) -> tuple[s.Syntax, ...]:
+def parse_rules(source: Source) -> s.Nodes:
     """The declarations of a text within the limits, its rules written out."""
     return elaborated(parse(within_limits(source)))
 
@@ -419,7 +420,7 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
             _refuse_device(declaration, declaration.device)
         if isinstance(declaration, s.Rule):
             if more is not None:
-                declaration = dataclasses.replace(declaration, examples=more.after(declaration))
+                declaration = replace(declaration, examples=more.after(declaration))
             rules += [_rule(member, stem, family) for member, family in members(declaration)]
         elif isinstance(declaration, s.Pipeline):
             pipelines.append(declaration)
@@ -479,7 +480,7 @@ def is_built_in(rule: Rule) -> bool:
     return any(file.source is source or file.source == source for file in built_in_files())
 
 
-@functools.cache
+@cache
 @collections_paused()
 def built_in_files() -> tuple[RuleFile, ...]:
     """The files of `rules/`, read once per process."""
@@ -568,7 +569,7 @@ def policy_of(rules: RuleSet) -> Policy:
     return _policy(overridden(rules.numbers))
 
 
-@functools.lru_cache(maxsize=32)
+@lru_cache(maxsize=32)
 def _policy(changed: Overridden) -> Policy:
     values = {name: number.value for name, number in numbers_of(file.numbers for file in built_in_files()).items()}
     return Policy({**values, **dict(changed)})
@@ -582,4 +583,4 @@ def overridden(numbers: Numbers) -> Overridden:
 def under(target: Target, numbers: Numbers) -> Target:
     """The target of a compile with these numbers in force: itself unless some are overridden."""
     changed = overridden(numbers)
-    return target if changed == target.policy else dataclasses.replace(target, policy=changed)
+    return target if changed == target.policy else replace(target, policy=changed)

@@ -7,13 +7,13 @@ costs a quarter of a cold start. An exploration collects young objects kernel by
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from ...ir.text.parse import parse
 from . import elaborate, splits
 from .elaborate import elaborated
 from .spelling import INDENT, block
-from .typed_slots import rebuilt
+from .typed_slots import rebuilt, substituted
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
     return s.Example(node.span, node.title, node.arguments or other.arguments, program, gives)
 
 
-def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
+def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
     lines = block(program, 1)
     for edit in edits:
         lines = list(_edited(lines, edit))
@@ -149,7 +149,7 @@ def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
             yield line if whole else line.replace(edit.before, edit.after[0])
 
 
-def _read(lines: Sequence[str], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
+def _read(lines: Sequence[str], node: eq.VariedExample) -> s.Nodes:
     text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
     try:
         return _program(text)
@@ -159,11 +159,11 @@ def _read(lines: Sequence[str], node: eq.VariedExample) -> tuple[s.Syntax, ...]:
         raise DplcError(f"edited, the example is no program: {error.what}", node.span, (note,)) from None
 
 
-@functools.lru_cache(maxsize=512)  # an editor asks again at every key
-def _program(text: str) -> tuple[s.Syntax, ...]:
+@lru_cache(maxsize=512)  # an editor asks again at every key
+def _program(text: str) -> s.Nodes:
     (found,) = parse(Source("edited", text))
     assert isinstance(found, s.ExamplesOf)
-    program: tuple[s.Syntax, ...] = found.examples[0].before
+    program: s.Nodes = found.examples[0].before
     return program
 
 
@@ -179,7 +179,7 @@ def _at(value: Any, span: Span) -> Any:
 # the text and of the parser.
 
 
-def parse_stored(source: Source) -> tuple[s.Syntax, ...]:
+def parse_stored(source: Source) -> s.Nodes:
     """What `parse` gives, its rules elaborated, from the store if it is there: what is there was within the
     limits. Raises DplcError as both do, and beyond a limit."""
 
@@ -200,7 +200,7 @@ MODULES = (
 )  # what reads texts
 
 
-@functools.cache
+@cache
 def _parser_digest() -> str:
     folder = Path(inspect.getfile(s)).parent
     files = [folder / "grammar.lark", *(folder / f"{name}.py" for name in MODULES)]
@@ -227,7 +227,7 @@ class Later(Sequence[T]):
     def __init__(self, make: Callable[[], Sequence[T]]):
         self._make = make
 
-    @functools.cached_property
+    @cached_property
     def _items(self) -> tuple[T, ...]:
         return tuple(self._make())
 
@@ -287,7 +287,7 @@ FURTHER = ".examples.rw"
 class FurtherExamples:
     """The examples of one file, by the rules of the file beside it."""
 
-    def __init__(self, source: Source, parse: Callable[[Source], tuple[s.Syntax, ...]]):
+    def __init__(self, source: Source, parse: Callable[[Source], s.Nodes]):
         self.source, self._parse = source, parse
         self._rules: list[str] = []
 
@@ -297,7 +297,7 @@ class FurtherExamples:
         own = rule.examples
         return Later(lambda: tuple(written_out((*own, *self._found.get(rule.name, ())))))
 
-    @functools.cached_property
+    @cached_property
     def _found(self) -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
         found: dict[str, tuple[s.Example | eq.VariedExample, ...]] = {}
         for declaration in self._parse(self.source):
@@ -363,24 +363,6 @@ def further_of(path: Path, name: str = "") -> Source | None:
 # Families of rules: one rule for each row of names.
 
 
-def rename(node: Any, names: dict[str, Any]) -> Any:
-    """A syntax tree with names replaced: by other names everywhere, by values where a name stands as an expression."""
-    if isinstance(node, s.NameOf) and node.text in names:
-        value = names[node.text]
-        return (
-            dataclasses.replace(node, text=value)
-            if isinstance(value, str)
-            else dataclasses.replace(value, span=node.span)
-        )
-    if isinstance(node, str):
-        return names[node] if isinstance(names.get(node), str) else node
-    return node if isinstance(node, s.Text) else rebuilt(node, lambda part: rename(part, names))
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
 def _cells(row: s.Syntax) -> Sequence[s.Syntax]:
     return row.items if isinstance(row, s.Group) else (row,)
 
@@ -409,44 +391,34 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
                 f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values",
                 row.span,
             )
-        names: dict[str, Any] = {
-            p.name: cell.text if isinstance(cell, s.NameOf) else cell
-            for p, cell in zip(declared.parameters, cells, strict=True)
-        }
-        words = (_snake(_word(cell)) for cell in cells[:told])
+        names = {p.name: cell for p, cell in zip(declared.parameters, cells, strict=True)}
+        words = ((re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _word(cell)).lower()) for cell in cells[:told])
         member = dataclasses.replace(
             declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
-            clauses=rename(declared.clauses, names), examples=_examples_of(declared.examples, names),
-            written=_renamed(declared.written, names), covers=rename(declared.covers, names),
+            clauses=_renamed(declared.clauses, names), covers=_renamed(declared.covers, names),
+            examples=_as_read(declared.examples, partial(_of_member, declared.examples, names)),
+            written=_as_read(declared.written, partial(_renamed, declared.written, names)),
         )  # fmt: skip
         yield member, declared.name
 
 
-S = TypeVar("S", bound=s.Syntax)
+def _renamed(nodes: Sequence[Any], names: Mapping[str, s.Syntax]) -> Any:
+    return substituted(tuple(nodes), names, here=True)
 
 
-def _renamed(nodes: Sequence[S], names: dict[str, Any]) -> Sequence[S]:
-    """Not before they are read, if they were not read yet."""
-    if isinstance(nodes, Later):
-        return Later(lambda: rename(tuple(nodes), names))
-    return rename(tuple(nodes), names)  # type: ignore[no-any-return]
+def _as_read(nodes: Sequence[T], make: Callable[[], Sequence[T]]) -> Sequence[T]:
+    """What is made of nodes, not before it is read if they were not read yet."""
+    return Later(make) if isinstance(nodes, Later) else make()
 
 
-def _examples_of(examples: Sequence[s.Example], names: dict[str, Any]) -> Sequence[s.Example]:
-    """The examples of a member; not before they are read, if they were not read yet."""
-    if isinstance(examples, Later):
-        return Later(lambda: _of_member(examples, names))
-    return _of_member(examples, names)
-
-
-def _of_member(examples: Sequence[s.Example], names: dict[str, Any]) -> tuple[s.Example, ...]:
+def _of_member(examples: Sequence[s.Example], names: Mapping[str, s.Syntax]) -> tuple[s.Example, ...]:
     """Examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
     own = []
     for example in examples:
         chosen = {item.name: item.value for item in example.arguments if item.name in names}
         if all(_constant(value) == _constant(names[name]) for name, value in chosen.items()):
             rest = tuple(item for item in example.arguments if item.name not in chosen)
-            own.append(rename(dataclasses.replace(example, arguments=rest), names))
+            own += _renamed((dataclasses.replace(example, arguments=rest),), names)
     return tuple(own)
 
 

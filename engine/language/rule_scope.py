@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from ...ir.diagnostic import DplcError, Span
 from ...ir.text import syntax as s
 from .evaluate import Fact, facts_of
 from .rule import Rule, RuleSet
-from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, TARGET, Inference, Sort
+from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, TARGET, Inference, Scope, Sort
 from .typed_slots import DataflowPositions, Positions, SortedPosition, calls, is_variable, names
 
 ERROR, WARNING = "error", "warning"
@@ -40,10 +40,9 @@ class Finding(DplcError):
         return text if self.severity == ERROR else text.replace(": error: ", f": {self.severity}: ", 1)
 
 
+Findings = Iterator[Finding]
+
 # A rule laid out for checking: the names that its pattern binds, and every expression with the names in scope there.
-
-
-Scope = Mapping[str, Sort]
 
 
 class Expression(NamedTuple):
@@ -81,9 +80,7 @@ class CheckedRule:
     ) -> Finding:
         return Finding(f"rule `{self.rule.name}`: {what}", span, notes, hint, severity)
 
-    def _positions(
-        self, statements: tuple[s.Syntax, ...], pattern: bool
-    ) -> tuple[list[SortedPosition], dict[str, Sort]]:
+    def _positions(self, statements: s.Nodes, pattern: bool) -> tuple[list[SortedPosition], dict[str, Sort]]:
         def report(what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None) -> None:
             self.problems.append(self.finding(what, span, notes, hint))
 
@@ -92,12 +89,12 @@ class CheckedRule:
         return walker.slots, getattr(walker, "axes", {})
 
     # ---- what the pattern binds
-    @functools.cached_property
+    @cached_property
     def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
         """Every variable of the pattern, each time it stands there, with the sort of its place."""
         return [found for slot in self.pattern if not slot.around for found in _variables(slot.value, slot.sort)]
 
-    @functools.cached_property
+    @cached_property
     def bound(self) -> dict[str, Sort]:
         """The variables of the pattern. Of several places the one that says most gives the sort."""
         found: dict[str, Sort] = {}
@@ -167,12 +164,12 @@ class CheckedRule:
         """The sort of an expression, without a word about what clashes inside it."""
         return self._quiet.sort(node, scope)
 
-    @functools.cached_property
+    @cached_property
     def _quiet(self) -> Inference:
         return Inference(self.facts, lambda *report: None)
 
     # ---- the template
-    @functools.cached_property
+    @cached_property
     def made(self) -> dict[str, Sort]:
         """The names that the template makes: fresh ones."""
         return {
@@ -206,15 +203,15 @@ class CheckedRule:
                     scope.setdefault(name.text, sort)
         return scope
 
-    @functools.cached_property
+    @cached_property
     def used(self) -> set[str]:
         """Every name that a clause, a domain, a default or the template reads or writes again."""
         found = {name.text for e in self.expressions for name in names(e.node)}
         found |= {call.fn for e in self.expressions for call in calls(e.node)}
         return found
 
-    @functools.cached_property
-    def parts(self) -> tuple[s.Syntax, ...]:
+    @cached_property
+    def parts(self) -> s.Nodes:
         """Everything the rule says, but its examples."""
         return (*self.rule.parameters, *self.rule.match, *self.rule.clauses, *self.rule.rewrite)
 

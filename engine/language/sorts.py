@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from ...codegen.target import DEVICE_FIELDS
 from ...ir import expr as e
-from ...ir import loop
 from ...ir.diagnostic import did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
 from ...ir.text import syntax as s
-from ...ir.text.read_statements import CLOSED, CONSTANTS, STATEMENT_CLASSES
+from ...ir.text.read_statements import CLOSED, CONSTANTS, owners
 from .evaluate import Fact
 
 
@@ -55,58 +54,29 @@ NAMED = ("name", "role", "via", "fn", "dtype", "context")  # kinds that only a n
 TARGET = Sort("target")
 INDEX = Sort("index")  # what a bracket of axes holds: an axis, a number, a value of integers by its name
 SPLICE = Sort("splice")  # what `xs..` puts back: statements, one or many
-FIELD_SORTS = {
-    "Name": "name",
-    "Expr": "expr",
-    "Int": "int",
-    "Num": "num",
-    "Axis": "axis",
-    "Over": "expr",
-    "Value": "value",
-    "Block": "stmt",
+FIELD_SORTS = {"Over": "expr", "Block": "stmt"} | {
+    sort: sort.lower() for sort in ("Name", "Expr", "Int", "Num", "Axis", "Value")
 }
 _VALUE_SORTS = {bool: BOOL, int: INT, float: NUM, str: TEXT, e.Var: NAME}
-_SORT_NAMES = (
-    "int",
-    "num",
-    "bool",
-    "name",
-    "expr",
-    "axis",
-    "text",
-    "role",
-    "via",
-    "fn",
-    "monoid",
-    "atom",
-    "dtype",
-    "any",
-)
+_CLOSED = tuple(CLOSED_SORTS.values())
+_SORT_NAMES = ("int", "num", "bool", "name", "expr", "axis", "text", *_CLOSED, "any")
 PARAMETER_SORTS = {kind: Sort(kind) for kind in _SORT_NAMES} | {"set": LIST, "list": LIST}
 
-_SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", "role", "via", "fn", "monoid", "atom", "dtype"))
-_NAMES = frozenset(("name", "expr", "axis", "role", "via", "fn", "monoid", "atom", "dtype", "term"))
+_SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", *_CLOSED))
 # What is wanted -> what may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit everywhere.
 _MAY_BE: dict[str, frozenset[str]] = {
     "int": frozenset(("int", "expr")),
     "num": frozenset(("int", "num", "expr")),
     "bool": frozenset(("bool", "expr")),
-    "name": _NAMES,
+    "name": frozenset(("name", "expr", "axis", *_CLOSED, "term")),
     "expr": _SCALAR | {"term"},
     "axis": frozenset(("axis", "name", "expr")),
-    "text": frozenset(("text",)),
     "stmt": frozenset(("stmt", "context")),
     "record": frozenset(("record", "context", "stmt")),
     "term": frozenset(("term", "int", "num", "bool", "name", "expr")),
-    "context": frozenset(("context",)),
-    "role": frozenset(("role", "name", "expr")),
-    "via": frozenset(("via", "name", "expr")),
-    "fn": frozenset(("fn", "name", "expr")),
-    "monoid": frozenset(("monoid", "name", "expr")),
-    "atom": frozenset(("atom", "name", "expr")),
-    "dtype": frozenset(("dtype", "name", "expr")),
-    "target": frozenset(("target",)),
     "index": frozenset(("axis", "name", "expr", "int")),
+    **{kind: frozenset((kind, "name", "expr")) for kind in _CLOSED},
+    **{kind: frozenset((kind,)) for kind in ("text", "context", "target")},
 }
 
 
@@ -173,6 +143,7 @@ def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
     return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES
 
 
+Scope = Mapping[str, Sort]
 Report = Callable[..., None]  # what is wrong, where, a hint or nothing
 
 
@@ -182,28 +153,28 @@ class Inference:
     def __init__(self, facts: Mapping[str, Fact], report: Report):
         self.facts, self.report = facts, report
 
-    def want(self, node: s.Syntax, sort: Sort, env: Mapping[str, Sort], place: str) -> Sort:
+    def want(self, node: s.Syntax, sort: Sort, env: Scope, place: str) -> Sort:
         """The sort of an expression that stands where `sort` is wanted."""
         have = self.sort(node, env)
         if not fits(have, sort):
             self.report(f"{place} is {sort}, not {have}", node)
         return have
 
-    def sort(self, node: s.Syntax, env: Mapping[str, Sort]) -> Sort:
+    def sort(self, node: s.Syntax, env: Scope) -> Sort:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         return method(node, env) if method else ANY
 
-    def _nameof(self, node: s.NameOf, env: Mapping[str, Sort]) -> Sort:
+    def _nameof(self, node: s.NameOf, env: Scope) -> Sort:
         return env.get(node.text) or constant_sort(node.text) or ANY
 
-    def _number(self, node: s.Number, env: Mapping[str, Sort]) -> Sort:
+    def _number(self, node: s.Number, env: Scope) -> Sort:
         return INT if isinstance(node.value, int) else NUM
 
-    def _text(self, node: s.Text, env: Mapping[str, Sort]) -> Sort:
+    def _text(self, node: s.Text, env: Scope) -> Sort:
         return TEXT
 
     # ---- operators
-    def _operation(self, node: s.Operation, env: Mapping[str, Sort]) -> Sort:
+    def _operation(self, node: s.Operation, env: Scope) -> Sort:
         if node.op in ("and", "or"):
             self.want(node.a, BOOL, env, f"the left of `{node.op}`")
             self.want(node.b, BOOL, env, f"the right of `{node.op}`")
@@ -224,19 +195,19 @@ class Inference:
                 self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", operand)
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 
-    def _prefix(self, node: s.Prefix, env: Mapping[str, Sort]) -> Sort:
+    def _prefix(self, node: s.Prefix, env: Scope) -> Sort:
         if node.op == "not":
             self.want(node.a, BOOL, env, "what `not` denies")
             return BOOL
         return self.want(node.a, EXPR, env, "what `-` negates")
 
-    def _choice(self, node: s.Choice, env: Mapping[str, Sort]) -> Sort:
+    def _choice(self, node: s.Choice, env: Scope) -> Sort:
         self.want(node.condition, BOOL, env, "the condition of `if`")
         a, b = self.sort(node.a, env), self.sort(node.b, env)
         return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
 
     # ---- collections
-    def _group(self, node: s.Group, env: Mapping[str, Sort]) -> Sort:
+    def _group(self, node: s.Group, env: Scope) -> Sort:
         if node.bracket == "(" and len(node.items) == 1 and not isinstance(node.items[0], (s.Run, s.AxisItem)):
             return self.sort(node.items[0], env)
         found = {self.sort(item, env).one for item in node.items}
@@ -245,14 +216,14 @@ class Inference:
         first = found.pop()
         return Sort(first.kind, True, first.node) if not found else LIST
 
-    def _comprehension(self, node: s.Comprehension, env: Mapping[str, Sort]) -> Sort:
+    def _comprehension(self, node: s.Comprehension, env: Scope) -> Sort:
         inner = {**env, node.variable: self.element(node.domain, env)}
         if node.condition is not None:
             self.want(node.condition, BOOL, inner, "the condition of a comprehension")
         have = self.sort(node.element, inner)
         return LIST if have.many else Sort(have.kind, True, have.node)
 
-    def _chosen(self, node: s.Chosen, env: Mapping[str, Sort]) -> Sort:
+    def _chosen(self, node: s.Chosen, env: Scope) -> Sort:
         costs, word = node.costs, "maximising" if node.most else "minimising"
         chosen = self.element(costs.domain, env)
         inner = {**env, costs.variable: chosen}
@@ -263,7 +234,7 @@ class Inference:
             self.report(f"what `{word}` compares is a number, or a list of them, not {have}", costs.element)
         return chosen
 
-    def element(self, domain: s.Syntax, env: Mapping[str, Sort]) -> Sort:
+    def element(self, domain: s.Syntax, env: Scope) -> Sort:
         """The sort of the elements of a domain."""
         have = self.sort(domain, env)
         if not fits(have, LIST):
@@ -271,22 +242,22 @@ class Inference:
             return ANY
         return have.one
 
-    def _between(self, node: s.Between, env: Mapping[str, Sort]) -> Sort:
+    def _between(self, node: s.Between, env: Scope) -> Sort:
         self.want(node.a, INT, env, "the start of a range")
         self.want(node.b, INT, env, "the end of a range")
         return Sort("int", True)
 
-    def _run(self, node: s.Run, env: Mapping[str, Sort]) -> Sort:
+    def _run(self, node: s.Run, env: Scope) -> Sort:
         have = self.sort(node.base, env)
         if not fits(have, LIST) and have != CONTEXT:
             self.report(f"`..` splices a list, not {have}", node)
         return have
 
-    def _axisitem(self, node: s.AxisItem, env: Mapping[str, Sort]) -> Sort:
+    def _axisitem(self, node: s.AxisItem, env: Scope) -> Sort:
         return AXIS
 
     # ---- calls, brackets and members
-    def _apply(self, node: s.Apply, env: Mapping[str, Sort]) -> Sort:
+    def _apply(self, node: s.Apply, env: Scope) -> Sort:
         have = [self.sort(item, env) for item in node.items]
         known = self.facts.get(node.fn)
         if known is None:
@@ -298,7 +269,7 @@ class Inference:
                     self.report(f"argument {n + 1} of `{node.fn}` is {wanted}, not {sort}", item)
         return sort_of(known.result)
 
-    def _subscript(self, node: s.Subscript, env: Mapping[str, Sort]) -> Sort:
+    def _subscript(self, node: s.Subscript, env: Scope) -> Sort:
         base = self.sort(node.base, env)
         if any(isinstance(item, (s.Substitution, s.Run)) for item in node.items):
             for item in node.items:
@@ -312,7 +283,7 @@ class Inference:
             self.report(f"`[..]` reads a list or substitutes, not {base}", node)
         return ANY
 
-    def _member(self, node: s.Member, env: Mapping[str, Sort]) -> Sort:
+    def _member(self, node: s.Member, env: Scope) -> Sort:
         base = self.sort(node.base, env)
         if base == TARGET:
             return self._field(node, "a target", TARGET_FIELDS)
@@ -326,7 +297,7 @@ class Inference:
             return ANY
         return self._field(node, f"`{owner.__name__}`", {f.name: field_sort(f.sort, f.many) for f in owner.fields})
 
-    def _field(self, node: s.Member, owner: str, known: Mapping[str, Sort]) -> Sort:
+    def _field(self, node: s.Member, owner: str, known: Scope) -> Sort:
         if node.field not in known:
             self.report(f"{owner} has no field `{node.field}`", node, did_you_mean(node.field, known))
         return known.get(node.field, ANY)
@@ -342,13 +313,6 @@ def _argument(fact: Fact, n: int) -> Sort | None:
     if n < len(fact.arguments):
         return sort_of(fact.arguments[n])
     return sort_of(fact.arguments[-1]) if fact.most is None else None
-
-
-@functools.cache
-def owners() -> dict[str, Any]:
-    """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
-    plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
-    return {**{cls.__name__: cls for cls in plain}, **STATEMENT_CLASSES}
 
 
 TARGET_FIELDS: dict[str, Sort] = {f.name: {"int": INT, "float": NUM, "str": TEXT}[str(f.type)] for f in DEVICE_FIELDS}

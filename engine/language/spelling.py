@@ -20,7 +20,7 @@ _STRENGTH = {
 # Statements.
 
 
-def block(statements: tuple[s.Syntax, ...], depth: int) -> list[str]:
+def block(statements: s.Nodes, depth: int) -> list[str]:
     return [line for node in statements for line in statement(node, depth)]
 
 
@@ -104,7 +104,7 @@ def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
     return f"({text})" if own < strength else text
 
 
-def items(nodes: tuple[s.Syntax, ...]) -> str:
+def items(nodes: s.Nodes) -> str:
     return ", ".join(map(expression, nodes))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
@@ -13,7 +12,7 @@ from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import ROLES
 from .spelling import expression
-from .typed_slots import names, parts, rebuilt, walk
+from .typed_slots import names, parts, rebuilt, substituted, walk
 
 # `split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or loop as digits of a mixed radix, outermost first.
 #
@@ -38,7 +37,7 @@ class RadixSplit:
     """digits are outermost first. what: the names, or the sum, that are split; size None: nobody says it."""
 
     span: Span
-    what: tuple[s.Syntax, ...]
+    what: s.Nodes
     size: s.Syntax | None
     digits: list[Digit] = field(default_factory=list)
 
@@ -62,7 +61,7 @@ class RadixSplit:
         for n, digit in enumerate(self.digits):
             sizes = [d.size for d in self.digits[n + 1 :] if d.size is not None]
             if digit.cut is None or digit.name in held:
-                value: tuple[s.Syntax, ...] = (s.NameOf(at, digit.name),)
+                value: s.Nodes = (s.NameOf(at, digit.name),)
             else:
                 value = tuple(digit.cut.terms(held, at))
             if sizes:
@@ -80,7 +79,7 @@ class Join:
 
     span: Span
     names: tuple[str, ...]
-    sizes: tuple[s.Syntax, ...]
+    sizes: s.Nodes
     digit: Digit
     guarded: bool = False
 
@@ -146,7 +145,7 @@ class Splits:
                 yield s.LetClause(part.span, part.name, call)
 
     @staticmethod
-    def _what(clause: eq.SplitClause | eq.JoinClause) -> tuple[s.Syntax, ...]:
+    def _what(clause: eq.SplitClause | eq.JoinClause) -> s.Nodes:
         return clause.what if isinstance(clause, eq.SplitClause) else clause.names
 
     def covers(self) -> Iterator[s.Cover]:
@@ -155,7 +154,7 @@ class Splits:
             if isinstance(split, RadixSplit) and split.size is not None:
                 parts = tuple(split.size_of(digit) for digit in split.digits)
                 outermost = Digit("", split.span, None, None)
-                rounded = dataclasses.replace(split, digits=[outermost, *split.digits[1:]]).size_of(outermost)
+                rounded = replace(split, digits=[outermost, *split.digits[1:]]).size_of(outermost)
                 if not split.guarded or expression(parts[0]) != expression(rounded):
                     named = ", ".join(expression(node) for node in split.what)
                     yield s.Cover(split.span, named, split.size, parts, not split.guarded)
@@ -270,14 +269,14 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
     if not isinstance(clause, eq.SplitClause):
         yield clause
         return
-    yield dataclasses.replace(clause, further=())
+    yield replace(clause, further=())
     last = clause.parts[-1]
     for following in clause.further:
         yield eq.SplitClause(clause.span, (s.NameOf(last.span, last.name),), None, following)
         last = following[-1]
 
 
-def axes_and_loops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[str, s.Syntax]]:
+def axes_and_loops(statements: s.Nodes) -> Iterator[tuple[str, s.Syntax]]:
     """The axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
@@ -286,7 +285,7 @@ def axes_and_loops(statements: tuple[s.Syntax, ...]) -> Iterator[tuple[str, s.Sy
             yield node.var, node.stop
 
 
-def bound(clauses: tuple[s.Syntax, ...]) -> set[str]:
+def bound(clauses: s.Nodes) -> set[str]:
     return {clause.name for clause in clauses if isinstance(clause, s.LetClause | s.PickClause)}
 
 
@@ -342,7 +341,7 @@ class SplitTemplate:
             return self._run(s.Run(node.span, node.items[0]), frozenset()).base
         if isinstance(node, s.Subscript):
             items = tuple(made for item in node.items for made in self._placed_part(node.base, item))
-            return dataclasses.replace(node, items=items)
+            return replace(node, items=items)
         return rebuilt(node, self.clause)
 
     def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
@@ -356,13 +355,14 @@ class SplitTemplate:
             (name, home) for name, home in homes if left.text in parts_of(home) and left.text not in self.splits.wholes
         ]
         for name, home in found:
-            value = _put_at(home.value(name, frozenset({left.text}), item.span), left.text, item.right)
+            whole = home.value(name, frozenset({left.text}), item.span)
+            value = substituted(whole, {left.text: item.right}, words=False)
             yield s.Substitution(item.span, s.NameOf(left.span, name), value)
         if not found:
             yield item
 
     # ---- statements
-    def block(self, statements: tuple[s.Syntax, ...], held: Held = frozenset()) -> tuple[s.Syntax, ...]:
+    def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
         """A block; runs that stand side by side share a guard."""
         found: list[s.Syntax] = []
         waiting: list[s.Syntax] = []
@@ -386,7 +386,7 @@ class SplitTemplate:
         under = self._substituted(statement.run.base, held)
         return tuple(name for name in self.guarded if name in under)
 
-    def _under(self, ends: tuple[str, ...], body: tuple[s.Syntax, ...], held: Held) -> s.Syntax:
+    def _under(self, ends: tuple[str, ...], body: s.Nodes, held: Held) -> s.Syntax:
         for name in reversed(ends):
             body = (s.IfBlock(body[0].span, self._end(s.NameOf(body[0].span, name), held), body),)
         return body[0]
@@ -401,7 +401,7 @@ class SplitTemplate:
             return s.ForLoop(node.span, node.var, start, stop, step, attributes, self.block(node.body, inner))
         if isinstance(node, s.EachBlock):
             domain = self.node(node.domain, held)
-            return dataclasses.replace(node, domain=domain, body=self.block(node.body, held | {*node.names}))
+            return replace(node, domain=domain, body=self.block(node.body, held | {*node.names}))
         if isinstance(node, s.IfBlock) and isinstance(node.condition, s.Apply) and node.condition.fn == WITHIN:
             body = self.block(node.body, held)
             for item in reversed(node.condition.items):
@@ -409,7 +409,7 @@ class SplitTemplate:
             return body[0]
         if isinstance(node, s.RunStatement):
             changes = self.node(node.changes, held)
-            return dataclasses.replace(node, run=self._run(node.run, held), changes=changes)
+            return replace(node, run=self._run(node.run, held), changes=changes)
         return self.node(node, held)  # type: ignore[no-any-return]
 
     def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
@@ -440,21 +440,21 @@ class SplitTemplate:
             return self._apply(node, held)
         if isinstance(node, s.Subscript):
             items = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)
-            return dataclasses.replace(node, base=self.node(node.base, held), items=tuple(items))
+            return replace(node, base=self.node(node.base, held), items=tuple(items))
         if isinstance(node, s.Substitution):
-            return dataclasses.replace(node, right=self.node(node.right, held))
+            return replace(node, right=self.node(node.right, held))
         if isinstance(node, s.Comprehension):
             held = held | {node.variable}
         if not isinstance(node, s.Syntax):
             return node
         found: dict[str, Any] = {}
-        for part in dataclasses.fields(node):
+        for part in fields(node):
             value = getattr(node, part.name)
             if part.name == "body" and isinstance(value, tuple):
                 found["body"] = self.block(value, held)
             elif part.name != "span":
                 found[part.name] = self.node(value, held)
-        return dataclasses.replace(node, **found)
+        return replace(node, **found)
 
     def _name(self, node: s.NameOf, held: Held) -> s.Syntax:
         name = node.text
@@ -482,8 +482,8 @@ class SplitTemplate:
             return found
         if node.fn in ("Tile", "Slab"):
             items = tuple(made for item in node.items for made in self._axes(node.fn, item, held))
-            return dataclasses.replace(node, items=items)
-        return dataclasses.replace(node, items=self.node(node.items, held))
+            return replace(node, items=items)
+        return replace(node, items=self.node(node.items, held))
 
     def _axes(self, op: str, item: s.Syntax, held: Held) -> Iterator[s.Syntax]:
         """An item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
@@ -534,7 +534,7 @@ class SplitTemplate:
         for split in self.splits.sums if isinstance(inner, s.NameOf) and inner.text in self.scopes.under else ():
             self._use(split)
             items += (s.Substitution(at, split.what[0], split.value("", held, at)),)
-        return dataclasses.replace(run, base=s.Subscript(at, inner, items)) if items else run
+        return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
     def _substituted(self, base: s.Syntax, held: Held) -> dict[str, RadixSplit | Join]:
         """{axis or loop: its split} of all that a run stood under in the pattern, in the order of the clauses."""
@@ -566,15 +566,6 @@ def parts_of(home: RadixSplit | Join) -> set[str]:
     """The names of the parts, and of the parts of these."""
     found = {digit.name for digit in home.digits}
     return found.union(*(parts_of(digit.cut) for digit in home.digits if digit.cut is not None))
-
-
-def _put_at(node: Any, name: str, value: s.Syntax) -> Any:
-    """An expression with a value in the place of a name."""
-    if isinstance(node, s.NameOf):
-        return value if node.text == name else node
-    if isinstance(node, s.Operation):
-        return dataclasses.replace(node, a=_put_at(node.a, name, value), b=_put_at(node.b, name, value))
-    return node
 
 
 class Scopes:

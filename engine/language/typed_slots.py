@@ -5,9 +5,8 @@ Matchers, templates and checks are made from shapes, so what a field means is sa
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
@@ -17,26 +16,13 @@ from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import STATEMENT_CLASSES, VALUE_CLASSES, merge_fields
+from ...ir.text.read_statements import READERS, Shape, axis_shape, listed, named, op_shape, owners, VALUE_CLASSES
 from . import core as s
 from .evaluate import CONSTANTS, RESERVED, facts_of
-from .sorts import ANY, AXES, AXIS, BOOL, CONTEXT, EXPR, INDEX, LIST, NAME, RUN, SPLICE, TERM, Sort, field_sort, owners
+from .sorts import ANY, AXES, AXIS, BOOL, CONTEXT, EXPR, INDEX, LIST, NAME, RUN, SPLICE, TERM, Sort, field_sort
 
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
 NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype"))
-
-
-@dataclass(frozen=True)
-class Shape:
-    """fields: what the text mentions, by field name; a list-sorted field holds a tuple of items or one expression."""
-
-    cls: type[Node]
-    fields: dict[str, Any]
-    place: s.Syntax
-
-    @property
-    def body(self) -> tuple[s.Syntax, ...] | None:
-        return self.fields.get("body")
 
 
 def shape_of(node: s.Syntax) -> Shape | None:
@@ -45,119 +31,8 @@ def shape_of(node: s.Syntax) -> Shape | None:
     return reader(node) if reader else None
 
 
-def _name(node: s.Syntax, text: str) -> s.NameOf:
-    return s.NameOf(node.span, text)
-
-
-def _for(node: Any) -> Shape:
-    fields: dict[str, Any] = {"var": _name(node, node.var), "start": node.start, "stop": node.stop, "body": node.body}
-    for attribute in node.attributes:
-        if isinstance(attribute, s.NameOf):
-            fields["role"] = attribute
-        elif isinstance(attribute, s.Keyword) and attribute.name == "unroll":
-            fields["unroll"] = attribute.value
-        else:
-            given = getattr(attribute, "name", "this")
-            raise DplcError(f"a loop has no attribute `{given}`", attribute.span, (), did_you_mean(given, ("unroll",)))
-    if node.step is not None:
-        fields["step"] = node.step
-    return Shape(loop.For, fields, node)
-
-
-def _if(node: Any) -> Shape:
-    return Shape(loop.If, {"cond": node.condition, "body": node.body}, node)
-
-
-def _accumulate(node: Any) -> Shape:
-    value = node.value
-    merged = merge_fields(node)
-    if merged is not None:
-        return Shape(loop.Merge, {"accs": merged[0], "fn": _name(value, merged[1]), "vals": merged[2]}, node)
-    if not isinstance(value, s.Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
-        raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node.span)
-    return Shape(loop.Accumulate, {"acc": node.target, "fn": _name(value, value.fn), "val": value.items[1]}, node)
-
-
-def _alike(a: s.Syntax, b: s.Syntax) -> bool:
-    if isinstance(a, s.NameOf) and isinstance(b, s.NameOf):
-        return a.text == b.text
-    if isinstance(a, s.Member) and isinstance(b, s.Member):
-        return a.field == b.field and _alike(a.base, b.base)
-    return False
-
-
-def _assign(node: Any) -> Shape:
-    target, value = node.target, node.value
-    if isinstance(target, s.Subscript):
-        return Shape(loop.Store, {"buf": target.base, "idx": target.items, "val": value}, node)
-    if isinstance(value, s.LoadOf):
-        return Shape(loop.Load, {"dst": target, **load_fields(value)}, node)
-    if isinstance(value, s.Apply) and (value.fn in STATEMENT_CLASSES or value.fn[:1].isupper()):
-        shape = op_shape(value)
-        if "dst" not in shape.cls.by_name:
-            raise DplcError(f"`{value.fn}` defines no value", node.span)
-        body = {} if node.body is None else {"body": node.body}
-        return Shape(shape.cls, {"dst": target, **shape.fields, **body}, node)
-    return Shape(loop.Let, {"dst": target, "val": value}, node)
-
-
-def load_fields(node: s.LoadOf) -> dict[str, Any]:
-    """buf and idx, and the guard if one is written."""
-    if not isinstance(node.access, s.Subscript):
-        raise DplcError("a load reads `load buffer[index]`", node.span)
-    fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
-    if node.condition is not None:
-        fields |= {"when": node.condition, "other": node.other}
-    return fields
-
-
-def _statement(node: Any) -> Shape:
-    if not isinstance(node.call, s.Apply):
-        raise DplcError("this is not a statement", node.span)
-    shape = op_shape(node.call)
-    if node.body is not None:
-        shape.fields["body"] = node.body
-    return Shape(shape.cls, shape.fields, node)
-
-
 def _capture(node: Any) -> Shape:
-    return Shape(op_shape(node.call).cls, op_shape(node.call).fields, node)
-
-
-def op_shape(call: s.Apply, among: dict[str, type[Node]] | None = None) -> Shape:
-    """`Op(positional.., field=value)` by the schema of Op."""
-    known = owners() if among is None else among
-    if call.fn not in known:
-        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, known))
-    cls = known[call.fn]
-    positional = list(getattr(cls, "positional", ()))
-    many = bool(positional) and cls.by_name[positional[0]].many
-    fields: dict[str, Any] = {positional[0]: ()} if many else {}
-    for item in call.items:
-        if isinstance(item, s.Keyword):
-            if item.name not in cls.by_name or item.name in ("dst", "body"):
-                options = [f.name for f in cls.fields if f.name not in ("dst", "body")]
-                raise DplcError(
-                    f"`{call.fn}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, options)
-                )
-            fields[item.name] = listed(cls.by_name[item.name], item.value)
-        elif many:
-            fields[positional[0]] += (item,)
-        elif positional:
-            name = positional.pop(0)
-            fields[name] = listed(cls.by_name[name], item)
-        else:
-            raise DplcError(f"too many positional arguments for `{call.fn}`", item.span)
-    return Shape(cls, fields, call)
-
-
-def listed(field: Field, value: s.Syntax) -> Any:
-    """The items of a list-sorted field; a lone name stays itself, for it may be the whole list."""
-    if not field.many or isinstance(value, s.NameOf | s.Comprehension | s.Member | s.Subscript):
-        return value
-    if isinstance(value, s.Group) and value.bracket in "([":
-        return value.items
-    return (value,) if not isinstance(value, s.Apply) or value.fn in VALUE_CLASSES else value
+    return replace(op_shape(node.call, owners()), place=node)
 
 
 def _unit(node: Any) -> Shape:
@@ -166,23 +41,12 @@ def _unit(node: Any) -> Shape:
     for item in node.ins:
         if isinstance(item, s.SizeItem):
             raise DplcError("sizes stand in the heads of programs, not of rules", item.span)
-    return Shape(Kernel, {"name": _name(node, node.name), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
+    return Shape(Kernel, {"name": named(node.name, node), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
 
 
 def _param(node: Any) -> Shape:
-    dtype = _name(node.type, node.type.dtype)
-    return Shape(Param, {"name": _name(node, node.name), "dtype": dtype, "shape": node.type.dims}, node)
-
-
-def _axis(node: Any) -> Shape:
-    fields: dict[str, Any] = {"name": _name(node, node.name), "extent": node.extent}
-    if node.role is not None:
-        fields["role"] = _name(node, node.role)
-    if node.dim is not None:
-        fields["dim"] = node.dim
-    if node.stride is not None:
-        fields["stride"] = node.stride
-    return Shape(Axis, fields, node)
+    dtype = named(node.type.dtype, node.type)
+    return Shape(Param, {"name": named(node.name, node), "dtype": dtype, "shape": node.type.dims}, node)
 
 
 def _nested(node: Any) -> Shape | None:
@@ -190,8 +54,8 @@ def _nested(node: Any) -> Shape | None:
 
 
 _READERS: dict[type, Any] = {
-    s.ForLoop: _for, s.IfBlock: _if, s.AccumulateInto: _accumulate, s.Assign: _assign, s.Statement: _statement,
-    s.CaptureStatement: _capture, s.Unit: _unit, s.ParamItem: _param, s.AxisItem: _axis, s.Apply: _nested,
+    **READERS, s.AxisItem: axis_shape, s.CaptureStatement: _capture, s.Unit: _unit, s.ParamItem: _param,
+    s.Apply: _nested,
 }  # fmt: skip
 
 # What a header says nothing about has its default, in patterns too: otherwise a template silently drops a stride.
@@ -216,15 +80,10 @@ class SortedPosition(NamedTuple):
     sort: Sort
     what: str
     makes: bool = False
-    around: tuple[s.Syntax, ...] = ()
+    around: s.Nodes = ()
 
 
 Report = Callable[..., None]  # what, span, notes, hint
-
-
-def named(text: str, place: s.Syntax) -> s.NameOf:
-    """A name that the grammar keeps as bare text, as an expression."""
-    return s.NameOf(place.span, text)
 
 
 class Positions:
@@ -233,13 +92,13 @@ class Positions:
     def __init__(self, level: str, pattern: bool, report: Report):
         self.level, self.pattern, self.report = level, pattern, report
         self.slots: list[SortedPosition] = []
-        self.around: tuple[s.Syntax, ...] = ()
+        self.around: s.Nodes = ()
 
     def add(self, value: s.Syntax | None, sort: Sort, what: str, makes: bool = False) -> None:
         if value is not None:
             self.slots.append(SortedPosition(value, sort, what, makes, self.around))
 
-    def block(self, statements: tuple[s.Syntax, ...]) -> None:
+    def block(self, statements: s.Nodes) -> None:
         for statement in statements:
             self.statement(statement)
 
@@ -269,7 +128,7 @@ class Positions:
             for item in change.call.items:
                 self.add(item, ANY, "an argument")
         elif isinstance(change, s.Keyword):
-            field = _any_field(change.name)
+            field = next((cls.by_name[change.name] for cls in owners().values() if change.name in cls.by_name), None)
             if field is None:
                 self.add(change.value, ANY, f"`{change.name}`")
             else:
@@ -354,7 +213,7 @@ class Positions:
         else:
             self._item(value, sort, what, makes)
 
-    def _list(self, items: tuple[s.Syntax, ...], sort: Sort, what: str, makes: bool = False) -> None:
+    def _list(self, items: s.Nodes, sort: Sort, what: str, makes: bool = False) -> None:
         for item in items:
             self._item(item, sort, what, makes)
 
@@ -398,11 +257,6 @@ MAKES = {
 }  # fmt: skip
 
 
-def _any_field(name: str) -> Field | None:
-    """A field of this name of any statement: `xs.. with depth=2` where the class of xs is not known."""
-    return next((cls.by_name[name] for cls in owners().values() if name in cls.by_name), None)
-
-
 _PARTS: dict[type, tuple[str, ...]] = {}
 
 
@@ -410,7 +264,7 @@ def parts(cls: type) -> tuple[str, ...]:
     """The fields of a class of syntax, but its place."""
     found = _PARTS.get(cls)
     if found is None:
-        found = _PARTS[cls] = tuple(f.name for f in dataclasses.fields(cls) if f.name != "span")
+        found = _PARTS[cls] = tuple(f.name for f in fields(cls) if f.name != "span")
     return found
 
 
@@ -455,15 +309,50 @@ def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
     return cls(value.span, *after) if any(a is not b for a, b in zip(after, before, strict=True)) else value
 
 
+_ONE_PART = {s.Member: "base", s.Keyword: "value", s.Guard: "condition"}  # the others are names of fields, and texts
+
+
+def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> Any:
+    """Syntax with other syntax in the place of names. A comprehension catches no name of what is put in.
+
+    words: also of names that stand as bare text, as those of loops, axes, roles and functions do. here: for a family of
+    rules: names of fields too, and what is put in has the place of the name.
+    """
+    kind: Any = node.__class__
+    if kind is s.NameOf:
+        given = known.get(node.text)
+        return node if given is None else replace(given, span=node.span) if here else given
+    if kind is str:
+        given = known.get(node) if words else None
+        return given.text if isinstance(given, s.NameOf) else node
+    if kind is s.Text:
+        return node
+    if kind in _ONE_PART and words and not here:
+        before = getattr(node, _ONE_PART[kind])
+        after = substituted(before, known, words, here)
+        return node if after is before else replace(node, **{_ONE_PART[kind]: after})
+    if kind is s.Comprehension:
+        variable, read = node.variable, names_in((node.element, node.condition))
+        inner = {name: value for name, value in known.items() if name != variable}
+        taken = names_in(tuple(value for name, value in inner.items() if name in read))
+        while variable in taken:
+            variable += "_"
+            inner[node.variable] = s.NameOf(node.span, variable)
+        element, condition = (substituted(part, inner, words, here) for part in (node.element, node.condition))
+        domain = substituted(node.domain, known, words, here)
+        return s.Comprehension(node.span, node.bracket, element, variable, domain, condition)
+    return rebuilt(node, lambda part: substituted(part, known, words, here))
+
+
 def plain(node: Any) -> Any:
     """A piece of syntax without its places, for comparison."""
-    if isinstance(node, tuple):
+    if isinstance(node, tuple | list):
         return tuple(map(plain, node))
     if isinstance(node, s.NameOf):
         return node.text
     if isinstance(node, s.Syntax):
         return (type(node).__name__, *(plain(getattr(node, name)) for name in parts(type(node))))
-    return node
+    return node if isinstance(node, str) else repr(node)
 
 
 def every(node: Any, kind: Any) -> Iterator[Any]:
@@ -499,7 +388,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def targets(node: s.Assign) -> tuple[s.Syntax, ...]:
+def targets(node: s.Assign) -> s.Nodes:
     """The names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
     if s.says_slices(node):
         return ()
@@ -614,7 +503,7 @@ class DataflowPositions(Positions):
                 self._of(operand)
 
     # ---- axes
-    def _bracket(self, items: tuple[s.Syntax, ...]) -> None:
+    def _bracket(self, items: s.Nodes) -> None:
         for item in items:
             if isinstance(item, s.Run):
                 self._born(item.base, AXES)

@@ -19,11 +19,12 @@ from ...ir.functions import FUNCTIONS
 from ...ir.kernel import VALUES as ADDRESSES
 from ...ir.monoid_texts import TEXTS
 from ...ir.node import Field, NodeType
+from ...ir.text.read_statements import owners
 from ..language.check import load_facts
 from ..language.core import FORMS
 from ..language.evaluate import FACTS
 from ..language.rule import LEVELS, RuleSet
-from ..language.sorts import READABLE, TARGET_FIELDS, field_sort, owners
+from ..language.sorts import READABLE, TARGET_FIELDS, field_sort
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)

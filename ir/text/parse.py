@@ -295,7 +295,7 @@ def _node(cls: Any, where: Method, *leading: Any, first: int = 0) -> Method:
         leading: fields that the alternative of the grammar decides.
         first: the child from which on children are fields.
     """
-    lists = [str(field.type).startswith("tuple") for field in fields(cls)][1 + len(leading) :]
+    lists = [str(field.type).startswith(("tuple", "Nodes")) for field in fields(cls)][1 + len(leading) :]
 
     def build(self: Any, meta: Any, c: list[Any]) -> Any:
         given = c[first:]
@@ -388,7 +388,7 @@ class _Build(Transformer[Any, Any]):
         return self.place(name), _marked(c, "doc"), "OVERRIDE" in tokens, str(name)
 
     # ---- rules and pipelines
-    def start(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
+    def start(self, meta: Any, c: list[Any]) -> s.Nodes:
         return _of(c, s.Syntax)
 
     def doc(self, meta: Any, c: list[Any]) -> tuple[str, str]:
@@ -417,7 +417,7 @@ class _Build(Transformer[Any, Any]):
     def number(self, meta: Any, c: list[Any]) -> s.NumberOf:
         return s.NumberOf(*self.head(c), _of(c, s.Syntax)[0], _reason(c), _device(c))
 
-    def rows(self, meta: Any, c: list[Any]) -> tuple[str, tuple[s.Syntax, ...]]:
+    def rows(self, meta: Any, c: list[Any]) -> tuple[str, s.Nodes]:
         return ("rows", tuple(c))
 
     def example(self, meta: Any, c: list[Any]) -> s.Example:
@@ -514,7 +514,7 @@ class _Build(Transformer[Any, Any]):
         return s.EachBlock(self.place(c[0]), tuple(map(str, c[:-2])), c[-2], c[-1])
 
     # ---- items and expressions
-    def items(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, ...]:
+    def items(self, meta: Any, c: list[Any]) -> s.Nodes:
         return _of(c, s.Syntax)
 
     def role_run(self, meta: Any, c: list[Any]) -> s.Run:
@@ -555,7 +555,7 @@ def _parser() -> tuple[Lark, _Build]:
     return lark, build
 
 
-def parse(source: Source) -> tuple[s.Syntax, ...]:
+def parse(source: Source) -> s.Nodes:
     """The declarations of a text: units, rules, pipelines. Raises DplcError at the first syntax error."""
     text = source.text if source.text.endswith("\n") else source.text + "\n"
     with _lock:

@@ -64,7 +64,7 @@ def sizes_of(text: str, name: str = "<text>") -> dict[str, Size]:
     return declared(syntax_of(text, name)[1])
 
 
-def syntax_of(text: str, name: str) -> tuple[str | None, tuple[s.Syntax, ...]]:
+def syntax_of(text: str, name: str) -> tuple[str | None, s.Nodes]:
     """The level of a dump, and its units as they are written. Raises DplcError with a caret."""
     source = Source(name, text)
     header = re.match(r"\s*##[ \t]*level:[ \t]*(\w+)", text)

@@ -1,7 +1,10 @@
-"""Syntax tree to statements. Sort-directed: the schema of a node class says how each field reads."""
+"""Syntax tree to shapes, and to statements. The schema of a node class says how each field reads."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .. import expr as e
@@ -32,74 +35,80 @@ CLOSED: dict[str, tuple[str, ...]] = {
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 
 
-# Statements that are written `Op(..)`, of Tile IR and Kernel IR; nodes inside of a field that are written `Node(..)`.
-_WRITTEN: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
-STATEMENT_CLASSES = {cls.__name__: cls for cls in _WRITTEN}
+# Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's.
+STATEMENT_CLASSES: dict[str, type[Stmt]] = {
+    cls.__name__: cls for cls in (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
+}
+# Nodes that stand inside a field and are written `Node(..)`: Kernel IR's addresses.
 VALUE_CLASSES: dict[str, type[Node]] = {cls.__name__: cls for cls in kernel_ir.VALUES}
 
 
-def read_params(items: tuple[s.Syntax, ...]) -> tuple[Param, ...]:
-    out = []
-    for item in items:
-        if not isinstance(item, s.ParamItem):
-            raise DplcError("`..` stands in patterns only", item.span)
-        _check_closed("Dtype", item.type.dtype, item.type)
-        out.append(Param(item.name, item.type.dtype, read_extents(item.type.dims)))
-    return tuple(out)
+@functools.cache
+def owners() -> dict[str, type[Node]]:
+    """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
+    plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
+    return {**{cls.__name__: cls for cls in plain}, **STATEMENT_CLASSES}
 
 
-def read_extents(dims: tuple[s.Syntax, ...]) -> tuple[Any, ...]:
-    """The extents of a type. Raises DplcError for anything else."""
-    return tuple(extent(dim, read_expr(dim)) for dim in dims)
+# Shapes: the fields that the text of a statement or an axis mentions, in programs and in patterns.
 
 
-def read_block(block: tuple[s.Syntax, ...]) -> tuple[Stmt, ...]:
-    return tuple(read_statement(stmt) for stmt in block if not isinstance(stmt, s.PassStatement))
+@dataclass(frozen=True)
+class Shape:
+    """fields: what the text mentions, by field name; a list-sorted field holds a tuple of items or one expression."""
+
+    cls: type[Node]
+    fields: dict[str, Any]
+    place: s.Syntax
+
+    @property
+    def body(self) -> s.Nodes | None:
+        return self.fields.get("body")
 
 
-def read_statement(stmt: s.Syntax) -> Stmt:
-    """One statement of Loop, Tile or Kernel IR."""
-    if isinstance(stmt, s.ForLoop):
-        return _read_for(stmt)
-    if isinstance(stmt, s.IfBlock):
-        return loop.If(read_expr(stmt.condition), read_block(stmt.body))
-    if isinstance(stmt, s.AccumulateInto):
-        return _read_accumulate(stmt)
-    if isinstance(stmt, s.Assign):
-        return _read_assign(stmt)
-    if isinstance(stmt, s.Statement) and isinstance(stmt.call, s.Apply):
-        return read_op(stmt.call, None, stmt.body)
-    raise DplcError("this stands in patterns and templates only, or is not a statement", stmt.span)
+def named(text: str, place: s.Syntax) -> s.NameOf:
+    """A name that the grammar keeps as bare text, as an expression."""
+    return s.NameOf(place.span, text)
 
 
-def _read_for(stmt: s.ForLoop) -> loop.For:
-    role, unroll = "serial", 1
-    for attribute in stmt.attributes:
+def _for(node: Any) -> Shape:
+    fields: dict[str, Any] = {"var": named(node.var, node), "start": node.start, "stop": node.stop, "body": node.body}
+    for attribute in node.attributes:
         if isinstance(attribute, s.NameOf):
-            role = attribute.text
-            _check_closed("Role", role, attribute)
+            fields["role"] = attribute
         elif isinstance(attribute, s.Keyword) and attribute.name == "unroll":
-            unroll = read_expr(attribute.value)
+            fields["unroll"] = attribute.value
         else:
-            raise DplcError("a loop has a role and `unroll=n` only", attribute.span)
-    step = 1 if stmt.step is None else read_expr(stmt.step)
-    return loop.For(stmt.var, read_expr(stmt.start), read_expr(stmt.stop), read_block(stmt.body), role, step, unroll)
+            given = getattr(attribute, "name", "this")
+            raise DplcError(f"a loop has no attribute `{given}`", attribute.span, (), did_you_mean(given, ("unroll",)))
+    if node.step is not None:
+        fields["step"] = node.step
+    return Shape(loop.For, fields, node)
 
 
-def _read_accumulate(stmt: s.AccumulateInto) -> loop.Accumulate | loop.Merge:
-    target, value = stmt.target, stmt.value
-    merged = merge_fields(stmt)
+def _if(node: Any) -> Shape:
+    return Shape(loop.If, {"cond": node.condition, "body": node.body}, node)
+
+
+def _accumulate(node: Any) -> Shape:
+    value = node.value
+    merged = _merge_fields(node)
     if merged is not None:
-        _check_closed("MonoidName", merged[1], value)
-        return loop.Merge(tuple(map(_name, merged[0])), merged[1], tuple(map(read_expr, merged[2])))
-    form = isinstance(target, s.NameOf) and isinstance(value, s.Apply) and len(value.items) == 2
-    if not form or not isinstance(value.items[0], s.NameOf) or value.items[0].text != target.text:  # type: ignore[attr-defined]
-        raise DplcError("an accumulation reads `acc <- fn(acc, value)`", stmt.span)
-    _check_closed("Fn", value.fn, value)  # type: ignore[attr-defined]
-    return loop.Accumulate(target.text, value.fn, read_expr(value.items[1]))  # type: ignore[attr-defined]
+        return Shape(loop.Merge, {"accs": merged[0], "fn": named(merged[1], value), "vals": merged[2]}, node)
+    if not isinstance(value, s.Apply) or len(value.items) != 2 or not _alike(value.items[0], node.target):
+        raise DplcError("an accumulation reads `acc <- fn(acc, value)`", node.span)
+    return Shape(loop.Accumulate, {"acc": node.target, "fn": named(value.fn, value), "val": value.items[1]}, node)
 
 
-def merge_fields(stmt: s.AccumulateInto) -> tuple[tuple[s.Syntax, ...], str, tuple[s.Syntax, ...]] | None:
+def _alike(a: s.Syntax, b: s.Syntax) -> bool:
+    if isinstance(a, s.NameOf) and isinstance(b, s.NameOf):
+        return a.text == b.text
+    if isinstance(a, s.Member) and isinstance(b, s.Member):
+        return a.field == b.field and _alike(a.base, b.base)
+    return False
+
+
+def _merge_fields(stmt: s.AccumulateInto) -> tuple[s.Nodes, str, s.Nodes] | None:
     """The accumulators, the monoid and the operands of `(m, s) <- online((m, s), (x, v))`; None if it has no tuples."""
     target, value = stmt.target, stmt.value
     if not isinstance(target, s.Group):
@@ -111,96 +120,140 @@ def merge_fields(stmt: s.AccumulateInto) -> tuple[tuple[s.Syntax, ...], str, tup
     return target.items, value.fn, given.items  # type: ignore[attr-defined]
 
 
-def _read_assign(stmt: s.Assign) -> Stmt:
-    target, value = stmt.target, stmt.value
+def _assign(node: Any) -> Shape:
+    target, value = node.target, node.value
     if isinstance(target, s.Subscript):
-        return loop.Store(_name(target.base), tuple(map(read_expr, target.items)), read_expr(value))
-    dst = _name(target)
+        return Shape(loop.Store, {"buf": target.base, "idx": target.items, "val": value}, node)
     if isinstance(value, s.LoadOf):
-        access = value.access
-        if not isinstance(access, s.Subscript):
-            raise DplcError("a load reads `load buffer[index]`", value.span)
-        when = True if value.condition is None else read_expr(value.condition)
-        other = 0.0 if value.other is None else read_expr(value.other)
-        return loop.Load(dst, _name(access.base), tuple(map(read_expr, access.items)), when, other)
-    if isinstance(value, s.Apply) and (value.fn in STATEMENT_CLASSES or value.fn[0].isupper()):
-        return read_op(value, dst, stmt.body)
-    return loop.Let(dst, read_expr(value))
+        return Shape(loop.Load, {"dst": target, **load_fields(value)}, node)
+    if isinstance(value, s.Apply) and (value.fn in STATEMENT_CLASSES or value.fn[:1].isupper()):
+        return _with_body(node, value, {"dst": target})
+    return Shape(loop.Let, {"dst": target, "val": value}, node)
 
 
-def read_op(call: s.Apply, dst: str | None, body: tuple[s.Syntax, ...] | None) -> Stmt:
-    """`[dst =] Op(positional.., field=value)[: block]` by the schema of Op."""
-    if call.fn not in STATEMENT_CLASSES:
-        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, STATEMENT_CLASSES))
-    cls = STATEMENT_CLASSES[call.fn]
-    values = read_fields(cls, call)
-    if dst is not None:
-        if "dst" not in cls.by_name:
-            raise DplcError(f"`{call.fn}` gives no value", call.span)
-        values["dst"] = dst
-    if body is not None:
-        if "body" not in cls.by_name:
-            raise DplcError(f"`{call.fn}` has no block", call.span)
-        values["body"] = read_block(body)
-    statement: Stmt = construct(cls, values, call)
-    return statement
+def load_fields(node: s.LoadOf) -> dict[str, Any]:
+    """buf and idx, and the guard if one is written."""
+    if not isinstance(node.access, s.Subscript):
+        raise DplcError("a load reads `load buffer[index]`", node.span)
+    fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
+    if node.condition is not None:
+        fields |= {"when": node.condition, "other": node.other}
+    return fields
 
 
-def read_fields(cls: type[Node], call: s.Apply) -> dict[str, Any]:
-    """The fields that a call mentions, read by their sorts."""
+def _statement(node: Any) -> Shape:
+    if not isinstance(node.call, s.Apply):
+        raise DplcError("this is not a statement", node.span)
+    return _with_body(node, node.call, {})
+
+
+def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
+    """An op, the value that it defines and its block."""
+    shape = op_shape(call, owners())
+    fields = {**given, **shape.fields} | ({} if node.body is None else {"body": node.body})
+    for field, what in (("dst", "defines no value"), ("body", "has no block")):
+        if field in fields and field not in shape.cls.by_name:
+            raise DplcError(f"`{call.fn}` {what}", node.span)
+    return Shape(shape.cls, fields, node)
+
+
+def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
+    """`Op(positional.., field=value)` by the schema of Op."""
+    if call.fn not in among:
+        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among))
+    cls = among[call.fn]
     positional = list(getattr(cls, "positional", ()))
-    values: dict[str, Any] = {}
+    many = bool(positional) and cls.by_name[positional[0]].many
+    fields: dict[str, Any] = {}
     loose: list[s.Syntax] = []
     for item in call.items:
         if isinstance(item, s.Keyword):
-            field = cls.by_name.get(item.name)
-            if field is None or item.name in ("dst", "body"):
-                raise DplcError(
-                    f"`{cls.__name__}` has no field `{item.name}`", item.span, (), did_you_mean(item.name, cls.by_name)
-                )
-            _once(cls, values, item.name, item)
-            values[item.name] = read_field(field, item.value)
-        elif positional and cls.by_name[positional[0]].many:
-            if not loose:
-                _once(cls, values, positional[0], item)
-                values[positional[0]] = ()
+            name, value = item.name, item.value
+            if name not in cls.by_name or name in ("dst", "body"):
+                hint = did_you_mean(name, [f.name for f in cls.fields if f.name not in ("dst", "body")])
+                raise DplcError(f"`{call.fn}` has no field `{name}`", item.span, (), hint)
+        elif many:
             loose.append(item)
+            continue
         elif positional:
-            name = positional.pop(0)
-            _once(cls, values, name, item)
-            values[name] = read_field(cls.by_name[name], item)
+            name, value = positional.pop(0), item
         else:
-            raise DplcError(f"too many positional arguments for `{cls.__name__}`", item.span)
-    if positional and cls.by_name[positional[0]].many and (loose or positional[0] not in values):
-        values[positional[0]] = tuple(read_one(cls.by_name[positional[0]], item) for item in loose)
-    return values
+            raise DplcError(f"too many positional arguments for `{call.fn}`", item.span)
+        if name in fields:
+            raise DplcError(f"`{call.fn}` has `{name}` twice", item.span)
+        fields[name] = listed(cls.by_name[name], value)
+    if many:
+        if loose and positional[0] in fields:
+            raise DplcError(f"`{call.fn}` has `{positional[0]}` twice", loose[0].span)
+        fields.setdefault(positional[0], tuple(loose))
+    return Shape(cls, fields, call)
 
 
-def _once(cls: type[Node], values: dict[str, Any], name: str, item: s.Syntax) -> None:
-    """Raises DplcError for a field that has been given: by its name, or by its place."""
-    if name in values:
-        raise DplcError(f"`{cls.__name__}` has `{name}` twice", item.span)
+def listed(field: Field, value: s.Syntax) -> Any:
+    """The items of a list-sorted field; a lone name stays itself, for it may be the whole list."""
+    if not field.many or isinstance(value, s.NameOf | s.Comprehension | s.Member | s.Subscript):
+        return value
+    if isinstance(value, s.Group) and value.bracket in "([":
+        return value.items
+    return (value,) if not isinstance(value, s.Apply) or value.fn in VALUE_CLASSES else value
 
 
-def construct(cls: Any, values: dict[str, Any], place: s.Syntax) -> Any:
+def axis_shape(node: Any) -> Shape:
+    fields: dict[str, Any] = {"name": named(node.name, node), "extent": node.extent}
+    if node.role is not None:
+        fields["role"] = named(node.role, node)
+    if node.dim is not None:
+        fields["dim"] = node.dim
+    if node.stride is not None:
+        fields["stride"] = node.stride
+    return Shape(e.Axis, fields, node)
+
+
+READERS: dict[type, Callable[[Any], Shape]] = {
+    s.ForLoop: _for, s.IfBlock: _if, s.AccumulateInto: _accumulate, s.Assign: _assign, s.Statement: _statement,
+}  # fmt: skip
+
+
+# Nodes of programs, by the sorts of their fields.
+
+
+def read_block(block: s.Nodes) -> tuple[Stmt, ...]:
+    return tuple(read_statement(stmt) for stmt in block if not isinstance(stmt, s.PassStatement))
+
+
+def read_statement(stmt: s.Syntax) -> Stmt:
+    """One statement of Loop, Tile or Kernel IR."""
+    if type(stmt) not in READERS:
+        raise DplcError("this stands in patterns and templates only, or is not a statement", stmt.span)
+    return _read(READERS[type(stmt)](stmt))  # type: ignore[no-any-return]
+
+
+def _read(shape: Shape) -> Any:
+    cls: Any = shape.cls
+    fields = {name: _read_field(cls.by_name[name], value) for name, value in shape.fields.items()}
     for field in cls.fields:
-        if field.required and field.name not in values:
-            raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", place.span)
-    return cls(**values)
+        if field.required and field.name not in fields:
+            raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
+    return cls(**fields)
 
 
-def read_field(field: Field, value: s.Syntax) -> Any:
+def _read_field(field: Field, value: Any) -> Any:
     """One field. In a list-sorted field a lone value is a one-element list."""
+    if field.sort == "Block":
+        return read_block(value)
     if not field.many:
-        return read_one(field, value)
-    items = value.items if isinstance(value, s.Group) else (value,)
-    return tuple(read_one(field, item) for item in items)
+        return _read_one(field, value)
+    items = value if isinstance(value, tuple) else value.items if isinstance(value, s.Group) else (value,)
+    return tuple(_read_one(field, item) for item in items)
 
 
-def read_one(field: Field, value: s.Syntax) -> Any:
+def _read_one(field: Field, value: s.Syntax) -> Any:
     sort = field.sort
     if sort == "Axis":
-        return _read_axis(value)
+        if not isinstance(value, s.AxisItem):
+            raise DplcError("an axis reads `name:extent[=ROLE][@dim [by stride]]`", value.span)
+        extent(value.extent, read_expr(value.extent))
+        return _read(axis_shape(value))
     if sort in CLOSED or sort == "Name":
         name = _name(value)
         if sort in CLOSED:
@@ -211,22 +264,7 @@ def read_one(field: Field, value: s.Syntax) -> Any:
         if not (e.is_int(number) if sort == "Int" else number.__class__ in e.NUMBERS):
             raise DplcError(f"`{field.name}` is a {'whole ' if sort == 'Int' else ''}number", value.span)
         return number
-    nested = VALUE_CLASSES.get(sort)
-    if nested is not None and isinstance(value, s.Apply) and value.fn == sort:
-        return construct(nested, read_fields(nested, value), value)
-    if isinstance(value, s.Text):
-        return value.value
-    return read_expr(value)
-
-
-def _read_axis(value: s.Syntax) -> e.Axis:
-    if not isinstance(value, s.AxisItem):
-        raise DplcError("an axis reads `name:extent[=ROLE][@dim [by stride]]`", value.span)
-    if value.role is not None:
-        _check_closed("Role", value.role, value)
-    dim = None if value.dim is None else read_expr(value.dim)
-    stride = 1 if value.stride is None else read_expr(value.stride)
-    return e.Axis(value.name, extent(value.extent, read_expr(value.extent)), value.role, dim, stride)
+    return value.value if isinstance(value, s.Text) and sort != "Expr" else read_expr(value)
 
 
 def read_expr(value: s.Syntax) -> Any:
@@ -243,8 +281,7 @@ def read_expr(value: s.Syntax) -> Any:
         return calculated(value, e.negate if value.op == "-" else e.invert, read_expr(value.a))
     if isinstance(value, s.Apply):
         if value.fn in VALUE_CLASSES:
-            cls = VALUE_CLASSES[value.fn]
-            return construct(cls, read_fields(cls, value), value)
+            return _read(op_shape(value, VALUE_CLASSES))
         if value.fn not in FUNCTIONS:
             raise DplcError(f"unknown function `{value.fn}`", value.span, (), did_you_mean(value.fn, FUNCTIONS))
         if len(value.items) != FUNCTIONS[value.fn].arity:

@@ -40,7 +40,7 @@ def told_open(condition: Any) -> str:
     return print_expr(condition) + (f" ({ranges})" if ranges else "")
 
 
-def declared(units: tuple[s.Syntax, ...]) -> dict[str, Size]:
+def declared(units: s.Nodes) -> dict[str, Size]:
     """The sizes of a program by name. Raises DplcError where two units disagree."""
     found: dict[str, Size] = {}
     for item in (item for unit in units if isinstance(unit, s.Unit) for item in unit.ins):

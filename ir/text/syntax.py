@@ -29,6 +29,8 @@ class Syntax:
     span: Span
 
 
+Nodes = tuple[Syntax, ...]  # the items between brackets, the statements of a block
+
 # ---- expressions
 
 
@@ -59,7 +61,7 @@ class Apply(Syntax):
     """`fn(items..)`: an op, a scalar function, a fact."""
 
     fn: str
-    items: tuple[Syntax, ...]
+    items: Nodes
 
 
 @syntax_node
@@ -67,7 +69,7 @@ class Subscript(Syntax):
     """`base[items..]`: an access, a list element, a substitution."""
 
     base: Syntax
-    items: tuple[Syntax, ...]
+    items: Nodes
 
 
 @syntax_node
@@ -109,7 +111,7 @@ class Group(Syntax):
     """`(a, b)`, `[a, b]` or `{a, b}`; `(a)` alone is `a` unless its sort is a list."""
 
     bracket: str
-    items: tuple[Syntax, ...]
+    items: Nodes
 
 
 @syntax_node
@@ -188,7 +190,7 @@ class TypeOf(Syntax):
     """`f32[32, 2048]`"""
 
     dtype: str
-    dims: tuple[Syntax, ...]
+    dims: Nodes
 
 
 @syntax_node
@@ -216,9 +218,9 @@ class Unit(Syntax):
 
     kind: str
     name: str
-    ins: tuple[Syntax, ...]
-    outs: tuple[Syntax, ...]
-    body: tuple[Syntax, ...]
+    ins: Nodes
+    outs: Nodes
+    body: Nodes
 
 
 @syntax_node
@@ -228,7 +230,7 @@ class Assign(Syntax):
     target: Syntax
     value: Syntax
     types: tuple[TypeOf, ...] = ()
-    body: tuple[Syntax, ...] | None = None
+    body: Nodes | None = None
 
 
 @syntax_node
@@ -245,7 +247,7 @@ class Statement(Syntax):
     """`Op(items..)` alone on its line, or with a block."""
 
     call: Syntax
-    body: tuple[Syntax, ...] | None = None
+    body: Nodes | None = None
 
 
 @syntax_node
@@ -262,14 +264,14 @@ class ForLoop(Syntax):
     start: Syntax
     stop: Syntax
     step: Syntax | None
-    attributes: tuple[Syntax, ...]  # NameOf (the role) and Keyword
-    body: tuple[Syntax, ...]
+    attributes: Nodes  # NameOf (the role) and Keyword
+    body: Nodes
 
 
 @syntax_node
 class IfBlock(Syntax):
     condition: Syntax
-    body: tuple[Syntax, ...]
+    body: Nodes
 
 
 # ---- statements of patterns and templates only
@@ -280,7 +282,7 @@ class RunStatement(Syntax):
     """`xs.. with change, ...`"""
 
     run: Run
-    changes: tuple[Syntax, ...]
+    changes: Nodes
 
 
 @syntax_node
@@ -295,14 +297,14 @@ class CaptureStatement(Syntax):
 @syntax_node
 class InsideBlock(Syntax):
     name: str
-    body: tuple[Syntax, ...]
+    body: Nodes
 
 
 @syntax_node
 class EachBlock(Syntax):
     names: tuple[str, ...]
     domain: Syntax
-    body: tuple[Syntax, ...]
+    body: Nodes
 
 
 @syntax_node
@@ -350,12 +352,12 @@ class Parameter(Syntax):
 
 @syntax_node
 class Match(Syntax):
-    body: tuple[Syntax, ...]
+    body: Nodes
 
 
 @syntax_node
 class Rewrite(Syntax):
-    body: tuple[Syntax, ...]
+    body: Nodes
 
 
 @syntax_node
@@ -385,7 +387,7 @@ class Example(Syntax):
 
     title: str
     arguments: tuple[Keyword, ...]
-    before: tuple[Syntax, ...]
+    before: Nodes
     gives: Any
 
 
@@ -397,7 +399,7 @@ class Cover(Syntax):
 
     what: str
     size: Syntax
-    parts: tuple[Syntax, ...]
+    parts: Nodes
     divide: bool
 
 
@@ -412,9 +414,9 @@ class Rule(Syntax):
     override: bool
     name: str
     parameters: tuple[Parameter, ...]
-    rows: tuple[Syntax, ...]
+    rows: Nodes
     level: str
-    clauses: tuple[Syntax, ...]
+    clauses: Nodes
     examples: Sequence[Example] = ()
     words: tuple[str, ...] = ()
     written: Sequence[Syntax] = ()
@@ -480,7 +482,7 @@ class OneOf(Syntax):
 class Pipeline(Syntax):
     docs: tuple[str, ...]
     name: str
-    entries: tuple[Syntax, ...]
+    entries: Nodes
 
 
 @syntax_node

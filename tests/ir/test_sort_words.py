@@ -21,7 +21,7 @@ kernel f(x: f16[16, 16]) -> y: f32[16, 16]:
     [
         (PRODUCT.replace("ATOM", "m16n8k17"), "`m16n8k17` is not an atom"),
         (PRODUCT.replace("THREAD", "THREADS"), "`THREADS` is not a role"),
-        (PRODUCT.replace("Mma(", "s = Stage(x, via=SYNCH, "), "`SYNCH` is not a transport"),
+        (PRODUCT.replace("Mma(", "s = Stage(x, via=SYNCH)\n        Mma("), "`SYNCH` is not a transport"),
     ],
 )
 def test_a_word_that_is_not_there_is_told_with_its_article(text: str, told: str) -> None:

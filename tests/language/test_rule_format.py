@@ -10,7 +10,8 @@ from broken_rules import HOIST, LINEAR, RING
 
 from dplc.engine.language.format import expression, format_file, format_rule
 from dplc.engine.language.rule import BUILT_IN, Rule, read_rules
-from dplc.engine.language.rule_files import rename, rule_paths
+from dplc.engine.language.rule_files import rule_paths
+from dplc.engine.language.typed_slots import substituted
 from dplc.ir.diagnostic import Source
 from dplc.ir.text import syntax as s
 from dplc.ir.text.parse import parse
@@ -128,4 +129,4 @@ def test_what_a_family_puts_in_is_bracketed_where_it_must_be() -> None:
         "T - x": "a + b - x",
         "not T": "not a + b",
     }.items():
-        assert expression(rename(parsed(text), {"T": parsed("a + b")})) == wanted
+        assert expression(substituted(parsed(text), {"T": parsed("a + b")}, here=True)) == wanted

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.rule import LEVELS, load
-from dplc.engine.language.sorts import owners, sort_of
+from dplc.engine.language.sorts import sort_of
 from dplc.engine.workbench import reference
 from dplc.ir.functions import FUNCTIONS
+from dplc.ir.text.read_statements import owners
 
 ROOT = Path(reference.ROOT)
 
