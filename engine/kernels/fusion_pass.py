@@ -26,12 +26,12 @@ from ...ir.sizes import at_hint
 from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ..language import core as s
 from ..language.check import load_facts
-from ..language.evaluate import SITE, UNDECIDED, Environment, Expressions
+from ..language.evaluate import SITE, Environment, Expressions
 from ..language.rule import Rule, RuleSet, policy
 from ..language.spelling import expression
 from ..rewrite.terms.matcher import AtTerm, TermRuleWriter, runner_of
-from ..rewrite.terms.rewriter import GuardRefusal, Table, mentions_mat
-from ..rewrite.trace import NAMELESS, Called, held, what_it_saw
+from ..rewrite.terms.rewriter import Table, mentions_mat
+from ..rewrite.trace import NAMELESS, Called, Refusal, failed_guard, held
 from .index_maps import Places
 
 # ---- What fusion decided, as data: which values are stored, by which rules, and why others did not fire.
@@ -76,7 +76,7 @@ class FusionDecisions:
     stored: set[Any]
     groups: Sequence[Sequence[Any]] | None = None
     why: dict[Any, Stored] = field(default_factory=dict)
-    refusals: list[GuardRefusal] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
     firings: list[Fused] = field(default_factory=list)
     asked: frozenset[str] | None = None
 
@@ -88,13 +88,13 @@ def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str] | None, cal
     return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
 
-def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> GuardRefusal:
+def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> Refusal:
     """Return the guard that did not hold, with its values, if the plan records them (called: the names of values). They
     are read at once: the site changes later.
     """
-    undecided, where = env.pop(UNDECIDED, None), f"{guard.span.source.name}:{guard.span.line}"
-    saw = "" if called is None else what_it_saw(guard, env, Expressions("tensor"), undecided, called)
-    return GuardRefusal(rule, guard.reason, guard.kind, where, value, lambda names: saw)
+    found = failed_guard(rule, guard, {} if called is None else env, Expressions, term=value)
+    text = "" if called is None else found.text(called)
+    return replace(found, text=lambda names: text)
 
 
 def called_in(graph: TensorGraph) -> dict[Any, str]:
@@ -242,7 +242,7 @@ class Fusion:
         self.result_axes = {out.value: out.axes for out in graph.outs}
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
-        self.refusals: dict[tuple[str, str, Any], GuardRefusal] = {}
+        self.refusals: dict[tuple[str, str, Any], Refusal] = {}
         self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
         self.climbed: dict[tuple[Any, Any], Fused] = {}
         self.called = None if asked is None else called_in(graph)
@@ -253,7 +253,7 @@ class Fusion:
         self.space = 0  # mask of the axes the reader runs over
         self.value: Any = None  # the open value in question
         self.top: Any = None  # the value that a climbing store has come to
-        self.refused: GuardRefusal | None = None
+        self.refused: Refusal | None = None
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}
         self.places = Places(self.flow, self.kept)
@@ -345,14 +345,14 @@ class Fusion:
                 found.update(self.open[operand])
         return found
 
-    def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, GuardRefusal | None] | None:
+    def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, Refusal | None] | None:
         """The first open value that no rule lets this operation take in."""
         self._at(term, seen)
         values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
         attempts = self.rules.fuse.at(term)
         if self.marked is not None and not attempts and self._allowed_in_example(term):
             return None
-        found: tuple[Any, GuardRefusal | None] | None = None
+        found: tuple[Any, Refusal | None] | None = None
         for value in values:
             if found is not None and not self._instead(value, found[0], term):
                 continue
@@ -433,7 +433,7 @@ class Fusion:
             self.refusals[refused.rule.name, refused.because, term] = refused
 
     # ---- stores
-    def _store(self, value: Any, reader: Any, refusal: GuardRefusal | None) -> int:
+    def _store(self, value: Any, reader: Any, refusal: Refusal | None) -> int:
         chosen = self._place_of(value, reader)
         assert chosen not in self.kept, "the walk would go back without a change, and never end"
         self.kept.add(chosen)

@@ -21,8 +21,8 @@ from ...ir.text.tensor import print_graph
 from ...ir.torch import TorchOp
 from ..language import core as s
 from ..language.rule import Rule, policy
-from ..rewrite.terms.rewriter import GuardRefusal, TermEvidence, TermRules, TermSite, rewrite_graph
-from ..rewrite.trace import RewriteStep
+from ..rewrite.terms.rewriter import TermEvidence, TermRules, TermSite, rewrite_graph
+from ..rewrite.trace import Refusal, RewriteStep
 from .fusion_pass import Fused, Fusion, FusionDecisions, FusionRules, Stored, called_in, guards_of, refusal
 from .index_maps import Parts, Resolver, parts_of
 from .lift import BufferLayout, Lift, Names, Write, input_buffer, result_buffer
@@ -102,7 +102,7 @@ class Kernels:
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[StoredValue] = []
         self.stores: tuple[tuple[Any, ...], ...] = ()
-        self.refusals: list[GuardRefusal] = []  # of rules that would have put two values together
+        self.refusals: list[Refusal] = []  # of rules that would have put two values together
         self.joined: list[Fused] = []
         self._facts: dict[Any, tuple[list[Any], frozenset[Any]]] = {}
 

@@ -13,13 +13,14 @@ from typing import Any
 from ...ir.compose import Folded
 from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder
 from ...ir.text.tensor import print_lines
+from ...ir.text.torch import print_torch_op
 from ..language.evaluate import Expressions
 from ..language.rule import Rule
 from ..rewrite.terms.matcher import LEAVES, NearMiss, begins_at, nearest_miss
 from ..rewrite.terms.rewriter import TermEvidence
 from ..rewrite.torch_rules.lower import Lowered
 from ..rewrite.torch_rules.template import Numbers
-from ..rewrite.trace import Firing, Skip, TextReason, Trace, held, show, written
+from ..rewrite.trace import Firing, Skip, Trace, held, show, written
 from .fusion_pass import Fused, FusionDecisions, Stored, called, called_in, kind_of
 from .kernels import Plan
 
@@ -29,9 +30,11 @@ READS_NOTHING = "it reads nothing that is computed"
 
 @dataclass(frozen=True)
 class LazyText:
-    """A text that is made when it is printed."""
+    """A text that is made when it is printed. values: the terms that it shows; origin: the user's op on torch."""
 
     make: Callable[[], str]
+    values: tuple[Term, ...] = ()
+    origin: str = ""
 
     def __str__(self) -> str:
         return self.make()
@@ -80,16 +83,15 @@ class Events:
 
     def fired(
         self, rule: Rule, where: str, before: Callable[[], str], after: Callable[[], str], bound: Mapping[str, Any],
-        guards: Callable[[], tuple[str, ...]], folded: tuple[Folded, ...] = (),
+        guards: Callable[[], tuple[str, ...]], folded: tuple[Folded, ...] = (), values: tuple[Term, ...] = (),
+        origin: str = "",
     ) -> None:  # fmt: skip
         at = rule.file, rule.name, rule.location, self.graph.name, where
-        texts = (LazyText(before),), (LazyText(after),)
+        texts = (LazyText(before),), (LazyText(after, values, origin),)
         self.trace.add(Firing(self.prefix, *at, {}, *texts, bound=bound, folded=folded, held=guards))
 
     def skipped(self, file: str, rule: str, at: str, text: str) -> None:
-        self.trace.add(
-            Skip(self.prefix, file, rule, f"{self.graph.name}.{at}" if at else self.graph.name, TextReason(text))
-        )
+        self.trace.add(Skip(self.prefix, file, rule, f"{self.graph.name}.{at}" if at else self.graph.name, text))
 
     def unmatched(self, rule: Rule, at: Term | None, why: str) -> None:
         """A rule whose pattern does not match, and the value at which it comes nearest."""
@@ -108,15 +110,15 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
     if trace is None:
         return
     events = Events(trace, "d", lowered.graph, {})
-    for refused in lowered.refusals:
-        rule = refused.rule
+    for rule, statement, reason in lowered.refusals:
         if rule.name in trace.asked:
-            text = f"{rule.location}: {rule.name}: {refused.reason.told}"
-            events.skipped(rule.file, rule.name, refused.statement.dst, text)
+            events.skipped(rule.file, rule.name, statement.dst, f"{rule.location}: {rule.name}: {reason.told}")
     for fired in lowered.firings:
         guards = partial(held, fired.rule, dict(fired.bound), Numbers())
-        after = partial(fired.after, lowered.graph)
-        events.fired(fired.rule, fired.statement.dst, fired.before, after, fired.bound, guards, fired.folded)
+        before = partial(print_torch_op, fired.before)
+        after = partial(print_lines, lowered.graph, fired.after.term, fired.operands)
+        told = fired.before.dst, before, after, fired.bound, guards, fired.folded
+        events.fired(fired.rule, *told, origin=fired.origin)
 
 
 def trace_algebra(
@@ -134,9 +136,9 @@ def trace_algebra(
             partial(made.lines, (fired.after,), below=operands(fired.before)),
         )
         guards = partial(held, fired.rule, dict(fired.bound), Expressions("tensor"), names)
-        events.fired(fired.rule, name, *texts, events.bound(fired.bound), guards, fired.folded)
+        events.fired(fired.rule, name, *texts, events.bound(fired.bound), guards, fired.folded, (fired.after,))
     for refusal in evidence.refusals:
-        events.skipped(refusal.rule.file, refusal.rule.name, called(refusal.term, names), refusal.text(names))
+        events.skipped(refusal.rule.file, refusal.rule.name, called(refusal.term, names), refusal.render(names))
     heard = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
     for rule, miss, where in _nearest(rules, heard, trace.asked, (made, events)):
         events.unmatched(rule, None if miss is None else miss.root, _miss(rule, miss, where))
@@ -195,7 +197,7 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
         events.fused(fused)
     for refusal in decisions.refusals:
         at = called(refusal.term, events.names)
-        events.skipped(refusal.rule.file, refusal.rule.name, at, refusal.text(events.names))
+        events.skipped(refusal.rule.file, refusal.rule.name, at, refusal.render(events.names))
     heard = {fused.rule.name for fused in decisions.firings} | {refusal.rule.name for refusal in decisions.refusals}
     heard |= {rule.name for rule in rules if rule.location in {stored.location for stored in plan.why}}
     for rule in rules:
@@ -251,14 +253,15 @@ class FusionEvents(Events):
         after = partial(self.lines, values, values[1:] if kind == "climb" else ())
         after = partial(self.joined, values) if kind == "siblings" else after
         before, bound = partial(self.lines, values, stored), self.bound(fused.bound)
-        self.fired(fused.rule, where, before, after, bound, lambda: fused.held)
+        shown = () if kind == "siblings" else values
+        self.fired(fused.rule, where, before, after, bound, lambda: fused.held, values=shown)
 
     def stored(self, stored: Stored, rule: Rule | None) -> None:
         """A `mat` that a rule put, or a value that no rule is about; what a guard stored is told by its refusal."""
         name, values = called(stored.value, self.names), (stored.value,)
         if stored.reader is None and rule is not None:
             texts = partial(self.lines, values), partial(self.lines, values, values)
-            self.fired(rule, name, *texts, self.bound(stored.bound), lambda: stored.held)
+            self.fired(rule, name, *texts, self.bound(stored.bound), lambda: stored.held, values=values)
         elif not stored.location:
             reader = "nothing" if stored.reader is None else called(stored.reader, self.names)
             self.skipped("fuse", "", name, f"{stored.reason}: {reader} reads it")

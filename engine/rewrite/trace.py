@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from ...ir import expr as e
 from ...ir.compose import Folded
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Axis, Undecided
 from ...ir.facts.dataflow import structure_of
 from ...ir.node import Node, nodes
@@ -24,7 +24,7 @@ from ...ir.text.print_statements import print_expr, print_statement, print_value
 from ...ir.text.programs import print_program, print_unit
 from ...ir.text.sizes import told_open
 from ..language import core as s
-from ..language.evaluate import MISTAKES, Expressions
+from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions
 from ..language.rule import Rule
 from ..language.typed_slots import names_in, walk
 
@@ -36,13 +36,15 @@ LINES = 8  # of a step on statements
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """A rule made one program, or one term, of another."""
+    """A rule made one program, or one term, of another; on torch a value of an op."""
 
     rule: Rule
     before: Any
     after: Any
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, where somebody traces
     folded: tuple[Folded, ...] = field(default=(), compare=False)  # of its template, where somebody traces
+    operands: tuple[Any, ...] = field(default=(), compare=False)  # of a torch op: the values of its tensors
+    origin: str = ""  # of a torch op that a template made: the user's op
 
 
 def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
@@ -127,12 +129,16 @@ _ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value i
 
 
 def what_it_saw(
-    guard: s.Guard, env: dict[str, Any], expressions: Expressions, undecided: Any = None, called: Called = NAMELESS
+    guard: s.Guard, env: Environment, expressions: Expressions, undecided: Any = None, called: Called = NAMELESS
 ) -> str:
     """`[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
-    told = {name: show(value) for name, value in seen.items() if _short(value)}
+    told = {
+        name: show(value)
+        for name, value in seen.items()
+        if (value is None or isinstance(value, int | float | str | e.Var))
+    }
     told |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
     told |= {name: show(value) for name, value in policy_in(condition).items()}
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
@@ -142,12 +148,12 @@ def what_it_saw(
     return f"[{written(condition)}{values}{open_}]"
 
 
-def held(rule: Rule, env: dict[str, Any], expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
+def held(rule: Rule, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
     """The guards of a rule that fired, each with what it saw: `where size(axes) <= most; most=4, size(axes)=3`."""
     return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
 
 
-def compared(condition: s.Syntax, env: dict[str, Any], expressions: Expressions) -> dict[str, str]:
+def compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
     """What stands on the sides of comparisons, each with its value; what has none here is left out."""
     found: dict[str, str] = {}
     for side in _sides(condition):
@@ -203,10 +209,6 @@ def first_line(node: Any) -> str:
     return text.split("\n")[0].strip()
 
 
-def _short(value: Any) -> bool:
-    return value is None or isinstance(value, int | float | str | e.Var)
-
-
 def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str, str]:
     """What a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`. Parameters stand apart."""
     hidden = {*parameters, "target", "true", "false"}
@@ -250,33 +252,101 @@ PREFIXES = {
 }  # fmt: skip
 
 
-class Reason(Protocol):
-    def render(self) -> str: ...
-
-
-class Weighed(Protocol):
-    def line(self) -> str: ...
-    def record(self) -> dict[str, Any]: ...
+ALTERNATIVES = 6  # alternatives of a line
 
 
 @dataclass(frozen=True)
-class TextReason:
-    """A reason that is text already."""
+class WeighedChoice:
+    """One `choose`. name: of the parameter or `let`; cost: its text; alternatives: each with its cost, the winner
+    first; set_to: the value that somebody set instead."""
 
-    text: str
+    name: str
+    cost: str
+    most: bool
+    alternatives: tuple[tuple[str, str], ...]
+    set_to: str | None = None
 
-    def render(self) -> str:
-        return self.text
+    def line(self) -> str:
+        """`N = 4 costs 12, 2 costs 14 (minimising stall(n))`"""
+        says = "is worth" if self.most else "costs"
+        told = [f"{value} {says} {cost}" for value, cost in self.alternatives[:ALTERNATIVES]]
+        if len(self.alternatives) > ALTERNATIVES:
+            told.append(f"{len(self.alternatives) - ALTERNATIVES} more")
+        weighed = ", ".join(told) or "nothing to choose from"
+        instead = f"; set to {self.set_to}" if self.set_to is not None else ""
+        return f"{self.name} = {weighed} ({'maximising' if self.most else 'minimising'} {self.cost}){instead}"
+
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name, "cost": self.cost, "maximising": self.most, "set": self.set_to,
+            "alternatives": [{"value": value, "cost": cost} for value, cost in self.alternatives],
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Firing:
+class Refusal:
+    """A rule that did not fire, and why.
+
+    Args:
+        text: makes the reason, given the names of values.
+        depth: how many clauses were passed; -1 where the pattern itself does not match.
+        outside: a value that the user set is not in the domain of its parameter here.
+        because: the reason of the guard that did not hold.
+        term: the value that a rule on tensor matched.
+    """
+
+    rule: Rule
+    span: Span
+    text: Callable[[Called], str]
+    depth: int = 0
+    outside: bool = False
+    because: str = ""
+    term: Any = None
+
+    @property
+    def location(self) -> str:
+        return f"{self.span.source.name}:{self.span.line}"
+
+    def render(self, called: Called = NAMELESS) -> str:
+        """`file:line: rule: reason`"""
+        return f"{self.location}: {self.rule.name}: {self.text(called)}"
+
+
+def failed_guard(
+    rule: Rule, guard: s.Guard, env: Environment, expressions: Callable[[str], Expressions], depth: int = 0,
+    term: Any = None,
+) -> Refusal:  # fmt: skip
+    """The refusal of a guard that did not hold in an environment."""
+    undecided = env.pop(UNDECIDED, None)
+    seen = dict(env)  # the values of now: later clauses bind more
+
+    def text(called: Called) -> str:
+        preferred = "not preferred: " if guard.kind == "prefer" else ""
+        saw = what_it_saw(guard, seen, expressions(rule.level), undecided, called)
+        return f'{preferred}matched, but "{guard.reason}" {saw}'
+
+    return Refusal(rule, guard.span, text, depth, because=guard.reason, term=term)
+
+
+@dataclass(frozen=True)
+class _Event:
+    """Something in a trace. prefix: the letter of the level; label: of the pass."""
+
+    prefix: str
+    label: str
+
+    @property
+    def marker(self) -> str:
+        return f"{self.prefix}:{self.label}"
+
+
+@dataclass(frozen=True)
+class Firing(_Event):
     """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it;
     weighed: what each `choose` of the rule weighed; bound: the values of its pattern's names and `let`s; folded: what
     its template asked for that canonical forms of values made simpler; held: its guards, with what they saw."""
 
-    prefix: str
-    label: str
     rule: str
     location: str
     unit: str
@@ -285,14 +355,10 @@ class Firing:
     before: tuple[Any, ...]
     after: tuple[Any, ...]
     cleaned: tuple[str, ...] = ()
-    weighed: tuple[Weighed, ...] = ()
+    weighed: tuple[WeighedChoice, ...] = ()
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
     folded: tuple[Folded, ...] = field(default=(), compare=False)
     held: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
-
-    @property
-    def marker(self) -> str:
-        return f"{self.prefix}:{self.label}"
 
     def line(self) -> str:
         """`t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
@@ -323,46 +389,35 @@ class Firing:
 
 
 @dataclass(frozen=True)
-class Skip:
+class Skip(_Event):
     """A pass that found nothing to do in a unit, and why."""
 
-    prefix: str
-    label: str
     rule: str
     unit: str
-    reason: Reason
+    reason: Refusal | str
 
     @property
-    def marker(self) -> str:
-        return f"{self.prefix}:{self.label}"
+    def why(self) -> str:
+        return self.reason if isinstance(self.reason, str) else self.reason.render()
 
     def line(self) -> str:
-        return f"--- {self.marker} skipped at {self.unit}: {self.reason.render()}"
+        return f"--- {self.marker} skipped at {self.unit}: {self.why}"
 
     def record(self) -> dict[str, Any]:
         """For `--json`."""
         return {
             "event": "skipped", "level": self.prefix, "pass": self.label, "rule": self.rule, "unit": self.unit,
-            "reason": self.reason.render(),
+            "reason": self.why,
         }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Remark:
+class Remark(_Event):
     """What decided, where it was no rule: a schedule out of the store."""
 
-    prefix: str
-    label: str
     unit: str
     text: str
-
-    @property
-    def rule(self) -> str:
-        return ""
-
-    @property
-    def marker(self) -> str:
-        return f"{self.prefix}:{self.label}"
+    rule = ""
 
     def line(self) -> str:
         return f"{self.marker} {self.unit}: {self.text}"

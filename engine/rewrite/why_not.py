@@ -6,36 +6,16 @@ else there is nothing like its first statement. Texts are made only when they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import Span
 from ...ir.sizes import has_sizes
 from ...ir.text.sizes import told_open
 from ..language import core as s
-from ..language.evaluate import UNDECIDED
+from ..language.evaluate import UNDECIDED, Environment
 from ..language.rule import Rule
 from .statements.expressions import RuleExpressions
-from .trace import CHANGES_NOTHING, first_line, show, what_it_saw
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """One reason. depth: how many clauses were passed; -1 where the pattern itself does not match.
-
-    outside: a value that the user set is not in the domain of its parameter here.
-    """
-
-    rule: Rule
-    depth: int
-    span: Span
-    text: Callable[[], str]
-    outside: bool = False
-
-    def render(self) -> str:
-        """`file:line: rule: reason`"""
-        return f"{self.span.source.name}:{self.span.line}: {self.rule.name}: {self.text()}"
+from .trace import CHANGES_NOTHING, Called, Refusal, failed_guard, first_line, show
 
 
 class Evidence:
@@ -61,34 +41,24 @@ class Evidence:
             self._closeness = closeness
             self.nearest = (matched, expected, found)
 
-    def guard(self, rule: Rule, guard: s.Guard, depth: int, env: dict[str, Any]) -> None:
-        undecided = env.pop(UNDECIDED, None)
-        seen = dict(env)  # what stands there now: later clauses bind more
-
-        def text() -> str:
-            preferred = "not preferred: " if guard.kind == "prefer" else ""
-            saw = what_it_saw(guard, seen, RuleExpressions(rule.level), undecided)
-            return f'{preferred}matched, but "{guard.reason}" {saw}'
-
-        self.note_open(rule, undecided)
-        self.refusals.append(Refusal(rule, depth, guard.span, text))
+    def guard(self, rule: Rule, guard: s.Guard, depth: int, env: Environment) -> None:
+        self.note_open(rule, env.get(UNDECIDED))
+        self.refusals.append(failed_guard(rule, guard, env, RuleExpressions, depth))
 
     def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
-        def text() -> str:
+        def text(called: Called) -> str:
             off = " (no value of it would pay here)" if which else ""
             return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}{off}"
 
-        self.refusals.append(Refusal(rule, depth, place.span, text, outside=not which))
+        self.refusals.append(Refusal(rule, place.span, text, depth, not which))
 
     def refuse(self, rule: Rule, depth: int, span: Span, text: str) -> None:
-        self.refusals.append(Refusal(rule, depth, span, lambda: f"matched, but {text}"))
+        self.refusals.append(Refusal(rule, span, lambda _: f"matched, but {text}", depth))
 
     def undecided(self, rule: Rule, span: Span, name: str, condition: Any, depth: int = 0) -> None:
         """A let, a domain or a default that has no value, for sizes leave it open."""
         self.note_open(rule, condition)
-        self.refusals.append(
-            Refusal(rule, depth, span, lambda: f"matched, but `{name}` is undecided: {told_open(condition)}")
-        )
+        self.refuse(rule, depth, span, f"`{name}` is undecided: {told_open(condition)}")
 
     def note_open(self, rule: Rule, condition: Any) -> None:
         """A refusal that numbers might not have met."""
@@ -97,7 +67,7 @@ class Evidence:
 
     def unchanged(self, rule: Rule) -> None:
         """A match whose template gives what is there already."""
-        self.refusals.append(Refusal(rule, len(rule.clauses) + 1, rule.span, lambda: f"matched, but {CHANGES_NOTHING}"))
+        self.refuse(rule, len(rule.clauses) + 1, rule.span, CHANGES_NOTHING)
 
     # ---- what people read
     def all(self, rule: Rule) -> tuple[Refusal, ...]:
@@ -110,18 +80,17 @@ class Evidence:
     def _miss(self, rule: Rule) -> Refusal:
         nearest = self.nearest
         if nearest is None:
-            return Refusal(
-                rule, -2, rule.span, lambda: f"nothing here is like its first statement `{_head(rule.match[0])}`"
-            )
+            head = f"nothing here is like its first statement `{_head(rule.match[0])}`"
+            return Refusal(rule, rule.span, lambda _: head, -2)
         matched, expected, found = nearest
 
-        def text() -> str:
+        def text(called: Called) -> str:
             place = "the end of the block" if found is None else f"`{first_line(found)}`"
             count = f"{matched} statement{'' if matched == 1 else 's'}"
             near = f"nearest miss after {count}: expected {_expected(expected)}, found {place}"
             return f"the pattern matches nowhere; {near}"
 
-        return Refusal(rule, -1, expected.span, text)
+        return Refusal(rule, expected.span, text, -1)
 
 
 def _shape(expected: s.Syntax) -> type | None:

@@ -294,13 +294,11 @@ def _term_events(events: Sequence[Any]) -> tuple[dict[Any, list[int]], dict[str,
     lowered: dict[str, list[int]] = {}
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.prefix in "daf":
-            for text in event.after:  # printed by a method of what fired, or of the events of a graph
-                owner = text.make.func.__self__
-                if isinstance(owner, Fired):
-                    lowered.setdefault(owner.origin, []).append(number)
-                else:
-                    for term in text.make.args[0]:
-                        found.setdefault(term, []).append(number)
+            for unit in event.after:
+                if unit.origin:
+                    lowered.setdefault(unit.origin, []).append(number)
+                for term in unit.values:
+                    found.setdefault(term, []).append(number)
     return found, lowered
 
 

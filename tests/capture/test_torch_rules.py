@@ -12,7 +12,8 @@ from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
 from dplc.ir.diagnostic import DplcError, Source, Span
 from dplc.ir.text.parse import parse
 from dplc.ir.text.programs import print_unit
-from dplc.ir.text.torch import read_torch_graph
+from dplc.ir.text.tensor import print_lines
+from dplc.ir.text.torch import print_torch_op, read_torch_graph
 
 RULES = load()
 TORCH = RULES.at("torch")
@@ -86,8 +87,9 @@ def test_firings_tell_the_rule_and_both_texts() -> None:
     lowered = lower_graph(program(text), RULES, trace=True)  # type: ignore[arg-type]
     relu, mean = lowered.firings
     assert (relu.rule.name, mean.rule.name) == ("unary_relu", "mean")
-    assert mean.before() == "y: f32[4] = Mean(a, dim=(1))"
-    assert mean.after(lowered.graph) == "total[i] = Reduce(add, j, a)\ny[i] = multiply(total, 0.125)"
+    assert print_torch_op(mean.before) == "y: f32[4] = Mean(a, dim=(1))"
+    after = print_lines(lowered.graph, mean.after.term, mean.operands)
+    assert after == "total[i] = Reduce(add, j, a)\ny[i] = multiply(total, 0.125)"
 
 
 def test_rules_of_users_override_ours() -> None:

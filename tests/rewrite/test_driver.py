@@ -5,7 +5,7 @@ from trial import TARGET, block, engine, fire, plain, text
 
 from dplc.engine.language.pipeline import PassStep
 from dplc.engine.rewrite.statements.driver import only, run_pipeline
-from dplc.engine.rewrite.trace import Firing, Skip, TextReason, Trace
+from dplc.engine.rewrite.trace import Firing, Skip, Trace
 from dplc.ir.diagnostic import DplcError
 
 BUMP = """
@@ -255,7 +255,7 @@ def test_other_levels_write_the_same_records():
             trace.prefix, "relu", "relu", "rules/torch/x.rw:1", "f", "3", {}, ("y = Relu(x)",), ("y = maximum(x, 0)",)
         )
     )
-    trace.add(Skip("f", "fuse", "fuse", "f", TextReason("too big")))
+    trace.add(Skip("f", "fuse", "fuse", "f", "too big"))
     assert trace.render(2, ["each"]) == (
         ">>> d:relu\n# d:relu relu at f 3 rules/torch/x.rw:1\n@@ -1 +1 @@\n-y = Relu(x)\n"
         "+y = maximum(x, 0)\n<<< d:relu\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.rewrite.statements.template import SHOWN, WeighedChoice
+from dplc.engine.rewrite.trace import ALTERNATIVES, WeighedChoice
 
 
 @pytest.mark.parametrize(
-    ("count", "more"), [(SHOWN - 1, None), (SHOWN, None), (SHOWN + 1, "1 more"), (SHOWN + 9, "9 more")]
+    ("count", "more"),
+    [(ALTERNATIVES - 1, None), (ALTERNATIVES, None), (ALTERNATIVES + 1, "1 more"), (ALTERNATIVES + 9, "9 more")],
 )
 def test_what_is_left_out_is_counted(count: int, more: str | None) -> None:
     line = WeighedChoice("N", "cost(n)", False, tuple((str(n), str(n * n)) for n in range(count))).line()

@@ -6,9 +6,9 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from ....ir.diagnostic import DplcError, InternalError, Span
+from ....ir.diagnostic import DplcError, InternalError
 from ....ir.expr import Undecided, only_sizes
 from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ...language import core as s
@@ -16,6 +16,7 @@ from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, No
 from ...language.rule import Rule
 from ...language.spelling import expression
 from ...language.typed_slots import parts
+from ..why_not import Evidence
 from .expressions import RuleExpressions
 from .pattern import free_names
 
@@ -224,15 +225,6 @@ def _needed(steps: list[Step]) -> frozenset[str]:
     return frozenset(wanted)
 
 
-class Refuses(Protocol):
-    """Is told why a match was refused: `Evidence`, or the site of a rule on tensor."""
-
-    def guard(self, rule: Rule, guard: s.Guard, depth: int, env: Environment) -> None: ...
-    def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None: ...
-    def refuse(self, rule: Rule, depth: int, span: Span, text: str) -> None: ...
-    def undecided(self, rule: Rule, span: Span, name: str, condition: Any, depth: int = 0) -> None: ...
-
-
 class Every:
     """A pin that leaves a parameter open: every value of its domain is a site."""
 
@@ -264,7 +256,7 @@ class PlanRunner:
         self.rule, self.plan = rule, plan
 
     def solutions(
-        self, env: Environment, pinned: Mapping[str, Any], evidence: Refuses | None, at: int = 0
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
     ) -> Iterator[Environment]:
         """Every complete environment: one per pick and per open parameter value. `env` is changed."""
         found = self.advance(env, pinned, evidence, at)
@@ -284,13 +276,13 @@ class PlanRunner:
             return self._guarded
         chooses = any(step.__class__ is Pick or getattr(step, "domain", None) is not None for step in self.plan.steps)
 
-        def first(env: Environment, pinned: Mapping[str, Any], evidence: Refuses | None) -> Environment | None:
+        def first(env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
             found = next(self.solutions(env, pinned, evidence), None)
             return found if found is not None and self.all_of(lets, found, evidence) else None
 
         return first if lets or chooses else self.advance  # type: ignore[return-value]
 
-    def _guarded(self, env: Environment, pinned: Mapping[str, Any], evidence: Refuses | None) -> Environment | None:
+    def _guarded(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
         """`advance` of a plan of guards alone, as most rules on values have it."""
         step: Any = None
         try:
@@ -304,7 +296,7 @@ class PlanRunner:
         return env
 
     def advance(
-        self, env: Environment, pinned: Mapping[str, Any], evidence: Refuses | None, at: int = 0
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
     ) -> Environment | OpenChoice | None:
         """Run the plan up to its next choice of several values, or to its end; None where a clause refuses."""
         steps = self.plan.steps
@@ -353,11 +345,11 @@ class PlanRunner:
             return DplcError(f"rule `{self.rule.name}`: {error.what}", guard.span)
         return self.mistake(error, guard.condition)
 
-    def all_of(self, lets: tuple[PlannedLet, ...], env: Environment, evidence: Refuses | None) -> bool:
+    def all_of(self, lets: tuple[PlannedLet, ...], env: Environment, evidence: Evidence | None) -> bool:
         """Compute some lets, unless that was done; whether they have values."""
         return all(let.name in env or self.let(let, env, evidence) for let in lets)
 
-    def let(self, step: Any, env: Environment, evidence: Refuses | None) -> bool:
+    def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
         try:
             env[step.name] = self.computed(step, env)
         except Undecided as undecided:
@@ -386,7 +378,7 @@ class PlanRunner:
             f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span
         )
 
-    def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Refuses | None) -> Any:
+    def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
         """The values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
         if isinstance(step, Pick):
             return tuple(self.ask(step.domain, env, step.place))
@@ -425,13 +417,13 @@ class PlanRunner:
         return self.outside(step, default, domain, evidence, "the default ")
 
     def outside(
-        self, step: PlannedParameter, value: Any, domain: Any, evidence: Refuses | None, which: str
+        self, step: PlannedParameter, value: Any, domain: Any, evidence: Evidence | None, which: str
     ) -> tuple[()]:
         if evidence is not None:
             evidence.domain(self.rule, step.place, step.depth, which, value, domain)
         return ()
 
-    def refuse(self, step: PlannedParameter, evidence: Refuses | None, text: str) -> tuple[()]:
+    def refuse(self, step: PlannedParameter, evidence: Evidence | None, text: str) -> tuple[()]:
         if evidence is not None:
             evidence.refuse(self.rule, step.depth, step.place.span, text)
         return ()

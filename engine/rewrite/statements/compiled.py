@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ....codegen.target import Target
@@ -15,7 +15,7 @@ from ....ir.tile import Tile
 from ...language import core as s
 from ...language.evaluate import Closure, Environment
 from ...language.rule import Rule, is_built_in
-from ..trace import held
+from ..trace import WeighedChoice, held
 from ..why_not import Evidence
 from .clauses import EVERY, AskedCover, PlanRunner, asked_covers, plans
 from .expressions import RuleExpressions
@@ -23,7 +23,6 @@ from .pattern import Pattern, compile_pattern
 from .site import NAMES, Names, Path, Site, places, splice
 from .template import (
     Template,
-    WeighedChoice,
     Weigher,
     apart,
     declare,
@@ -72,59 +71,59 @@ class CompiledRule:
     def _pattern(self, evidence: bool) -> Pattern:
         return compile_pattern(self.rule.match, self.expressions, self.rule.name, self.given, evidence)
 
-    @functools.cached_property
+    @cached_property
     def pattern(self) -> Pattern:
         return self._pattern(False)
 
-    @functools.cached_property
+    @cached_property
     def needs(self) -> int:
         """The marks of classes without which a kernel has no place for the pattern."""
         return 0 if self.rule.level == "module" and len(self.rule.match) > 1 else self.pattern.needs
 
-    @functools.cached_property
+    @cached_property
     def bars(self) -> int:
         """The marks of classes with which it has none."""
         return Tile.mark if self.rule.level == "loop" else 0
 
-    @functools.cached_property
+    @cached_property
     def reporting(self) -> Pattern:
         """The variant that collects near misses."""
         return self._pattern(True)
 
-    @functools.cached_property
+    @cached_property
     def decisions(self) -> tuple[PlanRunner, PlanRunner]:
         """(by default, in a search)"""
         default, search = plans(self.rule, self.expressions)
         return PlanRunner(self.rule, default), PlanRunner(self.rule, search)
 
-    @functools.cached_property
+    @cached_property
     def known(self) -> frozenset[str]:
         """The names that are bound when the template is built, less those that it defines."""
         clauses = {clause.name for clause in self.rule.clauses if not isinstance(clause, s.Guard)}
         parameters = {parameter.name for parameter in self.rule.parameters}
         return frozenset(self.pattern.names) | clauses | parameters | {"target"}
 
-    @functools.cached_property
+    @cached_property
     def defines(self) -> tuple[str, ...]:
         return defined(self.rule.rewrite, self.known)
 
-    @functools.cached_property
+    @cached_property
     def template(self) -> Closure:
         known = self.known | set(self.defines)
         runs = families(self.rule.match)
         return Template(self.rule.level, known, self._local, runs).block(self.rule.rewrite)
 
-    @functools.cached_property
+    @cached_property
     def checked(self) -> bool:
         """Whether every result is looked at: nobody else has tried this rule."""
         return not is_built_in(self.rule)
 
-    @functools.cached_property
+    @cached_property
     def covers(self) -> tuple[AskedCover, ...]:
         """What its splits say of their parts."""
         return asked_covers(self.rule, self.expressions)
 
-    @functools.cached_property
+    @cached_property
     def weighers(self) -> tuple[Weigher, ...]:
         return weighers(self.rule, self.expressions)
 

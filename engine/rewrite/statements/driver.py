@@ -24,11 +24,11 @@ from ....ir.loop import Accumulate, For, Let, Load, Merge
 from ....ir.node import contents, memoised, nodes, walk
 from ....ir.program import Kernel, Stmt
 from ....ir.tile import Mma, Slab, Stage, Tile
-from ...language.evaluate import MISTAKES, NotComputed
+from ...language.evaluate import MISTAKES, Environment, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
-from ..trace import Firing, LeftOpen, RewriteStep, Skip, TextReason, Trace, endless, show
-from ..why_not import Evidence, Refusal
+from ..trace import Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
+from ..why_not import Evidence
 from .clauses import OpenChoice
 from .compiled import CompiledRule, Match, Program, compiled_rule
 from .site import Place, below
@@ -396,7 +396,7 @@ class _Run:
     def left_alone(self, name: str) -> None:
         if self.trace is not None:
             rule = self.step.rules[0]
-            reason = TextReason(f"another pass of `one of {self.step.group}` fired")
+            reason = f"another pass of `one of {self.step.group}` fired"
             self.trace.add(Skip(self.trace.prefix, self.marker(rule), rule.name, name, reason))
 
     def refused(self, name: str, evidence: list[Evidence]) -> None:
@@ -564,7 +564,7 @@ class RuleSite:
         return found
 
 
-def _spot(choice: FiringChoice, env: dict[str, Any], pinned: Mapping[str, Any], at: int) -> RuleSite | None:
+def _spot(choice: FiringChoice, env: Environment, pinned: Mapping[str, Any], at: int) -> RuleSite | None:
     found = choice.rule.decisions[True].advance(env, pinned, None, at)
     if found is None:
         return None

@@ -10,10 +10,10 @@ from ....ir.kernel import Element
 from ....ir.node import Node, replace
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
-from ....ir.text.read_statements import VALUE_CLASSES
+from ....ir.text.read_statements import Shape, op_shape, VALUE_CLASSES
 from ...language import core as s
 from ...language.evaluate import Closure, Environment, Expressions
-from ...language.typed_slots import NAMES, Shape, op_shape, shape_of, walk
+from ...language.typed_slots import NAMES, shape_of, walk
 
 ANSWERS = "@answers"
 
@@ -190,7 +190,7 @@ class RuleExpressions(Expressions):
 
         return look
 
-    def block(self, statements: tuple[s.Syntax, ...]) -> Closure:
+    def block(self, statements: s.Nodes) -> Closure:
         """Templates know how to build a block; guards have none."""
         raise DplcError("statements stand in patterns and templates only", statements[0].span)
 

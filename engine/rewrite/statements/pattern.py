@@ -10,10 +10,10 @@ from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Node
-from ....ir.text.read_statements import VALUE_CLASSES
+from ....ir.text.read_statements import Shape, VALUE_CLASSES
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Environment
-from ...language.typed_slots import EXACT, NAMES, Shape, calls, is_variable, names, op_shape, shape_of
+from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
 from ..matcher import Matcher, Symbol, same
 from .expressions import RuleExpressions
 from .site import Context, holes
@@ -214,7 +214,7 @@ class Pattern:
 
 
 def compile_pattern(
-    statements: tuple[s.Syntax, ...], expressions: RuleExpressions, title: str, given: Iterable[str], evidence: bool
+    statements: s.Nodes, expressions: RuleExpressions, title: str, given: Iterable[str], evidence: bool
 ) -> Pattern:
     """given: variables that are bound before the match (the parameters of a local rule)."""
     maker = StatementMatcher(expressions, given, evidence)
@@ -450,7 +450,7 @@ class StatementMatcher(Matcher):
         return base.text not in self.symbols or self.symbols[base.text].kind == "name"
 
 
-def _statements(block: tuple[s.Syntax, ...]) -> tuple[s.Syntax, ...]:
+def _statements(block: s.Nodes) -> s.Nodes:
     return tuple(item for item in block if not isinstance(item, s.PassStatement))
 
 
@@ -462,8 +462,6 @@ def _root(item: s.Syntax) -> type[Node] | None:
 
 
 def _required_shape(item: Any) -> Shape:
-    if isinstance(item, s.CaptureStatement):
-        return Shape(op_shape(item.call).cls, op_shape(item.call).fields, item)
     shape = shape_of(item)
     if shape is None:
         raise DplcError("this stands in templates only, or is not a statement", item.span)

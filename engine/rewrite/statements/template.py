@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from ....ir.diagnostic import DplcError, did_you_mean
+from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.expr import Undecided, Var
 from ....ir.loop import If, Let, Load
 from ....ir.node import Node, contents, names_in, replace
 from ....ir.program import Block, Kernel
 from ....ir.sizes import at_the_hints
 from ....ir.substitute import substitute
+from ....ir.text.read_statements import Shape, load_fields
 from ...language import core as s
 from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, holds
 from ...language.rule import Rule
-from ...language.typed_slots import Shape, load_fields, shape_of, walk
-from ..trace import show, written
+from ...language.typed_slots import shape_of, walk
+from ..trace import WeighedChoice, show, written
 from .expressions import RuleExpressions, coerce
 from .pattern import free_names, sticky
 from .site import NAMES, Site, names_at, unused
@@ -38,25 +39,11 @@ from .site import NAMES, Site, names_at, unused
 Change = Callable[[Block, Environment], Block]
 
 
-class Locals(Protocol):
-    """Finds local rules: gives a function from (block, arguments, environment) to a block."""
-
-    def __call__(self, name: str, span: Any) -> Callable[[Block, tuple[Any, ...], Environment], Block]: ...
+# Finds a local rule by its name and place: a function from (block, arguments, environment) to a block.
+Locals = Callable[[str, Span], Callable[[Block, tuple[Any, ...], Environment], Block]]
 
 
-class Compiles(Protocol):
-    """What a change needs of the template that it is part of. known: names that are bound when it is built."""
-
-    level: str
-    known: frozenset[str]
-    locals: Locals
-
-    def compile(self, node: s.Syntax) -> Closure: ...
-    def compile_all(self, nodes: tuple[s.Syntax, ...]) -> Closure: ...
-    def field(self, field: Any, value: Any) -> Closure: ...
-
-
-def compile_change(template: Compiles, change: s.Syntax) -> Change:
+def compile_change(template: Template, change: s.Syntax) -> Change:
     if isinstance(change, s.Keyword):
         return _field(change, template.compile(change.value))
     if isinstance(change, s.Arm):
@@ -83,7 +70,7 @@ def _field(change: s.Keyword, value: Closure) -> Change:
     return apply
 
 
-def _arm(template: Compiles, arm: s.Arm) -> Change:
+def _arm(template: Template, arm: s.Arm) -> Change:
     if not isinstance(arm.pattern, s.LoadOf) or not isinstance(arm.template, s.LoadOf):
         raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm.span)
     match = load_matcher(template, arm)
@@ -107,7 +94,7 @@ def _arm(template: Compiles, arm: s.Arm) -> Change:
     return apply
 
 
-def load_matcher(template: Compiles, arm: s.Arm) -> Any:
+def load_matcher(template: Template, arm: s.Arm) -> Any:
     """Matches the left side of an arm. A guard that it does not mention may be anything: the load keeps it."""
     from .pattern import compile_statement
 
@@ -120,7 +107,7 @@ def load_matcher(template: Compiles, arm: s.Arm) -> Any:
     return compile_statement(shape, RuleExpressions(template.level), f"load of {arm.span.location}", given)
 
 
-def _load_builder(template: Compiles, arm: s.Arm) -> Callable[[Any, Environment], Node]:
+def _load_builder(template: Template, arm: s.Arm) -> Callable[[Any, Environment], Node]:
     assert isinstance(arm.template, s.LoadOf) and isinstance(arm.pattern, s.LoadOf)
     fields = load_fields(arm.template)
     closures = {name: template.field(Load.by_name[name], value) for name, value in fields.items()}
@@ -147,7 +134,7 @@ def map_loads(block: Block, rewrite: Callable[[Node], Node]) -> Block:
     return tuple(out)
 
 
-def _rule(template: Compiles, change: s.UseRule) -> Change:
+def _rule(template: Template, change: s.UseRule) -> Change:
     arguments = template.compile_all(change.call.items)
     rule = template.locals(change.call.fn, change.call.span)
 
@@ -181,7 +168,7 @@ def families(pattern: Iterable[s.Syntax]) -> Families:
     return found
 
 
-def _mentioned(block: tuple[s.Syntax, ...]) -> Iterator[str]:
+def _mentioned(block: s.Nodes) -> Iterator[str]:
     """The variables that some statements of a pattern mention, each time that they do."""
     for node in walk(block):
         if isinstance(node, s.NameOf):
@@ -237,7 +224,7 @@ class Template(RuleExpressions):
         self.known, self.locals, self.families = known, locals_, runs or {}
         self._sticky_seen: dict[str, int] = {}
 
-    def block(self, statements: tuple[s.Syntax, ...]) -> Closure:
+    def block(self, statements: s.Nodes) -> Closure:
         """The closure of a block: a tuple of statements."""
         built = [(self.statement(statement), self.family(statement)) for statement in statements]
         pieces = [(part, family) for part, family in built if part is not None]
@@ -387,38 +374,6 @@ def declare(names: tuple[str, ...], env: Environment) -> None:
 
 
 # The values that each `choose` of a rule compared where it fired, for traces.
-
-
-SHOWN = 6  # alternatives of a line
-
-
-@dataclass(frozen=True)
-class WeighedChoice:
-    """One `choose`. name: of the parameter or `let`; cost: its text; alternatives: each with its cost, the winner
-    first; set_to: the value that somebody set instead."""
-
-    name: str
-    cost: str
-    most: bool
-    alternatives: tuple[tuple[str, str], ...]
-    set_to: str | None = None
-
-    def line(self) -> str:
-        """`N = 4 costs 12, 2 costs 14 (minimising stall(n))`"""
-        says = "is worth" if self.most else "costs"
-        told = [f"{value} {says} {cost}" for value, cost in self.alternatives[:SHOWN]]
-        if len(self.alternatives) > SHOWN:
-            told.append(f"{len(self.alternatives) - SHOWN} more")
-        weighed = ", ".join(told) or "nothing to choose from"
-        instead = f"; set to {self.set_to}" if self.set_to is not None else ""
-        return f"{self.name} = {weighed} ({'maximising' if self.most else 'minimising'} {self.cost}){instead}"
-
-    def record(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "name": self.name, "cost": self.cost, "maximising": self.most, "set": self.set_to,
-            "alternatives": [{"value": value, "cost": cost} for value, cost in self.alternatives],
-        }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ...language.rule import Rule
 from ...language.typed_slots import names
 from ..matcher import Matcher
 from ..statements.clauses import PlanRunner, plan
+from ..why_not import Evidence
 
 Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
 
@@ -260,7 +261,9 @@ class ValueMatcher(Matcher):
         if isinstance(node, c.Prefix):
             inner, change = self.compiled(node.a, leaves), negate if node.op == "-" else invert
             return lambda given: change(inner(given))
-        if isinstance(node, c.NameOf | c.Subscript | c.Apply) and not _is_run(node):
+        if isinstance(node, c.NameOf | c.Subscript | c.Apply) and not (
+            isinstance(node, c.Subscript) and any(isinstance(item, c.Run) for item in node.items)
+        ):
             place = len(leaves)
             leaves.append(node)
             return lambda given: given[place]
@@ -293,10 +296,6 @@ def begins_at(rule: Rule, term: Term) -> bool:
     """Whether a value is made by the last operation of a pattern."""
     cls, constants = head(list(rule.left.values())[-1])
     return term.__class__ is cls and all(v != v or getattr(term, name) == v for name, v in constants.items())
-
-
-def _is_run(node: c.Syntax) -> bool:
-    return isinstance(node, c.Subscript) and any(isinstance(item, c.Run) for item in node.items)
 
 
 # Functions that generated matchers call.
@@ -349,8 +348,8 @@ class CompiledTermRule:
     collapses: bool = False
 
 
-class AtTerm:
-    """Tells a site of the guards that kept a rule away from a term."""
+class AtTerm(Evidence):
+    """Tells a site of the guards that kept a rule away from a term, and of nothing else."""
 
     __slots__ = ("site", "term")
 
@@ -363,7 +362,11 @@ class AtTerm:
     def domain(self, *_: Any) -> None:
         pass
 
-    refuse = undecided = domain
+    def refuse(self, *_: Any) -> None:
+        pass
+
+    def undecided(self, *_: Any) -> None:
+        pass
 
 
 def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[str, Any]]:

@@ -37,10 +37,10 @@ from ....ir.tensor import (
 )
 from ....ir.torch import TorchOp
 from ...language import core as s
-from ...language.evaluate import UNDECIDED, Expressions
+from ...language.evaluate import Environment, Expressions
 from ...language.rule import Rule, RuleSet
 from ...language.typed_slots import calls
-from ..trace import CHANGES_NOTHING, NAMELESS, RECENT, Called, RewriteStep, endless, what_it_saw
+from ..trace import CHANGES_NOTHING, RECENT, Refusal, RewriteStep, endless, failed_guard
 from .matcher import CompiledTermRule, TermRuleWriter
 
 # Weights that are summed against one value, as one concatenated weight: q, k and v; gate and up.
@@ -117,29 +117,17 @@ def mentions_mat(rule: Rule) -> bool:
 CHANGES_DTYPE = "the result would have another dtype"
 
 
-@dataclass(frozen=True)
-class GuardRefusal:
-    """A rule matched a term, but a guard did not hold. saw: what it saw, as text, given what values are called."""
-
-    rule: Rule
-    because: str
-    kind: str  # where or prefer
-    location: str
-    term: Term
-    saw: Callable[[Called], str] = lambda called: ""
-
-    def text(self, called: Called = NAMELESS) -> str:
-        preferred = "not preferred: " if self.kind == "prefer" else ""
-        saw = self.saw(called)
-        return f'{self.location}: {self.rule.name}: {preferred}matched, but "{self.because}" {saw}'.rstrip()
-
-
 @dataclass
 class TermEvidence:
     """What a traced rewrite did and did not do, in order."""
 
     firings: list[RewriteStep] = field(default_factory=list)
-    refusals: list[GuardRefusal] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def refuse(self, rule: Rule, because: str, term: Term) -> None:
+        """Note a match that no guard of the rule refuses."""
+        text = f'matched, but "{because}"'
+        self.refusals.append(Refusal(rule, rule.span, lambda _: text, because=because, term=term))
 
 
 @dataclass
@@ -163,17 +151,14 @@ class TermSite:
         """Weights that have a sibling."""
         return find_packs(self.roots, self.weights)
 
-    def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: dict[str, Any]) -> None:
+    def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: Environment) -> None:
         assert self.evidence is not None
-        where = f"{guard.span.source.name}:{guard.span.line}"
-        undecided = env.pop(UNDECIDED, None)
-        saw = functools.partial(what_it_saw, guard, dict(env), Expressions("tensor"), undecided)
-        self.evidence.refusals.append(GuardRefusal(rule, guard.reason, guard.kind, where, term, saw))
+        self.evidence.refusals.append(failed_guard(rule, guard, env, Expressions, term=term))
 
     def unchanged(self, rule: Rule, term: Term) -> None:
         """A match whose template gives what is there already, as terms in canonical form may be."""
         assert self.evidence is not None
-        self.evidence.refusals.append(GuardRefusal(rule, CHANGES_NOTHING, "where", rule.location, term))
+        self.evidence.refuse(rule, CHANGES_NOTHING, term)
 
 
 class TermRules:
@@ -318,8 +303,7 @@ class Rewriter:
                 continue
             if dtype(result) != dtype(term):  # a rewrite is an equation between values of one dtype
                 if self.evidence is not None:
-                    refusal = GuardRefusal(attempt.rule, CHANGES_DTYPE, "where", attempt.rule.location, term)
-                    self.evidence.refusals.append(refusal)
+                    self.evidence.refuse(attempt.rule, CHANGES_DTYPE, term)
                 continue
             self._fired(attempt.rule, term, result)
             return result

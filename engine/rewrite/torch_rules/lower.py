@@ -8,11 +8,11 @@ What no rule accounts for is an error at the user's place in the text, with ever
 
 from __future__ import annotations
 
-import functools
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
 from ....ir import compose
 from ....ir.compose import Folded, const, heard_folds, rebuilt, remap
@@ -50,7 +50,7 @@ from ...language.check import load_facts
 from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, policy_of
-from ..trace import what_it_saw
+from ..trace import RewriteStep, what_it_saw
 from .pattern import (
     READERS,
     Bound,
@@ -69,27 +69,28 @@ from .template import Bracket, IndexedRead, Numbers, Part, StackedRead, Template
 # A compiled torch rule: match, clauses, template.
 
 
-class Definition:
+class Definition(NamedTuple):
     """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
 
-    def __init__(self, name: str, bracket: Bracket | None, part: Part):
-        self.name, self.bracket, self.part = name, bracket, part
+    name: str
+    bracket: Bracket | None
+    part: Part
 
 
-class TorchStatement:
-    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another torch op. types: None for the result itself."""
+class TorchStatement(NamedTuple):
+    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another torch op. types: none for the result itself."""
 
-    def __init__(
-        self, name: str, op: str, fields: dict[str | int, Closure], types: tuple[tuple[Closure, Closure], ...]
-    ):
-        self.name, self.op, self.fields, self.types = name, op, fields, types
+    name: str
+    op: str
+    fields: dict[str | int, Closure]
+    types: tuple[tuple[Closure, Closure], ...]
 
 
-class ListSlices:
+class ListSlices(NamedTuple):
     """`Stacked(j, xs[os..]) = y[os..]`: y, the result, is the tensors of a list along its axis j."""
 
-    def __init__(self, part: StackedRead, bracket: Bracket):
-        self.part, self.bracket = part, bracket
+    part: StackedRead
+    bracket: Bracket
 
 
 class TorchRule:
@@ -103,12 +104,12 @@ class TorchRule:
         if not later:
             _ = self.clauses, self.statements
 
-    @functools.cached_property
+    @cached_property
     def clauses(self) -> tuple[tuple[s.LetClause | s.Guard, Closure], ...]:
         """The `let`s and guards, each with what computes it."""
         return tuple(map(self._clause, self.rule.clauses))
 
-    @functools.cached_property
+    @cached_property
     def statements(self) -> tuple[Definition | TorchStatement, ...]:
         """The template."""
         lines = [x for x in self.rule.rewrite if not s.says_slices(x)]
@@ -120,7 +121,7 @@ class TorchRule:
             raise DplcError(what, self.rule.span)
         return made
 
-    @functools.cached_property
+    @cached_property
     def slices(self) -> tuple[ListSlices, ...]:
         """What the template says of lists behind the result."""
         compiler, found = TemplateCompiler(frozenset()), []
@@ -184,7 +185,7 @@ class TorchRule:
                 env[clause.name] = closure(env)
             elif not holds(closure, env):
                 undecided = env.pop(UNDECIDED, None)
-                saw = functools.partial(what_it_saw, clause, dict(env), Numbers(), undecided)
+                saw = partial(what_it_saw, clause, dict(env), Numbers(), undecided)
                 raise NotApplicable(clause.reason, saw)
         view = self._build(lowering, call, firing)
         lowering.matched = env
@@ -262,50 +263,17 @@ def _target_name(node: s.Syntax) -> str:
 # The result of lowering a torch graph: the program, the firings and the refusals.
 
 
-@dataclass(frozen=True)
-class Fired:
-    """One firing, for the trace: the rule, the op it took and the value it gave; what its template says that
-    canonical forms folded; origin: the user's op, where that is one which a template made."""
-
-    rule: Rule
-    statement: TorchOp
-    value: View
-    operands: tuple[Term, ...]
-    bound: Mapping[str, Any] = field(default_factory=dict)
-    folded: tuple[Folded, ...] = ()
-    origin: str = ""
-
-    def before(self) -> str:
-        """The op as text."""
-        from ....ir.text.torch import print_torch_op
-
-        return print_torch_op(self.statement)
-
-    def after(self, graph: TensorGraph) -> str:
-        """What it became, named as in the finished graph."""
-        from ....ir.text.tensor import print_lines
-
-        assert self.value.term is not None
-        return print_lines(graph, self.value.term, self.operands)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A rule for an op that it did not take, for the trace, and why."""
-
-    rule: Rule
-    statement: TorchOp
-    reason: NotApplicable
+Refused = tuple[Rule, TorchOp, "NotApplicable"]  # a rule for an op that the rule did not take, and why
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """graph: the program. firings, refusals: in order, empty unless asked for. origins: the torch op that each term
-    came from. bounds: the places that are looked at before it runs.
+    """graph: the program. firings (of an op, the term of its value), refusals: in order, empty unless asked for.
+    origins: the torch op that each term came from. bounds: the places that are looked at before it runs.
     """
 
     graph: TensorGraph
-    firings: tuple[Fired, ...] = ()
+    firings: tuple[RewriteStep, ...] = ()
     refusals: tuple[Refused, ...] = ()
     origins: dict[Term, TorchOp] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
@@ -511,7 +479,7 @@ class TorchLowering:
         self.taken |= sizes_in((graph.ins, graph.body)).keys()
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
-        self.fired: list[Fired] = []
+        self.fired: list[RewriteStep] = []
         self.matched: Mapping[str, Any] = {}
         self.heard: list[Folded] = []  # what canonical forms took away since the last firing
         self.refused: list[Refused] = []
@@ -607,7 +575,7 @@ class TorchLowering:
                 self.origins[new] = op
                 waiting.extend(operands(new))
 
-    @functools.cached_property
+    @cached_property
     def wanted(self) -> set[str]:
         """The statements whose value is read, by anything but Getitem: those are read through it."""
         wanted = {out.name for out in self.graph.outs}
@@ -661,7 +629,7 @@ class TorchLowering:
             if self.trace:
                 given = tuple(v.term for v in views(call.given) if v.term)
                 heard, origin = tuple(self.heard[mark:]), call.origin.dst
-                self.fired.append(Fired(rule.rule, statement, view, given, self.matched, heard, origin))
+                self.fired.append(RewriteStep(rule.rule, statement, view, self.matched, heard, given, origin))
                 del self.heard[mark:]
                 self._note_refusals(statement, refusals, rules[place:])
             return view
@@ -671,9 +639,9 @@ class TorchLowering:
         self, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]], rest: tuple[TorchRule, ...]
     ) -> None:
         """The rules that did not take an op. rest: the rule that did, and those that were not asked."""
-        self.refused += [Refused(rule, statement, refusal) for rule, refusal in refusals]
+        self.refused += [(rule, statement, refusal) for rule, refusal in refusals]
         before = NotApplicable(f"`{rest[0].rule.name}` took it before")
-        self.refused += [Refused(later.rule, statement, before) for later in rest[1:]]
+        self.refused += [(later.rule, statement, before) for later in rest[1:]]
 
     def _starting_op(self, call: OpCall) -> str:
         """The op that a pattern for this call starts from: for an element of a list, a part of complex numbers, what

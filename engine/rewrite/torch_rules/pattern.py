@@ -82,19 +82,13 @@ class AxisSlot:
     bound: bool = False  # a Reduce sweeps it
 
 
-class Resolves(Protocol):
-    """Gives an entry its named axes."""
-
-    def resolve(self, entry: Entry) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Exactly:
     """An axis put at a position on purpose: it may be shorter than the dimension (the start of a slice)."""
 
     axis: Axis
 
-    def build(self, firing: Resolves) -> Any:
+    def build(self, firing: Any) -> Any:
         return firing.resolve(self.axis)
 
 
@@ -187,7 +181,7 @@ def _variable(name: str) -> Bind:
     return bind
 
 
-def _list(items: tuple[s.Syntax, ...]) -> Bind:
+def _list(items: s.Nodes) -> Bind:
     rest = items[-1] if items and isinstance(items[-1], s.Run) else None
     binds = tuple(map(compile_value, items[:-1] if rest else items))
     tail = compile_value(rest.base) if rest else None

@@ -6,8 +6,7 @@ have names. A number stays a number until it meets a term, whose dtype it takes;
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ....ir import compose
@@ -183,21 +182,26 @@ def _leaves(e: Any) -> dict[Axis, None]:
     return dict.fromkeys(part for part in walk(e) if part.__class__ is Axis)
 
 
-class Part(ABC):
-    """A piece of a template."""
+Make = Callable[["TorchSite"], Any]
 
-    def scan(self, firing: TorchSite) -> None:  # noqa: B027  (most parts have no brackets to place)
+
+class Part:
+    """A piece of a template. make: its term, or a number, once the axes have names."""
+
+    def __init__(self, children: tuple[Part, ...] = (), make: Make = lambda firing: None):
+        self.children, self.build = children, make
+
+    def scan(self, firing: TorchSite) -> None:
         """Place the brackets in it."""
-
-    @abstractmethod
-    def build(self, firing: TorchSite) -> Any:
-        """Its term, or a number."""
+        for child in self.children:
+            child.scan(firing)
 
 
 class Value(Part):
     """A name or a calculation: a local value, a number, a rank-0 tensor."""
 
     def __init__(self, name: str | None, closure: Closure, node: s.Syntax):
+        super().__init__(make=self.value)
         self.name, self.closure, self.node = name, closure, node
 
     def scan(self, firing: TorchSite) -> None:
@@ -205,7 +209,7 @@ class Value(Part):
         if isinstance(value, View) and not value.shape:
             firing.place(self, value, (), False)
 
-    def build(self, firing: TorchSite) -> Any:
+    def value(self, firing: TorchSite) -> Any:
         if self.name is not None and self.name in firing.locals:
             return firing.locals[self.name]
         if self in firing.placed:
@@ -223,6 +227,7 @@ class IndexedRead(Part):
     """`x[os.., k]`. A number in the place of a tensor stands for itself."""
 
     def __init__(self, name: str, bracket: Bracket, short: bool):
+        super().__init__(make=self.value)
         self.name, self.bracket, self.short = name, bracket, short
 
     def scan(self, firing: TorchSite) -> None:
@@ -230,7 +235,7 @@ class IndexedRead(Part):
         if isinstance(value, View):
             firing.place(self, value, self.bracket.entries(firing, len(value.shape)), self.short)
 
-    def build(self, firing: TorchSite) -> Any:
+    def value(self, firing: TorchSite) -> Any:
         if self in firing.placed:
             return firing.read(self)
         value = firing.env.get(self.name)
@@ -239,93 +244,35 @@ class IndexedRead(Part):
         raise NotApplicable(f"`{self.name}` is no tensor")
 
 
-class FunctionPart(Part):
-    def __init__(self, fn: str, args: tuple[Part, ...]):
-        self.fn, self.args = fn, args
-
-    def scan(self, firing: TorchSite) -> None:
-        for arg in self.args:
-            arg.scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        return compose.elementwise(self.fn, *[arg.build(firing) for arg in self.args])
-
-
-class Cast(Part):
-    """`cast(x, dtype)`: dtype is calculated."""
-
-    def __init__(self, x: Part, to: Closure, span: Span):
-        self.x, self.to, self.span = x, to, span
-
-    def scan(self, firing: TorchSite) -> None:
-        self.x.scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        to = self.to(firing.env)
-        if not isinstance(to, Var) or to.name not in DTYPES:
-            raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", self.span)
-        return compose.asked_cast(self.x.build(firing), to.name)
-
-
-class PlaceOf(Part):
-    """`place(x, low, end)`: x, whose elements are places of low..end-1. Torch raises an error for any other."""
-
-    def __init__(self, x: Part, low: Closure, end: Closure):
-        self.x, self.low, self.end = x, low, end
-
-    def scan(self, firing: TorchSite) -> None:
-        self.x.scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        term = self.x.build(firing)
-        firing.lowering.bound(term, self.low(firing.env), self.end(firing.env))
-        return term
-
-
 class Reduction(Part):
-    def __init__(self, fn: str, over: FoldedAxes, x: Part):
-        self.fn, self.over, self.x = fn, over, x
+    """`Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`. fold: the term of axes and operands."""
+
+    def __init__(self, over: FoldedAxes, operands: tuple[Part, ...], fold: Callable[[Iterator[Axis], list[Any]], Any]):
+        super().__init__(operands, self.folded)
+        self.over, self.fold = over, fold
 
     def scan(self, firing: TorchSite) -> None:
-        self.x.scan(firing)
+        super().scan(firing)
         for leaf in self.over.axes(firing):
             firing.slots[leaf].bound = True
 
-    def build(self, firing: TorchSite) -> Any:
-        over = (firing.resolve(leaf) for leaf in self.over.axes(firing))
-        return compose.reduce(self.fn, (a for a in over if a.__class__ is Axis), self.x.build(firing))
-
-
-class TupleReduction(Part):
-    """`Fold(linear.h, k, (a, b))`"""
-
-    def __init__(self, part: str, over: FoldedAxes, operands: tuple[Part, ...]):
-        self.part, self.over, self.operands = part, over, operands
-
-    def scan(self, firing: TorchSite) -> None:
-        for operand in self.operands:
-            operand.scan(firing)
-        for leaf in self.over.axes(firing):
-            firing.slots[leaf].bound = True
-
-    def build(self, firing: TorchSite) -> Any:
-        over = (firing.resolve(leaf) for leaf in self.over.axes(firing))
-        return compose.fold(
-            self.part, (a for a in over if a.__class__ is Axis), [operand.build(firing) for operand in self.operands]
-        )
+    def folded(self, firing: TorchSite) -> Any:
+        over = map(firing.resolve, self.over.axes(firing))
+        return self.fold((a for a in over if a.__class__ is Axis), [x.build(firing) for x in self.children])
 
 
 class StackedRead(Part):
     """`Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op of their own."""
 
     def __init__(self, name: str, place: Closure, bracket: Bracket):
+        super().__init__(make=self.value)
         self.name, self.place, self.bracket = name, place, bracket
 
     def scan(self, firing: TorchSite) -> None:
         for number, view in enumerate(firing.env[self.name]):
             firing.place((self, number), view, self.bracket.entries(firing, len(view.shape)), False)
 
-    def build(self, firing: TorchSite) -> Any:
+    def value(self, firing: TorchSite) -> Any:
         terms = tuple(firing.read((self, number)) for number in range(len(firing.env[self.name])))
         place = firing.resolve(self.place(firing.env))
         axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
@@ -347,52 +294,18 @@ class StackedRead(Part):
             firing.lowering.slice_of(view.term, whole, compose.remap(whole, where | at))
 
 
-class IndexOf(Part):
-    def __init__(self, e: Closure):
-        self.e = e
-
-    def build(self, firing: TorchSite) -> Any:
-        return compose.index(firing.resolve(self.e(firing.env)))
-
-
-class Select(Part):
-    """`Case(condition, a, b)`"""
-
-    def __init__(self, condition: Closure, a: Part, b: Part):
-        self.condition, self.a, self.b = condition, a, b
-
-    def scan(self, firing: TorchSite) -> None:
-        self.a.scan(firing)
-        self.b.scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        condition = firing.resolve(self.condition(firing.env))
-        if isinstance(condition, bool):
-            return (self.a if condition else self.b).build(firing)
-        return compose.case(condition, self.a.build(firing), self.b.build(firing))
-
-
 class Decide(Part):
     """`a if condition else b`: the condition is decided when the rule fires."""
 
     def __init__(self, condition: Closure, a: Part, b: Part):
-        self.condition, self.a, self.b = condition, a, b
+        super().__init__((a, b), lambda firing: self.chosen(firing).build(firing))
+        self.condition = condition
+
+    def chosen(self, firing: TorchSite) -> Part:
+        return self.children[not self.condition(firing.env)]
 
     def scan(self, firing: TorchSite) -> None:
-        (self.a if self.condition(firing.env) else self.b).scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        return (self.a if self.condition(firing.env) else self.b).build(firing)
-
-
-class Deferred:
-    """A term in a bracket: a gather."""
-
-    def __init__(self, part: Part):
-        self.part = part
-
-    def build(self, firing: TorchSite) -> Any:
-        return self.part.build(firing)
+        self.chosen(firing).scan(firing)
 
 
 class Item:
@@ -401,13 +314,12 @@ class Item:
     def __init__(self, name: str | None, run: bool, closure: Closure, part: Part | None = None):
         self.name, self.run, self.closure = name, run, closure
         self.part = part
-        self.deferred = (Deferred(part),) if part is not None else ()
 
     def values(self, firing: TorchSite) -> tuple[Entry, ...] | None:
         """What it stands for; None for a run that is not bound yet."""
         if self.part is not None:
             self.part.scan(firing)
-            return self.deferred
+            return (self.part,)
         if self.name is not None and self.name not in firing.env:
             if self.run:
                 return None
@@ -488,25 +400,63 @@ class TemplateCompiler:
                 return self._reduction(term, short)
             case s.FoldTerm():
                 operands = tuple(self.of(operand, short) for operand in term.operands)
-                return TupleReduction(term.part, self._over(term.node), operands)
+                return Reduction(self._over(term.node), operands, lambda over, xs: compose.fold(term.part, over, xs))
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
                 return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
             case s.IndexTerm():
-                return IndexOf(self.index(term.e))
+                e = self.index(term.e)
+                return Part((), lambda firing: compose.index(firing.resolve(e(firing.env))))
             case s.CaseTerm():
-                return Select(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
+                return self._case(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm():
-                return Cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
+                return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
                 low, end = map(self.numbers.compile, (term.low, term.end))
-                return PlaceOf(self.of(term.x, short), low, end)
+                return self._place(self.of(term.x, short), low, end)
             case s.FunctionTerm(known=True):
                 arity = FUNCTIONS[term.fn].arity
                 if len(term.operands) != arity:
                     what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
                     raise DplcError(what, term.span)
-                return FunctionPart(term.fn, tuple(self.of(operand, short) for operand in term.operands))
+                return self._function(term.fn, tuple(self.of(operand, short) for operand in term.operands))
         return Value(None, self.numbers.compile(term.node), term.node)
+
+    @staticmethod
+    def _function(fn: str, operands: tuple[Part, ...]) -> Part:
+        return Part(operands, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in operands]))
+
+    @staticmethod
+    def _case(condition: Closure, a: Part, b: Part) -> Part:
+        def build(firing: TorchSite) -> Any:
+            found = firing.resolve(condition(firing.env))
+            if isinstance(found, bool):
+                return (a if found else b).build(firing)
+            return compose.case(found, a.build(firing), b.build(firing))
+
+        return Part((a, b), build)
+
+    @staticmethod
+    def _cast(x: Part, to: Closure, span: Span) -> Part:
+        """`cast(x, dtype)`: the dtype is calculated."""
+
+        def build(firing: TorchSite) -> Any:
+            dtype = to(firing.env)
+            if not isinstance(dtype, Var) or dtype.name not in DTYPES:
+                raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", span)
+            return compose.asked_cast(x.build(firing), dtype.name)
+
+        return Part((x,), build)
+
+    @staticmethod
+    def _place(x: Part, low: Closure, end: Closure) -> Part:
+        """`place(x, low, end)`: x, whose elements are places of low..end-1. Torch raises an error for any other."""
+
+        def build(firing: TorchSite) -> Any:
+            term = x.build(firing)
+            firing.lowering.bound(term, low(firing.env), end(firing.env))
+            return term
+
+        return Part((x,), build)
 
     def _reduction(self, term: s.ReduceTerm, short: bool) -> Part:
         if term.fn not in FUNCTIONS or FUNCTIONS[term.fn].identity is None:
@@ -514,7 +464,8 @@ class TemplateCompiler:
             raise DplcError(
                 f"`{term.fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(term.fn, options)
             )
-        return Reduction(term.fn, self._over(term.node), self.of(term.x, short))
+        operand = self.of(term.x, short)
+        return Reduction(self._over(term.node), (operand,), lambda over, xs: compose.reduce(term.fn, over, *xs))
 
     def _over(self, node: s.Syntax) -> FoldedAxes:
         """What stands between the function of a fold and its operands."""
@@ -545,7 +496,7 @@ class TemplateCompiler:
 
         return index
 
-    def bracket(self, items: tuple[s.Syntax, ...]) -> Bracket:
+    def bracket(self, items: s.Nodes) -> Bracket:
         return Bracket(tuple(map(self._item, items)))
 
     def _item(self, item: s.Syntax) -> Item:
