@@ -113,7 +113,7 @@ class Instance:
         return lines
 
     # ---- the pattern
-    def block(self, statements: tuple[s.Syntax, ...], scope: SubjectScope) -> list[str]:
+    def block(self, statements: s.Nodes, scope: SubjectScope) -> list[str]:
         out: list[str] = []
         for statement in statements:
             out += self.statement(statement, scope)

@@ -82,7 +82,9 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
 def in_domain(graph: TensorGraph, data: Any) -> bool:
     """Whether what partial results call a count is one: 0, or 1 and more. Below, they are no monoid."""
     counts = [
-        x.args[0] for x in postorder(out.value for out in graph.outs) if isinstance(x, Fold) and counts_elements(x.part)
+        x.args[0]
+        for x in postorder(out.value for out in graph.outs)
+        if isinstance(x, Fold) and (of_part(x.part)[0].operands[0] == COUNT)
     ]
     if not counts:
         return True
@@ -104,11 +106,6 @@ def whole_sums(graph: TensorGraph, data: Any) -> bool:
     except DplcError:
         return True
     return all(bool((value == np.round(value)).all()) for value in values)
-
-
-def counts_elements(part: str) -> bool:
-    """Whether the first operand of a reduction over partial results is how many elements they are of."""
-    return of_part(part)[0].operands[0] == COUNT
 
 
 def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:
@@ -252,8 +249,9 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
     return inputs, first
 
 
-def compare(program: Program, inputs: Arrays, wanted: Meaning, seeds: range) -> str | None:
-    """What a program does other than it should, or None."""
+def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> str | None:
+    """What a program does otherwise for some inputs than their known meaning, or None."""
+    inputs, wanted = known
     for seed in seeds:
         try:
             problem = difference(wanted, run(program, inputs, seed))

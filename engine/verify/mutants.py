@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...codegen.target import Target
@@ -53,7 +52,7 @@ class Survey:
 
     def record(self) -> dict[str, Any]:
         """For --json."""
-        return {"rule": self.rule, "caught": self.caught, "mutants": [dataclasses.asdict(r) for r in self.results]}
+        return {"rule": self.rule, "caught": self.caught, "mutants": [asdict(r) for r in self.results]}
 
 
 def survey(
@@ -65,7 +64,7 @@ def survey(
 ) -> Survey:
     """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
     results: list[Result] = []
-    quick = dataclasses.replace(options, shrink=False, more=0)
+    quick = replace(options, shrink=False, more=0)
     known = Checkers(rules)
     list(known.borrowed(rule, 0))
     whole: list[RuleVerdict] = []
@@ -105,13 +104,13 @@ def _unnoticed(
 ) -> Result:
     """A guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
     legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
-    result = dataclasses.replace(result, legal=max(0, legal))
+    result = replace(result, legal=max(0, legal))
     stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
     if stopped[1] > stopped[0]:
-        return dataclasses.replace(result, how="refused", problem=CHANGES_DTYPE)
+        return replace(result, how="refused", problem=CHANGES_DTYPE)
     _, failures = run_examples(Engine(rules, check=True), [broken])
     fires = [failure for failure in failures if "fires, but should refuse" in failure.problem]
-    return dataclasses.replace(result, how="example", problem=fires[0].problem) if fires else result
+    return replace(result, how="example", problem=fires[0].problem) if fires else result
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
@@ -119,7 +118,7 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
     files = []
     for file in rules.files:
         kept = tuple(broken if rule.name == broken.name else rule for rule in file.rules)
-        files.append(dataclasses.replace(file, rules=kept))
+        files.append(replace(file, rules=kept))
     made = RuleSet(files)
     made.digest = f"{rules.digest} {id(broken)} {hash(repr(broken.rewrite))} {hash(repr(broken.clauses))}"
     return made
@@ -133,14 +132,14 @@ def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     for n, clause in enumerate(rule.clauses):
         if isinstance(clause, s.Guard) and clause.kind == "where":
             kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
-            yield f"without `where {expression(clause.condition)}`", dataclasses.replace(rule, clauses=kept)
+            yield f"without `where {expression(clause.condition)}`", replace(rule, clauses=kept)
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
     yield from without_guards(rule)
     for what, rewrite in _changed(rule.rewrite):
-        yield what, dataclasses.replace(rule, rewrite=rewrite)
+        yield what, replace(rule, rewrite=rewrite)
 
 
 Changed = Iterator[tuple[str, Any]]
@@ -160,7 +159,7 @@ def _changed(node: Any) -> Changed:
     yield from _own(node)
     for part in parts(type(node)):
         for what, other in _changed(getattr(node, part)):
-            yield what, dataclasses.replace(node, **{part: other})
+            yield what, replace(node, **{part: other})
 
 
 def _droppable(item: Any) -> bool:
@@ -171,21 +170,21 @@ def _droppable(item: Any) -> bool:
 def _own(node: Any) -> Changed:
     """Changes of a node itself."""
     if isinstance(node, s.IfBlock):
-        yield f"`{_first_line(node)}` always", dataclasses.replace(node, condition=s.NameOf(node.span, "true"))
+        yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
     if isinstance(node, s.RunStatement) and node.changes and len(node.changes) == 1:
-        yield f"without the changes of `{_first_line(node)}`", dataclasses.replace(node, changes=())
+        yield f"without the changes of `{_first_line(node)}`", replace(node, changes=())
     if isinstance(node, s.Operation) and node.op in OTHER:
         other = OTHER[node.op]
-        yield f"`{other}` for `{node.op}` in `{expression(node)}`", dataclasses.replace(node, op=other)
+        yield f"`{other}` for `{node.op}` in `{expression(node)}`", replace(node, op=other)
     if isinstance(node, s.Apply) and node.fn in OTHER_FUNCTIONS:
         other = OTHER_FUNCTIONS[node.fn]
-        yield f"`{other}` for `{node.fn}` in `{expression(node)}`", dataclasses.replace(node, fn=other)
+        yield f"`{other}` for `{node.fn}` in `{expression(node)}`", replace(node, fn=other)
     if isinstance(node, s.Apply) and node.fn in ORDERED and len(node.items) == 2:
-        yield f"operands of `{expression(node)}` exchanged", dataclasses.replace(node, items=node.items[::-1])
+        yield f"operands of `{expression(node)}` exchanged", replace(node, items=node.items[::-1])
     if isinstance(node, s.Number) and type(node.value) in (int, float):
         yield (
             f"{node.value + 1} for {node.value} at line {node.span.line}",
-            dataclasses.replace(node, value=node.value + 1),
+            replace(node, value=node.value + 1),
         )
 
 
@@ -237,7 +236,7 @@ def _refused(
     """Whether the guard refuses the program of an example, the nearest ones first."""
     near = sorted(programs[rule.level], key=lambda known: (known[0] is not rule, known[0].file != rule.file))
     for owner, example in near:
-        tried = dataclasses.replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())
+        tried = replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())
         try:
             if run_example(engine, rule, tried, target) is None:
                 return True

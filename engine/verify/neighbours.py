@@ -11,7 +11,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.kernel import THREAD, Branch, Launch, Replicate
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
-from ...ir.program import Block, Kernel
+from ...ir.program import Block, Kernel, Stmt
 from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, postorder
 from ...ir.tile import (
     Combine,
@@ -126,30 +126,11 @@ def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Bl
 
 def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tuple[type, ...]) -> Kernel:
     """The kernel with one statement of some kinds edited."""
-    every = list(nodes(kernel.body, *_STATEMENTS))
+    every = list(nodes(kernel.body, Stmt))
     places = [n for n, statement in enumerate(every) if isinstance(statement, kinds)]
     if not places:
         return kernel
     return replace(kernel, body=_everywhere(kernel.body, edit, [dice.pick(places)]))
-
-
-_STATEMENTS: tuple[type[Any], ...] = (
-    Tile,
-    For,
-    If,
-    Load,
-    Let,
-    Accumulate,
-    Store,
-    Stage,
-    Sync,
-    Wait,
-    Combine,
-    CombineTuple,
-    Mma,
-    Settle,
-    Put,
-)
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:

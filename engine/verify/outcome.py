@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,27 +26,44 @@ REORDERED, REAL = 1e-12, 1e-9
 ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean something
 
 
-class Dice(Protocol):
-    """Where generated subjects take their choices from: Hypothesis, or a plain random generator."""
+class HypothesisDice:
+    """Choices that Hypothesis draws and shrinks. The lowest number, the first option and False are the simplest.
+
+    named: the numbers that the text of the rule names, and their neighbours.
+    """
+
+    def __init__(self, data: Any, named: Sequence[int | float] = ()):
+        from hypothesis import strategies
+
+        self.data, self.integers, self.named = data, strategies.integers, named
 
     def number(self, low: int, high: int) -> int:
-        """A whole number, both ends included; `low` is the simplest."""
-        ...
+        return int(self.data.draw(self.integers(low, high)))
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options; the first is the simplest."""
-        ...
+        return options[self.number(0, len(options) - 1)]
 
     def often(self, percent: int) -> bool:
-        """True in so many cases of a hundred; False is the simplest."""
-        ...
-
-    @property
-    def named(self) -> Sequence[int | float]:
-        """The numbers that the text of the rule names, and their neighbours."""
-        ...
+        return self.number(0, 99) >= 100 - percent
 
 
+class PlainDice:
+    """Choices of a plain generator."""
+
+    def __init__(self, seed: object, named: Sequence[int | float] = ()):
+        self.random, self.named = random.Random(repr(seed)), named
+
+    def number(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.random.choice(options)
+
+    def often(self, percent: int) -> bool:
+        return self.random.randrange(100) < percent
+
+
+Dice = HypothesisDice | PlainDice
 NAMED = 30  # of a hundred numbers, how many are those that the rule names
 
 

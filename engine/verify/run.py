@@ -25,11 +25,11 @@ from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every
 from .drawing import Instance, TermInstance
 from .neighbours import renumbered
-from .outcome import ENOUGH, Dice, Outcome, RuleVerdict, Subject, Wrong
+from .outcome import ENOUGH, Dice, HypothesisDice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs.integers import Proof, Refuted
 from .proofs.rules import available as proving
 from .proofs.rules import prove
-from .search import HypothesisDice, PlainDice, available, draw_until, named_numbers, search, smaller
+from .search import available, draw_until, named_numbers, search, smaller
 from .statements import LEVELS as STATEMENTS
 from .statements import KernelChecker, StatementChecker
 from .terms import TermChecker

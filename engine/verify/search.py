@@ -7,55 +7,19 @@ piece (a statement less, a smaller extent) for as long as the rule is still wron
 from __future__ import annotations
 
 import math
-import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...ir.diagnostic import DplcError
 from ..language import core as s
 from ..language.rule import Rule
 from ..language.typed_slots import walk
-from .outcome import Subject, Wrong
+from .outcome import HypothesisDice, PlainDice, Subject, Wrong
 
-T = TypeVar("T")
 SHRINKING = 4.0  # seconds for one counterexample
 TRIES = 600
-
-
-class HypothesisDice:
-    """Choices that Hypothesis draws and shrinks."""
-
-    def __init__(self, data: Any, named: Sequence[int | float] = ()):
-        from hypothesis import strategies
-
-        self.data, self.integers, self.named = data, strategies.integers, named
-
-    def number(self, low: int, high: int) -> int:
-        return int(self.data.draw(self.integers(low, high)))
-
-    def pick(self, options: Sequence[T]) -> T:
-        return options[self.number(0, len(options) - 1)]
-
-    def often(self, percent: int) -> bool:
-        return self.number(0, 99) >= 100 - percent
-
-
-class PlainDice:
-    """Choices of a plain generator."""
-
-    def __init__(self, seed: object, named: Sequence[int | float] = ()):
-        self.random, self.named = random.Random(repr(seed)), named
-
-    def number(self, low: int, high: int) -> int:
-        return self.random.randint(low, high)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self.random.choice(options)
-
-    def often(self, percent: int) -> bool:
-        return self.random.randrange(100) < percent
 
 
 def available() -> None:

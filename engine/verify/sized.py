@@ -1,4 +1,4 @@
-"""A rule on a program with a size: what is proved for a range must mean the same at each of its numbers.
+"""What the checkers of all levels share, and programs with a size: what holds for a range must hold at each number.
 
 A subject of numbers becomes one with a size: an extent of blocks or of a loop is a size, and all that are that number
 are too. Where the rule fires on it, both programs are bound to the ends of the range, the hint and numbers beside it,
@@ -7,13 +7,11 @@ and compared at each that has a meaning.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size, Undecided, add, multiply, subtract
 from ...ir.loop import For
@@ -22,22 +20,21 @@ from ...ir.program import Kernel, Param
 from ...ir.sizes import highest, numbers
 from ...ir.substitute import with_sizes
 from ...ir.tensor import TensorGraph, axes, postorder
-from ...ir.text.programs import read_program
+from ...ir.text.programs import print_program, read_program
 from ...ir.tile import Stage, Tile
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
+from ..language import core as s
 from ..language.evaluate import NotComputed
-from .meaning import Arrays, Meaning, baseline, compare
+from ..language.rule import Rule
 from .neighbours import renumbered, with_numbers
-from .outcome import ERRORS, Subject, Wrong, said
+from .outcome import ERRORS, Dice, Subject, Wrong, said
 from .torch_subjects import NoSubject, retyped, with_extent, with_fields
 from .whole_programs import TooLarge
 
 Program = tuple[Kernel, ...]
-Fire = Callable[[Program, Any], Program]
 NAME = "sized"
 LONGEST = 3  # times the number that it was
-FIRINGS = 2  # looked at, of each program
 REFUSALS = (Undecided, NotComputed, TooLarge)
 
 
@@ -78,117 +75,87 @@ def _open(program: Program) -> set[int]:
     return {n for n in found if isinstance(n, int) and n > 1 and all(h % n for h in fixed)}
 
 
-class GraphChecker:
-    """What the checkers of rules on tensor and on torch share: a subject is one graph."""
+class Checker:
+    """Checks the rules of one level on subjects. A subclass reads, draws, fires and compares the programs of its level.
+
+    levels: of the rules whose examples are subjects; kind: the class of a program that is one graph.
+    """
 
     level: str
+    levels: tuple[str, ...]
     kind: type
-    show: Callable[[Any], str]
 
-    def subject(self, graph: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
-        """A graph as a subject."""
-        return Subject(self.level, f"## level: {self.level}\n{self.show(graph)}\n", graph, origin, pinned or {})
+    def text(self, program: Any) -> str:
+        """Return the text of a program with its level."""
+        return print_program(program, self.level)
+
+    def subject(self, program: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
+        """Return a program as a subject."""
+        return Subject(self.level, self.text(program), program, origin, pinned or {})
 
     def read(self, text: str, origin: str) -> Subject:
-        """The subject in a file."""
+        """Return the subject in a file."""
         (graph,) = read_program(text, origin)[1]
         if not isinstance(graph, self.kind):
             raise DplcError(f"{origin} holds no program on {self.level}")
         return self.subject(graph, origin)
 
+    def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
+        """Yield the programs in the examples of rules, also those that the rules give."""
+        for rule in rules:
+            for example in rule.examples if rule.level in self.levels else ():
+                for block in (example.before, example.gives):
+                    program = self.program(rule, block) if isinstance(block, tuple) else None
+                    if program is not None:
+                        origin = f'example "{example.title}" of `{rule.name}`'
+                        yield self.subject(program, origin, self.settings(example, rule))
+
+    def program(self, rule: Rule, block: s.Nodes) -> Any:
+        """Return the program in a block of an example, None for a block that holds no subject."""
+
+    settings: Callable[[s.Example, Rule], dict[str, Any]]
+
+    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """Return a subject near an example, or made from the rule's pattern; None if the draw gives no program."""
+        try:
+            return self.drawn(rule, dice, own)
+        except (*ERRORS, TooLarge, NoSubject):
+            return None
+
+    def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        """Draw once. Raises an error for a draw that gives no program."""
+        raise NotImplementedError
+
 
 def check_sized(
-    subject: Subject, found: tuple[Any, Mapping[int, Any], Size] | None, fire: Callable[[Any], Any],
-    differs: Callable[[Any, Any], str | None], show: Callable[[Any], Sequence[str]],
+    subject: Subject, found: tuple[Any, Mapping[int, Any], Size] | None, fire: Callable[[Any], Iterable[Any]],
+    differs: Callable[[Any, Any], str | None], show: Callable[[Any], Sequence[str]], told: str = "(with a size)",
 ) -> None:  # fmt: skip
     """Fire on a program with a size, and compare at numbers. Raises Wrong.
 
     Args:
         subject: the program of numbers.
-        found: the program with a size, what it is at each number, and the size; None where there is none.
-        fire: gives what becomes of a program, None where it stays.
+        found: the program with a size, the program at each number, and the size; None where there is none.
+        fire: gives the programs that the rule makes.
         differs: says what differs between a program and what became of it, at a number.
         show: the lines of a program.
+        told: added to the problem.
     """
     if found is None:
         return
     before, each, size = found
     try:
-        made = fire(before)
+        every = list(fire(before))
     except (DplcError, *REFUSALS):
         return
     except ERRORS as error:
-        raise Wrong(subject, f"{said(error)} (with a size)", ("of", *show(before))) from error
-    for number, there in each.items() if made is not None else ():
-        problem = differs(there, with_sizes(made, {size.name: number}))
-        if problem:
-            where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
-            raise Wrong(subject, f"{problem} {where}", ("of", *show(before), "it becomes", *show(made)))
-
-
-class SizedCheck:
-    """Checks rules on programs with a size. known: what these mean, by program and number."""
-
-    def __init__(self, orders: range):
-        self.orders = orders
-        self._known: dict[tuple[Program, int], tuple[Arrays, Meaning] | None] = {}
-
-    def problem(
-        self, made: tuple[Program, Size] | None, seed: int, matches: Callable[[Program], Iterator[Any]], fire: Fire
-    ) -> Any:
-        """(what is wrong, the program with a size, what it became), or None where nothing is.
-
-        made: the program with a size; matches: the ways to fire on a program; fire: what one gives. A program that
-        neither takes says nothing.
-        """
-        if made is None:
-            return None
-        before, size = made
-        try:
-            found = [fire(before, match) for match in itertools.islice(matches(before), FIRINGS)]
-        except REFUSALS:
-            return None
-        except DplcError as error:
-            return f"it ends in an error: {error.what}", before, before
-        except ERRORS:
-            return None
-        for after in found:
-            for number in numbers(size) if after != before else ():
-                problem = self._difference(before, after, number, seed)
-                if problem is not None:
-                    return f"{problem} where `{NAME}` is {number} of {size.low}..{size.high}", before, after
-        return None
-
-    def _difference(self, before: Program, after: Program, number: int, seed: int) -> str | None:
-        key = (before, number)
-        if key not in self._known:
-            self._known[key] = _meaning(with_sizes(before, {NAME: number}), self.orders[:2], seed)
-        known = self._known[key]
-        if known is None:
-            return None
-        try:
-            return compare(with_sizes(after, {NAME: number}), *known, self.orders[:1])
-        except TooLarge:
-            return None
-
-
-def _meaning(program: Program, orders: range, seed: int) -> tuple[Arrays, Meaning] | None:
-    try:
-        return baseline(program, orders, seed)
-    except (*ERRORS, *REFUSALS):
-        return None
-
-
-def machines_way(engine: Any, rule: Any, machine: Target) -> Fire:
-    """How a rule's engine fires on a program for a machine."""
-
-    def fire(program: Program, match: Any) -> Program:
-        if "canonical" in rule.rule.attributes:
-            made: Program = rule.rewrite(program, match)
-            return made
-        return engine.rewrite(rule.rule, program, match, machine)[0]  # type: ignore[no-any-return]
-
-    return fire
+        raise Wrong(subject, f"{said(error)} {told}", ("of", *show(before))) from error
+    for made in every:
+        for number, there in each.items() if made != before else ():
+            problem = differs(there, with_sizes(made, {size.name: number}))
+            if problem:
+                where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
+                raise Wrong(subject, f"{problem} {where} {told}", ("of", *show(before), "it becomes", *show(made)))
 
 
 # ---- A rule on tensor on a program with a size: what it makes for a range must mean the same at each of its numbers.

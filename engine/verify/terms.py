@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,20 +21,23 @@ from ...ir.verify.tensor import verify
 from ..kernels.examples import _rebuilt, fuse_marked, settings_of, sibling_kernels
 from ..kernels.fusion_pass import FusionRules, kind_of
 from ..kernels.kernels import compile_graph
+from ..language import core as s
 from ..language.rule import Rule, RuleSet, legal
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.trace import RewriteStep
 from ..ruleset import Toolchain
 from .drawing import TermInstance
 from .meaning import array, in_domain, real_places, whole_sums
 from .neighbours import perturbed_term
 from .outcome import ERRORS, REAL, REORDERED, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import GraphChecker, check_sized, term_with_a_size
+from .sized import Checker, check_sized, term_with_a_size
 
 
-class TermChecker(GraphChecker):
+class TermChecker(Checker):
     """Checks rules on tensor, one at a time; fusion rules with and without the others beside them."""
 
-    level, kind, show = "tensor", TensorGraph, staticmethod(print_graph)
+    level, levels, kind = "tensor", ("tensor",), TensorGraph
+    settings = staticmethod(settings_of)
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
@@ -43,101 +45,76 @@ class TermChecker(GraphChecker):
         self._compiled: dict[Any, Any] = {}
 
     # ---- subjects
-    def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
-        """The programs in the examples of rules."""
-        for rule in rules:
-            for example in rule.examples if rule.level == "tensor" else ():
-                pinned = settings_of(example, rule)
-                for block in (example.before, example.gives):
-                    if isinstance(block, tuple) and getattr(block[0], "kind", "") == "graph":
-                        yield self.subject(read_graph(block[0]), f'example "{example.title}" of `{rule.name}`', pinned)  # type: ignore[arg-type]
+    def text(self, program: Any) -> str:
+        return f"## level: tensor\n{print_graph(program)}\n"
 
-    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
-        """Near an example, or a program made from the rule's pattern."""
-        try:
-            if own and dice.often(40):
-                base = dice.pick(own)
-                near = perturbed_term(base.value, dice)
-                verify(near)
-                return self.subject(near, f"near {base.origin}", base.pinned)
-            graph = TermInstance(rule, dice, mentions_mat(rule)).graph()
-            return self.subject(graph, f"the pattern of `{rule.name}`")
-        except (DplcError, OverflowError, ValueError, TypeError, LookupError):
-            return None
+    def program(self, rule: Rule, block: s.Nodes) -> Any:
+        return read_graph(block[0]) if getattr(block[0], "kind", "") == "graph" else None  # type: ignore[arg-type]
+
+    def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+        if own and dice.often(40):
+            base = dice.pick(own)
+            near = perturbed_term(base.value, dice)
+            verify(near)
+            return self.subject(near, f"near {base.origin}", base.pinned)
+        return self.subject(TermInstance(rule, dice, mentions_mat(rule)).graph(), f"the pattern of `{rule.name}`")
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
         """Raises Wrong."""
-        outcome = Outcome()
-        data = [inputs_of(subject.value, flavour, subject.seed) for flavour in FLAVOURS]
         try:
             verify(subject.value)
-            wanted = [meaning.run(subject.value, given) for given in data]
+            known = list(references(rule, subject.value, FLAVOURS, subject.seed))
         except ERRORS:
-            outcome.valid = False
-            return outcome
-        real = real_places if "approx" in rule.attributes else _every_place
-        places = [real(subject.value, given) for given in data]
-        known = [one for one in zip(FLAVOURS, data, wanted, places, strict=True) if in_domain(subject.value, one[1])]
-        if mentions_mat(rule):
-            self._fused(rule, subject, known, outcome)
-        else:
-            self._rewritten(rule, subject, known, outcome)
+            return Outcome(valid=False)
+        outcome = Outcome()
+        (self._fused if mentions_mat(rule) else self._rewritten)(rule, subject, known, outcome)
         return outcome
 
     def _rules(self, rule: Rule, pinned: dict[str, Any]) -> TermRules:
-        key = (rule.name, tuple(sorted(pinned.items())))
+        key = (rule, tuple(sorted(pinned.items())))
         if key not in self._compiled:
             self._compiled[key] = TermRules([rule], (rule.name,), parameters=pinned)
         return self._compiled[key]  # type: ignore[no-any-return]
 
-    def _rewritten(self, rule: Rule, subject: Subject, known: Any, outcome: Outcome) -> None:
+    def _rewritten(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
         """As it is, and, for what is only preferred searches do not ask, without its `prefer`s."""
-        graph = subject.value
-        weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
-        evidence = TermEvidence()
-        made = self._made(rule, subject, weights, evidence)
-        again = self._made(rule, dataclasses.replace(subject, value=made), weights, None)
+        graph, rules, evidence = subject.value, self._rules(rule, subject.pinned), TermEvidence()
+        try:
+            made = rewritten(graph, rules, evidence)
+            again = rewritten(made, rules)
+        except ERRORS as error:
+            raise Wrong(subject, said(error)) from error
         outcome.refusals.update(refusal.because for refusal in evidence.refusals)
-        if evidence.firings and [out.value for out in again.outs] != [out.value for out in made.outs]:
-            raise Wrong(subject, "a second pass changes the result again", _becomes(again))
         if evidence.firings:
+            if [out.value for out in again.outs] != [out.value for out in made.outs]:
+                raise Wrong(subject, "a second pass changes the result again", _becomes(again))
             self._same(rule, subject, made, known)
             outcome.firings += len(evidence.firings)
-            self._beside(rule, graph, weights, outcome)
-            self._ends(rule, subject, weights)
-            self._rewritten_at_a_size(rule, subject, weights)
+            self._overlaps(rule, graph, outcome)
+            self._ends(rule, subject)
+            self._at_a_size(rule, subject, lambda sized: fired(sized, rules)[0])
         if any(guard.kind == "prefer" for guard in rule.guards):
-            self._legal(legal(rule), subject, weights, known, outcome)
+            self._legal(legal(rule), subject, known, outcome)
 
-    def _rewritten_at_a_size(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
-        """Raises Wrong."""
-        evidence, rules = TermEvidence(), self._rules(rule, subject.pinned)
+    def _legal(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
+        """A rule without what it prefers: it need not come to an end."""
+        try:
+            found, firings = fired(subject.value, TermRules([rule], (rule.name,), parameters=subject.pinned))
+        except DplcError:
+            return
+        except ERRORS as error:
+            raise Wrong(subject, said(error)) from error
+        for made in found:
+            self._same(rule, subject, made, known)
+        outcome.firings += len(firings)
 
-        def rewritten(graph: TensorGraph) -> TensorGraph | None:
-            made: TensorGraph = rewrite_graph(graph, rules, None, evidence, weights=weights)
-            return made if evidence.firings else None
-
-        real = real_places if "approx" in rule.attributes else _every_place
-        self._at_a_size(subject, rewritten, meaning.run, REAL if real is real_places else REORDERED, real)
-
-    def _at_a_size(
-        self, subject: Subject, fire: Callable[[TensorGraph], Any], run: Callable[[Any, Any], list[Any]],
-        tolerance: float, real: Callable[[TensorGraph, Any], Any],
-    ) -> None:  # fmt: skip
-        """The same where an extent is known at a call only. Raises Wrong."""
-
-        def differs(graph: TensorGraph, became: Any) -> str | None:
-            return _sized_difference(graph, became, run, tolerance, real, subject.seed)
-
-        check_sized(subject, term_with_a_size(subject.value, subject.seed), fire, differs, _lines)
-
-    def _ends(self, rule: Rule, subject: Subject, weights: tuple[str, ...]) -> None:
+    def _ends(self, rule: Rule, subject: Subject) -> None:
         """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
         for algebra in self._beside_all:
             if rule in algebra.rules:
                 try:
-                    rewrite_graph(subject.value, algebra, weights=weights)
+                    rewritten(subject.value, algebra)
                 except DplcError as error:
                     if any(f"`{rule.name}`" in line for line in (error.what, *error.notes)):
                         raise Wrong(subject, error.what, error.notes) from error
@@ -147,83 +124,50 @@ class TermChecker(GraphChecker):
         tools = Toolchain(self.rules)
         return tools.algebra, tools.commuting
 
-    def _legal(self, rule: Rule, subject: Subject, weights: tuple[str, ...], known: Any, outcome: Outcome) -> None:
-        """A rule without what it prefers: it need not come to an end."""
-        evidence = TermEvidence()
-        try:
-            made = rewrite_graph(subject.value, TermRules([rule], (rule.name,), parameters=subject.pinned), None,
-                                 evidence, weights=weights)  # fmt: skip
-        except DplcError:
-            return
-        except ERRORS as error:
-            raise Wrong(subject, said(error)) from error
-        if evidence.firings:
-            self._same(rule, subject, made, known)
-            outcome.firings += len(evidence.firings)
-
-    def _made(
-        self, rule: Rule, subject: Subject, weights: tuple[str, ...], evidence: TermEvidence | None
-    ) -> TensorGraph:
-        try:
-            made: TensorGraph = rewrite_graph(
-                subject.value, self._rules(rule, subject.pinned), None, evidence, weights=weights
-            )
-        except ERRORS as error:
-            raise Wrong(subject, said(error)) from error
-        return made
-
-    def _same(self, rule: Rule, subject: Subject, made: TensorGraph, known: Any) -> None:
-        """Raises Wrong if a result is not well formed, or does not mean what its subject means."""
-        try:
-            verify(made)
-        except DplcError as error:
-            raise Wrong(subject, "; ".join((error.what, *error.notes)), _becomes(made)) from error
-        approx = "approx" in rule.attributes
-        for flavour, data, wanted, places in known:
-            try:
-                got = meaning.run(made, data)
-            except ERRORS as error:
-                raise Wrong(subject, f"its result has no meaning: {said(error)}", _becomes(made)) from error
-            exact = flavour == "whole" and not approx and whole_sums(subject.value, data)
-            problem = _difference(made, wanted, got, REAL if approx else REORDERED, exact, places)
-            if problem:
-                raise Wrong(subject, f"{problem} ({flavour} inputs)", _becomes(made))
-
-    def _beside(self, rule: Rule, graph: TensorGraph, weights: tuple[str, ...], outcome: Outcome) -> None:
+    def _overlaps(self, rule: Rule, graph: TensorGraph, outcome: Outcome) -> None:
         """Rules of the same file that match one of the terms that this one replaces."""
-        before = {firing.before for firing in _firings(graph, self._rules(rule, {}), weights)}
+
+        def replaced(one: Rule) -> set[Any]:
+            try:
+                return {firing.before for firing in fired(graph, self._rules(one, {}))[1]}
+            except DplcError:
+                return set()
+
+        before = replaced(rule)
         for other in self.rules.at("tensor"):
             if other.file == rule.file and other.name != rule.name and not mentions_mat(other):
-                table = self._rules(other, {})
-                if any(firing.before in before for firing in _firings(graph, table, weights)):
-                    outcome.overlaps[other.name] += 1
+                outcome.overlaps[other.name] += bool(before & replaced(other))
 
-    def _fused(self, rule: Rule, subject: Subject, known: Any, outcome: Outcome) -> None:
+    def _fused(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
         """Kernels with the rule beside the others, and alone. It fired where a kernel is another one without it."""
+        machine, limits = default_target(), tuple(sorted(subject.pinned.items()))
         graph = _rebuilt(subject.value, lambda term, built: built, set())
+        siblings = kind_of(rule) == "siblings"
+        refused = (
+            sibling_kernels(rule, graph, machine, subject.pinned)
+            if siblings
+            else fuse_marked(rule, subject.value, machine, subject.pinned)
+        )
+        outcome.refusals.update(refused[1])
         others = tuple(other for other in self.fusion if other.name != rule.name)
-        machine = default_target()
-        if kind_of(rule) == "siblings":
-            outcome.refusals.update(sibling_kernels(rule, graph, machine, subject.pinned)[1])
-        else:
-            outcome.refusals.update(fuse_marked(rule, subject.value, machine, subject.pinned)[1])
         for beside in ((*others, rule), (rule,)):
             less = tuple(r for r in beside if r is not rule)
-            limits = tuple(sorted(subject.pinned.items()))
+
+            def kernels(program: TensorGraph, beside: Any = beside, less: Any = less) -> list[Any]:
+                """The kernels, if they are others without the rule."""
+                plain = _rebuilt(program, lambda term, built: built, set())
+                made, without = (compile_graph(plain, self._fusion(r, limits), machine).kernels for r in (beside, less))
+                return [] if made == without else [made]
+
             try:
-                made = compile_graph(graph, self._fusion(beside, limits), machine).kernels
-                without = compile_graph(graph, self._fusion(less, limits), machine).kernels
+                found = kernels(graph)
             except ERRORS as error:
                 raise Wrong(subject, said(error), getattr(error, "notes", ())) from error
-            if made == without:
-                continue
-            for flavour, data, wanted, _ in known:
-                if flavour == "special":
-                    continue
-                self._kernels(subject, made, data, wanted, flavour)
-            self._fused_at_a_size(subject, self._fusion(beside, limits), self._fusion(less, limits))
-            outcome.firings += 1
-            outcome.parameters |= {f"{name}={value}" for name, value in limits}
+            for made in found:
+                self._same(rule, subject, made, [one for one in known if one.flavour != "special"])
+                self._at_a_size(rule, subject, kernels)
+                outcome.firings += 1
+                outcome.parameters |= {f"{name}={value}" for name, value in limits}
 
     def _fusion(self, rules: tuple[Rule, ...], limits: tuple[Any, ...]) -> FusionRules:
         key = (tuple(rule.name for rule in rules), limits)
@@ -232,27 +176,28 @@ class TermChecker(GraphChecker):
             self._compiled[key] = FusionRules(ordered, dict(limits))
         return self._compiled[key]  # type: ignore[no-any-return]
 
-    def _fused_at_a_size(self, subject: Subject, rules: FusionRules, without: FusionRules) -> None:
-        """Raises Wrong."""
-        machine = default_target()
-
-        def kernels(graph: TensorGraph) -> Any:
-            plain = _rebuilt(graph, lambda term, built: built, set())
-            made, less = (compile_graph(plain, given, machine).kernels for given in (rules, without))
-            return None if made == less else made
-
-        self._at_a_size(subject, kernels, lambda made, data: _memory(made, data, subject.value), REAL, _every_place)
-
-    def _kernels(self, subject: Subject, kernels: Any, data: Any, wanted: Any, flavour: str) -> None:
-        text = _lines(kernels)
+    # ---- comparing
+    def _same(self, rule: Rule, subject: Subject, made: Any, known: list[Reference]) -> None:
+        """Raises Wrong if a result is not well formed, or does not mean what its subject means."""
         try:
-            memory = _memory(kernels, data, subject.value)
-            got = [array.reshape(value.shape) for array, value in zip(memory, wanted, strict=True)]
-        except ERRORS as error:
-            raise Wrong(subject, said(error), ("its kernels", *text)) from error
-        problem = _difference(subject.value, wanted, got, REAL)
+            if isinstance(made, TensorGraph):
+                verify(made)
+        except DplcError as error:
+            raise Wrong(subject, "; ".join((error.what, *error.notes)), _becomes(made)) from error
+        problem = differs(rule, subject.value, made, known)
         if problem:
-            raise Wrong(subject, f"{problem} ({flavour} inputs)", ("its kernels", *text))
+            raise Wrong(subject, problem, _becomes(made))
+
+    def _at_a_size(self, rule: Rule, subject: Subject, fire: Callable[[TensorGraph], list[Any]]) -> None:
+        """The same where an extent is known at a call only. Raises Wrong."""
+
+        def differs_there(graph: TensorGraph, became: Any) -> str | None:
+            try:
+                return differs(rule, graph, became, references(rule, graph, SIZED_FLAVOURS, subject.seed), exact=False)
+            except ERRORS:  # the program means nothing there
+                return None
+
+        check_sized(subject, term_with_a_size(subject.value, subject.seed), fire, differs_there, _lines)
 
     # ---- smaller counterexamples
     def smaller(self, subject: Subject) -> Iterator[Subject]:
@@ -291,37 +236,66 @@ def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
     return data
 
 
+class Reference(NamedTuple):
+    """What a program means for some inputs. places: the elements that are compared, by output; None means all."""
+
+    flavour: str
+    data: dict[str, Any]
+    wanted: list[Any]
+    places: list[Any] | None
+
+
+def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: int) -> Iterator[Reference]:
+    """What a program means, for inputs of several kinds. Raises an error for a program without a meaning."""
+    for flavour in flavours:
+        data = inputs_of(graph, flavour, seed)
+        wanted = meaning.run(graph, data)
+        if in_domain(graph, data):
+            yield Reference(flavour, data, wanted, real_places(graph, data) if "approx" in rule.attributes else None)
+
+
+def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Reference], exact: bool = True) -> str | None:
+    """What differs between a program and the graph, or the kernels, that a rule made of it.
+
+    exact: whole numbers must be the same wherever their sums are whole.
+    """
+    fused, approx = mentions_mat(rule), "approx" in rule.attributes
+    for flavour, data, wanted, places in known:
+        try:
+            got = _memory(became, data, graph) if fused else meaning.run(became, data)
+        except ERRORS as error:
+            return f"its result has no meaning: {said(error)}"
+        whole = exact and flavour == "whole" and not fused and not approx and whole_sums(graph, data)
+        tolerance = 0.0 if whole else REAL if approx or fused else REORDERED
+        for out, want, have, where in zip(graph.outs, wanted, got, places or [True] * len(got), strict=True):
+            if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
+                return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
+            problem = unlike(out.name, want, have, tolerance, where)
+            if problem:
+                return f"{problem} ({flavour} inputs)"
+    return None
+
+
+def rewritten(graph: TensorGraph, rules: TermRules, evidence: TermEvidence | None = None) -> TensorGraph:
+    """A program after some rules; inputs that are called `weight..` are weights."""
+    weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
+    return rewrite_graph(graph, rules, None, evidence, weights=weights)
+
+
+def fired(graph: TensorGraph, rules: TermRules) -> tuple[list[TensorGraph], list[RewriteStep]]:
+    """The program after some rules, if one fired, and the firings."""
+    evidence = TermEvidence()
+    made = rewritten(graph, rules, evidence)
+    return [made] if evidence.firings else [], evidence.firings
+
+
 def _memory(kernels: Any, data: Any, graph: TensorGraph) -> list[Any]:
     """The outputs of a graph as its kernels store them."""
     memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
-    return [memory[out.name] for out in graph.outs]
+    return [memory[out.name].reshape([axis.extent for axis in out.axes]) for out in graph.outs]
 
 
 SIZED_FLAVOURS = ("whole", "normal")
-
-
-def _sized_difference(
-    graph: TensorGraph, became: Any, run: Callable[[Any, Any], list[Any]], tolerance: float,
-    real: Callable[[TensorGraph, Any], Any], seed: int,
-) -> str | None:  # fmt: skip
-    """What differs at a binding; None also where the program means nothing there."""
-    for flavour in SIZED_FLAVOURS:
-        data = inputs_of(graph, flavour, seed)
-        try:
-            wanted = meaning.run(graph, data)
-        except ERRORS:
-            return None
-        if not in_domain(graph, data):
-            continue
-        try:
-            found = zip(run(became, data), wanted, strict=True)
-            got = [array.reshape(value.shape) for array, value in found]
-        except ERRORS as error:
-            return f"its result has no meaning: {said(error)}"
-        problem = _difference(graph, wanted, got, tolerance, places=real(graph, data))
-        if problem:
-            return f"{problem} ({flavour} inputs)"
-    return None
 
 
 def _lines(made: Any) -> list[str]:
@@ -331,33 +305,5 @@ def _lines(made: Any) -> list[str]:
     return [line for kernel in made for line in print_unit(kernel).splitlines()]
 
 
-def _firings(graph: TensorGraph, rules: TermRules, weights: tuple[str, ...]) -> list[Any]:
-    evidence = TermEvidence()
-    try:
-        rewrite_graph(graph, rules, None, evidence, weights=weights)
-    except DplcError:
-        return []
-    return evidence.firings
-
-
-def _every_place(graph: TensorGraph, data: Any) -> None:
-    """For rules that are exact."""
-
-
-def _difference(
-    graph: TensorGraph, wanted: list[Any], got: list[Any], tolerance: float, exact: bool = False,
-    places: list[Any] | None = None,
-) -> str | None:  # fmt: skip
-    """places: where elements are compared, by output, as an equation between real numbers says nothing elsewhere;
-    None means everywhere."""
-    for out, want, have, where in zip(graph.outs, wanted, got, places or [True] * len(got), strict=True):
-        if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
-            return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
-        problem = unlike(out.name, want, have, 0.0 if exact else tolerance, where)
-        if problem:
-            return problem
-    return None
-
-
-def _becomes(graph: TensorGraph) -> tuple[str, ...]:
-    return ("it becomes", *_lines(graph))
+def _becomes(made: Any) -> tuple[str, ...]:
+    return ("it becomes", *_lines(made))

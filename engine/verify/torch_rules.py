@@ -25,7 +25,7 @@ from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import GraphChecker, check_sized, torch_with_a_size
+from .sized import Checker, check_sized, torch_with_a_size
 from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
 
 TOLERANCE = 1e-10
@@ -37,10 +37,10 @@ SMOOTH = frozenset(("UpsampleBilinear2dAa", "UpsampleBicubic2dAa"))
 UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
 
 
-class TorchChecker(GraphChecker):
+class TorchChecker(Checker):
     """Checks rules on torch, one at a time, tried before all others."""
 
-    level, kind, show = "torch", TorchGraph, staticmethod(print_torch_graph)
+    level, kind = "torch", TorchGraph
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
@@ -48,6 +48,9 @@ class TorchChecker(GraphChecker):
         self._wanted: dict[TorchGraph, Any] = {}
 
     # ---- subjects
+    def text(self, program: Any) -> str:
+        return f"## level: torch\n{print_torch_graph(program)}\n"
+
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
         """The programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
@@ -76,16 +79,13 @@ class TorchChecker(GraphChecker):
         every = [(member, example) for member in (rule, *family) for example in member.examples]
         return list({example: (member, example) for member, example in reversed(every)}.values())[::-1]
 
-    def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+    def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Near an example, or from the schema of the pattern's op."""
-        compiled = self.compiled[rule.name]
-        try:
-            if own and not (len(rule.match) == 1 and dice.often(30)):
-                base = dice.pick(own)
-                return self.subject(perturbed(base.value, dice), f"near {base.origin}")
-            return self.subject(from_schema(compiled.root.op, _fixed(rule), dice), f"the pattern of `{rule.name}`")
-        except (NoSubject, DplcError, ValueError, TypeError, LookupError):
-            return None
+        if own and not (len(rule.match) == 1 and dice.often(30)):
+            base = dice.pick(own)
+            return self.subject(perturbed(base.value, dice), f"near {base.origin}")
+        graph = from_schema(self.compiled[rule.name].root.op, _fixed(rule), dice)
+        return self.subject(graph, f"the pattern of `{rule.name}`")
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
@@ -94,47 +94,51 @@ class TorchChecker(GraphChecker):
         compiled, graph = self.compiled[rule.name], subject.value
         outcome.refusals.update(self._refusals(compiled, graph))
         try:
-            made = self._lowered(compiled, graph)
+            found = self._lowered(compiled, graph)
         except ERRORS as error:
             raise Wrong(subject, said(error)) from error
-        if made is None:
+        if not found:
             return outcome
-        if _too_large(made) or self.wanted(subject) is None:
+        (made,) = found
+        if _too_large(made) or self.wanted(graph, subject.seed) is None:
             outcome.valid = False
             return outcome
         problem = self._problem(graph, made, subject.seed)
         if problem:
-            raise Wrong(subject, problem, ("it becomes", *print_graph(made).splitlines()))
+            raise Wrong(subject, problem, ("it becomes", *_lines(made)))
         outcome.firings += 1
         self._overlaps(compiled, graph, outcome)
-        found = torch_with_a_size(subject.value, subject.seed)
-        if found is not None:
-            sized, each, size = found
+        at_sizes = torch_with_a_size(graph, subject.seed)
+        if at_sizes is not None:
+            sized, each, size = at_sizes
             others = {number: there for number, there in each.items() if number != size.hint}  # there it is the subject
+
             check_sized(
                 subject, (sized, others, size), functools.partial(self._lowered, compiled),
                 lambda there, became: self._problem(there, became, subject.seed, sized=True), _lines,
             )  # fmt: skip
         return outcome
 
-    def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> TensorGraph | None:
-        """What becomes of a program where the rule fires; None where it is refused. Raises what the rule breaks on."""
+    def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> list[TensorGraph]:
+        """The Tensor IR of a program if the rule fires on it. Raises what the rule breaks on."""
         try:
             made, fired = lower_with(compiled, graph, self.rules)
         except DplcError:  # refused, by it or by another
-            return None
+            return []
         except ERRORS:
-            if self._fires(compiled, graph):
+            if any(
+                not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in attempts(compiled, graph, {})
+            ):
                 raise
-            return None
-        return made if fired else None
+            return []
+        return [made] if fired else []
 
     def _problem(self, graph: TorchGraph, made: TensorGraph, seed: int, sized: bool = False) -> str | None:
         """What a program computes otherwise than torch; None also where torch gives nothing, or a value is too large.
 
         sized: an axis of 1 stays.
         """
-        wanted = None if _too_large(made) else self._results(graph, seed)
+        wanted = None if _too_large(made) else self.wanted(graph, seed)
         if wanted is None:
             return None
         tensors, results = wanted
@@ -152,11 +156,8 @@ class TorchChecker(GraphChecker):
                 return problem
         return None
 
-    def wanted(self, subject: Subject) -> Any:
-        """(tensors, what torch gives for them), None if torch gives nothing or not always the same."""
-        return self._results(subject.value, subject.seed)
-
-    def _results(self, graph: TorchGraph, seed: int) -> Any:
+    def wanted(self, graph: TorchGraph, seed: int) -> Any:
+        """(tensors, the results of torch), None if torch gives nothing or not always the same."""
         if graph not in self._wanted:
             found = (_run(graph, seed, limit, unit) for limit, unit in ways_to_fill(graph))
             self._wanted[graph] = next((one for one in found if one is not None), None)
@@ -165,12 +166,6 @@ class TorchChecker(GraphChecker):
     def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
         refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
         return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
-
-    def _fires(self, compiled: TorchRule, graph: TorchGraph) -> bool:
-        """Whether it is this rule that breaks on a program."""
-        return any(
-            not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in attempts(compiled, graph, {})
-        )
 
     def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
         """Other rules for the same op that would fire too."""

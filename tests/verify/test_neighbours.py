@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dplc.engine.verify.search import PlainDice
+from dplc.engine.verify.outcome import PlainDice
 from dplc.engine.verify.torch_subjects import other_dtype
 from dplc.ir.text.programs import read_program
 

@@ -125,11 +125,11 @@ def test_kernel_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     rules = load()
     checker, rule = Checkers(rules).of("kernel"), rules.rule("base_from_base")
     compared: list[Any] = []
-    real_difference, real_rewrite = checker._sized._difference, CompiledRule.rewrite
+    real_difference, real_rewrite = checker._differs, CompiledRule.rewrite
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         compared.append(given)
-        return real_difference(*given)
+        return real_difference(*given, **named)
 
     def at_the_hint(self: CompiledRule, program: Any, match: Any) -> Any:
         return tuple(map(launched, real_rewrite(self, program, match)))
@@ -137,7 +137,7 @@ def test_kernel_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     def launched(kernel: Any) -> Any:
         return replace(kernel, body=with_hints(kernel.body))
 
-    monkeypatch.setattr(checker._sized, "_difference", counted)
+    monkeypatch.setattr(checker, "_differs", counted)
     compiled = checker.engine.rule(rule)
     subjects = [s for s in checker.examples([rule]) if matched(compiled, s, checker.machine)][:12]
     for subject in subjects:

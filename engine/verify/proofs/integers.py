@@ -165,7 +165,17 @@ class Integers:
         if isinstance(domain, s.NameOf) and domain.text in self.lets:
             return self.member(value, self.lets[domain.text], scope)
         if isinstance(domain, s.Group):
-            return self.joined("or", [self._among(value, item, scope) for item in domain.items])
+            return self.joined(
+                "or",
+                [
+                    (
+                        self.member(value, item.base, scope)
+                        if isinstance(item, s.Run)
+                        else value == self.number(item, scope)
+                    )
+                    for item in domain.items
+                ],
+            )
         if isinstance(domain, s.Apply) and domain.fn == "pow2":
             low, high = (self.number(item, scope) for item in domain.items)
             if isinstance(low, int) and isinstance(high, int):
@@ -174,10 +184,6 @@ class Integers:
             whole = self.number(domain.items[0], scope)
             return self.joined("and", [value >= 1, self.divided("%", whole, value) == 0])
         raise Unknown(f"`{expression(domain)}` is no set of integers")
-
-    def _among(self, value: Any, item: s.Syntax, scope: Scope) -> Any:
-        """Whether a number is an item of a list, or of the list that a run puts there."""
-        return self.member(value, item.base, scope) if isinstance(item, s.Run) else value == self.number(item, scope)
 
     # ---- what the rule says about its unknowns
     def values(self, name: str) -> tuple[int, ...] | None:

@@ -7,10 +7,9 @@ none twice, none left out. For the last one an inverse is guessed, digit by digi
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, islice, permutations, product
 from typing import Any
 
 from ...language import core as s
@@ -40,7 +39,7 @@ class RunOccurrence:
 
     run: str
     turns: tuple[Turn, ...] = ()
-    conditions: tuple[s.Syntax, ...] = ()
+    conditions: s.Nodes = ()
     moves: tuple[tuple[s.Syntax, s.Syntax], ...] = ()
     changed: bool = False
     listed: bool = False
@@ -49,7 +48,7 @@ class RunOccurrence:
         self, turns: Iterable[Turn] = (), conditions: Iterable[s.Syntax] = (), listed: bool = False
     ) -> RunOccurrence:
         """The place one block further in."""
-        return dataclasses.replace(
+        return replace(
             self, turns=(*self.turns, *turns), conditions=(*self.conditions, *conditions), listed=self.listed or listed
         )
 
@@ -79,7 +78,7 @@ def _places(block: Iterable[s.Syntax], around: RunOccurrence, lets: dict[str, s.
             else:
                 yield from _places(node.body, around.within(listed=True), lets)
         elif isinstance(node, s.CaptureStatement):
-            yield dataclasses.replace(around, run=node.name)
+            yield replace(around, run=node.name)
         elif isinstance(node, s.RunStatement):
             yield _run(node, around, lets)
 
@@ -104,7 +103,7 @@ def _run(node: s.RunStatement, around: RunOccurrence, lets: dict[str, s.Syntax])
     when = [c.value for c in node.changes if isinstance(c, s.Keyword) and c.name == "when"]
     changed = any(isinstance(change, s.UseRule) for change in node.changes)
     name = base.text if isinstance(base, s.NameOf) else ""
-    return dataclasses.replace(around.within(conditions=when), run=name, moves=tuple(moves), changed=changed)
+    return replace(around.within(conditions=when), run=name, moves=tuple(moves), changed=changed)
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class Terms:
                 scope = tuple(turn.name for turn in claim.before.turns)
                 integers.conditions.setdefault(condition.text, scope)
 
-    def inside(self, turns: tuple[Turn, ...], conditions: tuple[s.Syntax, ...], scope: dict[str, Any]) -> list[Any]:
+    def inside(self, turns: tuple[Turn, ...], conditions: s.Nodes, scope: dict[str, Any]) -> list[Any]:
         """That some turns are within their bounds, and conditions hold."""
         number = self.integers.number
         found = []
@@ -317,7 +316,7 @@ def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
         yield from _digits(terms, n, names, olds[0])
     elif len(names) == 1:  # several old indices from one: its digits put together
         stops = [integers.number(old.turns[0].stop, {}) for old in terms.claim.olds]
-        for order in itertools.permutations(range(len(olds))):
+        for order in permutations(range(len(olds))):
             whole: Any = 0
             for place in order:
                 whole = whole * stops[place] + olds[place]
@@ -332,7 +331,7 @@ def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[s
     zero = dict.fromkeys(names, 0)
     (base,) = terms.images(n, zero)
     weights = {name: terms.images(n, {**zero, name: 1})[0] - base for name in names}
-    for order in itertools.permutations(names):
+    for order in permutations(names):
         rest, found = old - base, {}
         for name in order:
             found[name] = terms.integers.divided("//", rest, weights[name])
@@ -395,7 +394,7 @@ class _Decision:
 
     def _twice(self) -> Refuted | None:
         """That no two new turns stand for one old turn."""
-        for n, m in itertools.combinations_with_replacement(range(len(self.claim.after)), 2):
+        for n, m in combinations_with_replacement(range(len(self.claim.after)), 2):
             other = self._scope(m, 1)
             equal = [a == b for a, b in zip(self.images[n], self.terms.images(m, other), strict=True)]
             same = [self.scopes[n][name] == other[name] for name in other] if n == m else [False]
@@ -409,9 +408,9 @@ class _Decision:
             return None
         olds = [self.integers.z3.Int(f"{'-'.join(old.names)}!old") for old in self.claim.olds]
         given = self.terms.old_inside(olds)
-        guesses = [list(itertools.islice(inverses(self.terms, n, olds), 24)) for n in range(len(self.claim.after))]
+        guesses = [list(islice(inverses(self.terms, n, olds), 24)) for n in range(len(self.claim.after))]
         last = Unknown(f"{self.claim.text}: no inverse was found")
-        for chosen in itertools.islice(itertools.product(*guesses), GUESSES):
+        for chosen in islice(product(*guesses), GUESSES):
             ways = [self._leads(n, guess, olds) for n, guess in enumerate(chosen)]
             try:
                 return self._asked(given, [self.integers.joined("or", ways)])
@@ -464,7 +463,7 @@ def _value(terms: Terms, old: Old, point: Scope) -> int:
     return int(terms.integers.number(old.form, point) if old.form is not None else point[old.names[0]])
 
 
-def _points(terms: Terms, turns: tuple[Turn, ...], conditions: tuple[s.Syntax, ...]) -> list[Scope] | None:
+def _points(terms: Terms, turns: tuple[Turn, ...], conditions: s.Nodes) -> list[Scope] | None:
     """The values that some loops take together."""
     number: Callable[..., Any] = terms.integers.number
     points: list[Scope] = [{}]
