@@ -163,7 +163,7 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
         raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among))
     cls = among[call.fn]
     positional = list(getattr(cls, "positional", ()))
-    many = bool(positional) and cls.by_name[positional[0]].many
+    first = positional[:1]
     fields: dict[str, Any] = {}
     loose: list[s.Syntax] = []
     for item in call.items:
@@ -172,7 +172,7 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
             if name not in cls.by_name or name in ("dst", "body"):
                 hint = did_you_mean(name, [f.name for f in cls.fields if f.name not in ("dst", "body")])
                 raise DplcError(f"`{call.fn}` has no field `{name}`", item.span, (), hint)
-        elif many:
+        elif positional and cls.by_name[positional[0]].many:
             loose.append(item)
             continue
         elif positional:
@@ -182,7 +182,7 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
         if name in fields:
             raise DplcError(f"`{call.fn}` has `{name}` twice", item.span)
         fields[name] = listed(cls.by_name[name], value)
-    if many:
+    if loose or (positional[:1] == first and first and cls.by_name[first[0]].many):
         if loose and positional[0] in fields:
             raise DplcError(f"`{call.fn}` has `{positional[0]}` twice", loose[0].span)
         fields.setdefault(positional[0], tuple(loose))
