@@ -83,11 +83,10 @@ class Events:
 
     def fired(
         self, rule: Rule, where: str, before: Callable[[], str], after: Callable[[], str], bound: Mapping[str, Any],
-        guards: Callable[[], tuple[str, ...]], folded: tuple[Folded, ...] = (), values: tuple[Term, ...] = (),
-        origin: str = "",
+        guards: Callable[[], tuple[str, ...]], folded: tuple[Folded, ...] = (), *shown: Any,
     ) -> None:  # fmt: skip
         at = rule.file, rule.name, rule.location, self.graph.name, where
-        texts = (LazyText(before),), (LazyText(after, values, origin),)
+        texts = (LazyText(before),), (LazyText(after, *shown),)
         self.trace.add(Firing(self.prefix, *at, {}, *texts, bound=bound, folded=folded, held=guards))
 
     def skipped(self, file: str, rule: str, at: str, text: str) -> None:
@@ -117,8 +116,8 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
         guards = partial(held, fired.rule, dict(fired.bound), Numbers())
         before = partial(print_torch_op, fired.before)
         after = partial(print_lines, lowered.graph, fired.after.term, fired.operands)
-        told = fired.before.dst, before, after, fired.bound, guards, fired.folded
-        events.fired(fired.rule, *told, origin=fired.origin)
+        told = before, after, fired.bound, guards, fired.folded, (), fired.origin
+        events.fired(fired.rule, fired.before.dst, *told)
 
 
 def trace_algebra(
@@ -253,15 +252,14 @@ class FusionEvents(Events):
         after = partial(self.lines, values, values[1:] if kind == "climb" else ())
         after = partial(self.joined, values) if kind == "siblings" else after
         before, bound = partial(self.lines, values, stored), self.bound(fused.bound)
-        shown = () if kind == "siblings" else values
-        self.fired(fused.rule, where, before, after, bound, lambda: fused.held, values=shown)
+        self.fired(fused.rule, where, before, after, bound, lambda: fused.held, (), values)
 
     def stored(self, stored: Stored, rule: Rule | None) -> None:
         """A `mat` that a rule put, or a value that no rule is about; what a guard stored is told by its refusal."""
         name, values = called(stored.value, self.names), (stored.value,)
         if stored.reader is None and rule is not None:
             texts = partial(self.lines, values), partial(self.lines, values, values)
-            self.fired(rule, name, *texts, self.bound(stored.bound), lambda: stored.held, values=values)
+            self.fired(rule, name, *texts, self.bound(stored.bound), lambda: stored.held, (), values)
         elif not stored.location:
             reader = "nothing" if stored.reader is None else called(stored.reader, self.names)
             self.skipped("fuse", "", name, f"{stored.reason}: {reader} reads it")

@@ -20,7 +20,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text import syntax as s
 from ...ir.text.programs import read_unit
-from ...ir.text.read_statements import CLOSED, owners, read_block, VALUE_CLASSES
+from ...ir.text.read_statements import CLOSED, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import words_in
 from .core import OPERATIONS, says_slices
 from .evaluate import FACTS, Fact, facts_of

@@ -16,7 +16,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import READERS, Shape, axis_shape, listed, named, op_shape, owners, VALUE_CLASSES
+from ...ir.text.read_statements import READERS, VALUE_CLASSES, Shape, axis_shape, listed, named, op_shape, owners
 from . import core as s
 from .evaluate import CONSTANTS, RESERVED, facts_of
 from .sorts import ANY, AXES, AXIS, BOOL, CONTEXT, EXPR, INDEX, LIST, NAME, RUN, SPLICE, TERM, Sort, field_sort

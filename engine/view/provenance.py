@@ -33,7 +33,6 @@ from ...ir.tile import Tile
 from ..capture.capture import Capture
 from ..compiler import STAGES, Compilation
 from ..kernels.sharing import share
-from ..rewrite.torch_rules.lower import Fired
 from ..rewrite.trace import Firing
 
 COLUMNS = ("source", *STAGES)

@@ -35,12 +35,25 @@ CLOSED: dict[str, tuple[str, ...]] = {
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 
 
-# Statements that are written `Op(..)`, by name: Tile IR's and Kernel IR's.
-STATEMENT_CLASSES: dict[str, type[Stmt]] = {
-    cls.__name__: cls for cls in (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
-}
-# Nodes that stand inside a field and are written `Node(..)`: Kernel IR's addresses.
+# Statements that are written `Op(..)`, of Tile IR and Kernel IR; nodes inside of a field that are written `Node(..)`.
+_WRITTEN: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
+STATEMENT_CLASSES = {cls.__name__: cls for cls in _WRITTEN}
 VALUE_CLASSES: dict[str, type[Node]] = {cls.__name__: cls for cls in kernel_ir.VALUES}
+
+
+def read_params(items: s.Nodes) -> tuple[Param, ...]:
+    out = []
+    for item in items:
+        if not isinstance(item, s.ParamItem):
+            raise DplcError("`..` stands in patterns only", item.span)
+        _check_closed("Dtype", item.type.dtype, item.type)
+        out.append(Param(item.name, item.type.dtype, read_extents(item.type.dims)))
+    return tuple(out)
+
+
+def read_extents(dims: s.Nodes) -> tuple[Any, ...]:
+    """The extents of a type. Raises DplcError for anything else."""
+    return tuple(extent(dim, read_expr(dim)) for dim in dims)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from ....ir.kernel import Element
 from ....ir.node import Node, replace
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
-from ....ir.text.read_statements import Shape, op_shape, VALUE_CLASSES
+from ....ir.text.read_statements import VALUE_CLASSES, Shape, op_shape
 from ...language import core as s
 from ...language.evaluate import Closure, Environment, Expressions
 from ...language.typed_slots import NAMES, shape_of, walk

@@ -10,7 +10,7 @@ from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
 from ....ir.node import Node
-from ....ir.text.read_statements import Shape, VALUE_CLASSES
+from ....ir.text.read_statements import VALUE_CLASSES, Shape
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Environment
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
