@@ -206,7 +206,7 @@ def show_facts(subject: Subject, flags: Flags) -> None:
 def show_nodes(subject: Subject, flags: Flags) -> None:
     """List all statements and values, or print one in full.
 
-    Ops of Torch IR are listed only by name, because of their number.
+    Ops of Torch IR are listed only with `--level torch`. One op is printed by its name.
     """
     from ..workbench import reference
 
