@@ -1,2 +1,5 @@
-"""Benchmark suites: many programs in one file, compiled cold, run, checked, assembled, predicted, and measured where a
-GPU is. `dplc bench` is the command; examples/suites/README.md shows a result."""
+"""Benchmark suites: many programs in one file, compiled cold, run, checked, assembled and predicted.
+
+Programs are also measured if this machine has a GPU. `dplc bench` is the command; examples/suites/README.md shows a
+result.
+"""

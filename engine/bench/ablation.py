@@ -1,4 +1,4 @@
-"""The effect of rules and numbers on the predicted times of a suite: each rule left out, each number changed.
+"""Effect of rules and numbers on the predicted times of a suite: each rule left out, each number changed.
 
 A variant is one more rule file: `without RULE`, or `override number NAME = VALUE`. A process captures the suite once,
 and compiles it for one variant after the other. A rule that did not fire in a program cannot change the program.
@@ -34,7 +34,7 @@ Effect = dict[str, float | str]  # microseconds of the programs that a variant c
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """A change of the rules: a rule file, and the rules that the file leaves out."""
+    """Change of the rules: a rule file, and the rules that the file leaves out."""
 
     name: str
     text: str
@@ -42,7 +42,7 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Ablation(msgspec.Struct):
-    """The JSON of `dplc bench SUITE --without ..`. rules: digest of the rules that the variants change."""
+    """JSON of `dplc bench SUITE --without ..`. rules: digest of the rules that the variants change."""
 
     suite: str
     target: str
@@ -88,7 +88,7 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
 
 
 def _by_half(rules: RuleSet) -> Iterator[str]:
-    """Move every number down and up by half: `NAME=VALUE`."""
+    """Yield `NAME=VALUE` for every number, reduced and increased by half."""
     for name, number in rules.numbers.items():
         if type(number.value) in (int, float):
             changed = (type(number.value)(number.value * factor) for factor in (0.5, 1.5))
@@ -96,7 +96,7 @@ def _by_half(rules: RuleSet) -> Iterator[str]:
 
 
 class Subjects:
-    """The captured programs of a suite. fired: the rules that fire in each, once they were compiled with all rules."""
+    """Captured programs of a suite. fired: the rules that fire in each, once they are compiled with all rules."""
 
     def __init__(self, path: Path, only: str | None, tools: Toolchain, machine: Target, fired: dict[str, set[str]]):
         suite = read_suite(path)

@@ -1,4 +1,4 @@
-"""Benches from beginning to end: a suite or one program in, a record out."""
+"""Complete benchmarks: a suite or one program as input, a record as output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BenchSteps:
-    """The steps of a bench besides compiling."""
+    """Steps of a benchmark in addition to compiling."""
 
     run: bool = True
     assemble: bool = True
@@ -54,7 +54,10 @@ def bench(
     path: Path, suite: Suite, cases: list[BenchCase], rules: Callable[[], Toolchain], target: Target,
     steps: BenchSteps, say: Say,
 ) -> BenchRecord:  # fmt: skip
-    """Compile the cases cold, assemble, run and measure them as wished. Raises DplcError where no case is to blame."""
+    """Compile the cases cold; assemble, run and measure them as requested.
+
+    Raises DplcError for an error outside of a case.
+    """
     compiled, times = compile_all([subject_of(suite, case) for case in cases], rules, target, say)
     _assemble_and_run(compiled, target, steps, say)
     for one in compiled if steps.run and can_measure() else ():
@@ -140,7 +143,7 @@ def machine() -> str:
 def bench_program(
     compilation: Compilation, text: str, tools: Toolchain, steps: BenchSteps, say: Say, measuring: bool
 ) -> BenchRecord:
-    """A program that was compiled, on the inputs that its text made. measuring: there is a GPU, and it is meant."""
+    """Benchmark a compiled program on the inputs that its text generated. measuring: whether to measure on a GPU."""
     target, milliseconds = compilation.target, sum(compilation.timings.values())
     record = CaseRecord(name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds)
     compiled = CompiledCase(Written(compilation.captured), compilation, record)
@@ -164,7 +167,10 @@ def bench_program(
 def measure(
     compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, clock: Clock, place: Callable[[Any], Any]
 ) -> None:
-    """Fill in measured times: of the whole where it is right, then of each kernel alone. place: a tensor on the GPU."""
+    """Measure the whole program if its result is right, then each kernel alone.
+
+    The last argument is a function that moves a tensor to the GPU.
+    """
     assert compiled.compilation is not None
     tensors = {name: place(tensor) for name, tensor in compiled.subject.inputs().items()}
     compiled.record.measured = measured(compiled, tensors, callee, clock)
@@ -179,7 +185,7 @@ def measure(
 
 
 def _summary(record: BenchRecord) -> str:
-    """One paragraph: how many launches, what they take, whether the result is right."""
+    """Return one paragraph: number of launches, their time, and whether the result is right."""
     last, run = record.cases[-1], record.cases[-1].run
     launches, kernels = last.sizes["launches"], len(record.cases) - 1
     said = [f"{launches} launch{'es' * (launches > 1)} of {kernels} kernel{'s' * (kernels > 1)}", totals_line(record)]

@@ -1,4 +1,4 @@
-"""Compiling a whole suite cold, timed; and what is known of its kernels before anything runs."""
+"""Cold, timed compiles of a whole suite, and the figures of its kernels that need no run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .suites import BenchSubject, Written
 
 
 def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, registers: int | None = None) -> KernelRecord:
-    """A kernel of Kernel IR as the model sees it. registers: of a thread, where it was assembled."""
+    """Return the model's figures for a kernel of Kernel IR. registers: of a thread, if it was assembled."""
     counted = instruction_counts(kernel, registers)
     found, (warps, held) = predict(counted, target), occupancy(counted, target)
     return KernelRecord(
@@ -51,7 +51,7 @@ def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, registers: i
 
 
 class Limit(NamedTuple):
-    """A kernel of Loop IR. seconds: predicted for all that its schedule made of it; least: its limit."""
+    """Kernel of Loop IR with its limit. seconds: predicted for all kernels scheduled from it; least: the limit."""
 
     name: str
     seconds: float
@@ -59,14 +59,18 @@ class Limit(NamedTuple):
 
     @property
     def times(self) -> float:
-        """The predicted time over its limit."""
+        """Predicted time divided by the limit."""
         return self.seconds / self.least
 
 
 def limits(
     loops: Sequence[Kernel], scheduled: Sequence[Kernel], seconds: Sequence[float], target: Target
 ) -> list[Limit]:
-    """loops: the launches of a program before schedules; scheduled: every distinct kernel after; seconds: of each."""
+    """Return the limit of each kernel of Loop IR.
+
+    loops: the launches of a program before scheduling; scheduled: every distinct kernel after it; seconds: the
+    predicted time of each of these.
+    """
     sharing = share(loops)
     kernels = sharing.kernels
     owners = [_owner(kernels, scheduled, place) for place in range(len(scheduled))]
@@ -76,7 +80,10 @@ def limits(
 
 
 def _owner(kernels: Sequence[Kernel], scheduled: Sequence[Kernel], place: int) -> int:
-    """The kernel of Loop IR that a scheduled one is part of: the last whose results it stores, or its reader's."""
+    """Return the index of the kernel of Loop IR to which a scheduled kernel belongs.
+
+    It is the last one whose results the scheduled kernel stores, else the one of its consumer.
+    """
     outs = {p.name for p in scheduled[place].outs}
     stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
     if stored:
@@ -91,7 +98,7 @@ def _reads(kernel: Kernel, other: Kernel) -> bool:
 
 @dataclass
 class CompiledCase:
-    """A case on its way: what was compiled (None: the record says why not), and what is known so far."""
+    """Case in progress. compilation: None if it failed, with the error in the record; record: the figures so far."""
 
     subject: BenchSubject | Written
     compilation: Compilation | None
@@ -100,7 +107,7 @@ class CompiledCase:
 
 @dataclass(frozen=True)
 class CompileTimes:
-    """Seconds of compiling a suite: by the clock, of the processor; and milliseconds of loading and compiling rules."""
+    """Times of compiling a suite: wall-clock and processor seconds, and milliseconds of loading and compiling rules."""
 
     wall: float
     cpu: float
@@ -108,7 +115,7 @@ class CompileTimes:
 
 
 def import_everything() -> None:
-    """Import all that torch.export imports when it is first called, which is not part of a compile."""
+    """Import all modules that the first call of torch.export imports, so that no compile time includes them."""
     capture(lambda x: torch.relu(x), [torch.empty(8)])
     gc.collect()
     gc.freeze()
@@ -117,7 +124,7 @@ def import_everything() -> None:
 def compile_all(
     subjects: Sequence[BenchSubject], rules: Callable[[], Toolchain], target: Target, say: Callable[[str], None]
 ) -> tuple[list[CompiledCase], CompileTimes]:
-    """Every case, one after the other. A case that cannot be compiled is recorded and does not stop the others."""
+    """Compile every case, one after the other. An error of a case is recorded and does not stop the others."""
     import_everything()
     wall, cpu = time.perf_counter(), time.process_time()
     tools = rules()
@@ -152,7 +159,10 @@ def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> Compile
 
 
 def describe(compiled: CompiledCase, target: Target, registers: dict[str, int] | None = None) -> None:
-    """Fill in what the launch plan and the model say. registers: {kernel text: registers of a thread}, where known."""
+    """Fill in the figures of the launch plan and the model.
+
+    registers: {kernel text: registers of a thread}, if known.
+    """
     compilation, record = compiled.compilation, compiled.record
     if compilation is None:
         return
@@ -190,7 +200,7 @@ class Assembled(msgspec.Struct, kw_only=True):
 
 
 def assembler() -> str:
-    """The compiler that will be used, with its version; "" for none."""
+    """Return the name and version of the CUDA compiler, "" without one."""
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
     if nvrtc is not None:
         return " ".join(nvrtc.identity.split()[:2])
@@ -200,7 +210,7 @@ def assembler() -> str:
 def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[str], None]) -> None:
     """Assemble every distinct kernel, two at a time, and predict again with its registers.
 
-    A kernel that the assembler refuses is an error of its cases.
+    A kernel that the assembler rejects is an error of its cases.
     """
     kernels = distinct_kernels(suite)
     say(f"assembling {len(kernels)} kernels")
@@ -227,13 +237,13 @@ def tried(kernel: CudaKernel, arch: str) -> Assembled | BuildError:
 
 
 def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
-    """{text: kernel} of everything that was compiled."""
+    """Return {text: kernel} of all compiled kernels."""
     compilations = (compiled.compilation for compiled in suite if compiled.compilation is not None)
     return {kernel.text: kernel for compilation in compilations for kernel in compilation.cuda_kernels}
 
 
 def assembled(kernel: CudaKernel, arch: str) -> Assembled:
-    """A kernel, assembled; what the same assembler said of the same text before is remembered. Raises BuildError."""
+    """Assemble a kernel, or read its figures from the cache. Raises BuildError."""
 
     def build(product: Path) -> None:
         product.write_bytes(msgspec.json.encode(_assemble(kernel, arch)))

@@ -1,4 +1,4 @@
-"""The records of a bench: the schema of its JSON."""
+"""Records of a benchmark: the schema of its JSON."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ...ir.diagnostic import DplcError, UsageError
 
 
 class KernelRecord(msgspec.Struct, kw_only=True):
-    """One launch. None: not looked at, or the tool for it is not there.
+    """One launch. A figure is None if it was not determined, or if its tool is missing.
 
-    hbm_bytes: its buffers, each once; dram_bytes: what it takes of them. busy_us: {resource: microseconds that it alone
-    would take}; busiest_us: those of the busiest resource of each wave of blocks, summed; fixed_us: the launch, and the
-    latency of the first loads and the last stores. predicted_us is fixed_us + busiest_us + 0.02 of (the sum of busy_us
-    - busiest_us): what the other resources do is not hidden wholly. occupancy: warps that a multiprocessor holds over
-    those it could, and what holds that down (held_by): counted in Kernel IR, for the model. registers, spill_bytes,
-    instructions, ffma_share (of the hot loop; has_loop says whether there is one), widths: of the assembled kernel.
-    sector_efficiency: least sectors over sectors of global accesses, wavefront_ratio: wavefronts of shared memory over
-    the least; counted by the emulator in the first and the last block. predicted_us by the analytic model: never
-    measured. waves, resident: of blocks, as the model sees them.
+    hbm_bytes: sizes of its buffers, each once; dram_bytes: the part of them that it transfers. busy_us: {resource:
+    microseconds that it alone would need}; busiest_us: those of the busiest resource of each wave of blocks, summed;
+    fixed_us: the launch, and the latency of the first loads and the last stores. predicted_us, by the analytic model
+    and never measured, is fixed_us + busiest_us + 0.02 of (the sum of busy_us - busiest_us), because the work of the
+    other resources is not fully hidden. occupancy: resident warps of a multiprocessor divided by its maximum, and the
+    limiting resource (held_by), both counted in Kernel IR for the model. registers, spill_bytes, instructions,
+    ffma_share (of the hot loop; has_loop: whether there is one), widths: of the assembled kernel. sector_efficiency:
+    least sectors divided by sectors of global accesses; wavefront_ratio: wavefronts of shared memory divided by the
+    least; the emulator counts both in the first and the last block. waves, resident: of blocks, by the model.
     """
 
     name: str
@@ -52,9 +52,9 @@ class KernelRecord(msgspec.Struct, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """A run on the emulator. extent: whole, or which blocks. relative_error: against float64, over the largest value.
+    """Run on the emulator. extent: whole, or which blocks. relative_error: against float64, over the largest value.
 
-    checked: what was run in checked mode. finding: what went wrong.
+    checked: the part that ran in checked mode. finding: the error, "" for none.
     """
 
     ok: bool
@@ -66,7 +66,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
 
 class TimingRecord(msgspec.Struct, kw_only=True):
-    """Measured on a GPU: microseconds, median and quartiles of so many runs. launched: by a CUDA graph, or directly."""
+    """Microseconds measured on a GPU: median and quartiles of the runs. launched: by a CUDA graph, or directly."""
 
     median_us: float
     low_us: float
@@ -76,9 +76,9 @@ class TimingRecord(msgspec.Struct, kw_only=True):
 
 
 class MeasuredRecord(msgspec.Struct, kw_only=True):
-    """A case on a GPU. Times are there only where the result was right. wrong: why there are none.
+    """Case on a GPU. It has times only if the result was right. wrong: why it has none.
 
-    l2: its state before every run. float32: torch's precision of matmuls, for eager and torch.compile.
+    l2: state of the L2 cache before every run. float32: torch's precision of matmuls, for eager and torch.compile.
     """
 
     device: str
@@ -94,8 +94,8 @@ class MeasuredRecord(msgspec.Struct, kw_only=True):
 class CaseRecord(msgspec.Struct, kw_only=True):
     """One case. stages: milliseconds of each stage of its compile. error: why it could not be compiled.
 
-    times_limit: of the kernel that is furthest from it, what is predicted over what no schedule goes below.
-    least_us: what its launches take at least, with arguments and results moved, and every operation done, once.
+    times_limit: predicted time divided by the limit, of the kernel that is furthest from its limit. least_us: lower
+    bound of the time of its launches, with arguments and results transferred and every operation done once.
     """
 
     name: str
@@ -122,7 +122,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
         return bool(self.error) or not ran or (self.measured is not None and bool(self.measured.wrong))
 
     def known(self, field: str) -> list[Any]:
-        """The values of a field of the kernels that have one."""
+        """Return the values of a field of the kernels that have one."""
         return [value for kernel in self.kernels if (value := getattr(kernel, field)) is not None]
 
     @property
@@ -140,7 +140,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
 
     @property
     def main(self) -> KernelRecord | None:
-        """The kernel that takes longest, predicted."""
+        """Kernel with the longest predicted time."""
         return max(self.kernels, key=lambda k: k.predicted_us, default=None)
 
     @property
@@ -153,7 +153,7 @@ class CaseRecord(msgspec.Struct, kw_only=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Over all cases. compile_*: loading the rules and every compile, capture included, cold, imports excluded."""
+    """Totals of all cases. compile_*: loading the rules and every compile, capture included, cold, imports excluded."""
 
     cases: int
     failed: int
@@ -167,7 +167,7 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 class BenchRecord(msgspec.Struct, kw_only=True):
-    """A bench. target: the device that was compiled for and predicted; dram_bytes_per_second: of that."""
+    """Benchmark. target: the device of compiles and predictions; dram_bytes_per_second: of that device."""
 
     suite: str
     about: str
@@ -184,7 +184,7 @@ class BenchRecord(msgspec.Struct, kw_only=True):
 
 
 def geomean(values: Iterable[float]) -> float | None:
-    """None of nothing."""
+    """Return the geometric mean, None without values."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -196,8 +196,11 @@ FORMAT = "dplc results 1"
 
 
 class PackTiming(TimingRecord, kw_only=True):
-    """Microseconds of a run. within: half of the 95% interval of the median, over it; warm_us: L2 as the last run left
-    it."""
+    """Microseconds of a run.
+
+    within: half of the 95% interval of the median, divided by the median; warm_us: with L2 as the preceding run left
+    it.
+    """
 
     warm_us: float
     within: float
@@ -205,7 +208,7 @@ class PackTiming(TimingRecord, kw_only=True):
 
 
 class PackedResult(msgspec.Struct, kw_only=True):
-    """A case of a pack on a GPU. status: ok, wrong, failed or timeout. launches: features of the model, of each."""
+    """Case of a pack on a GPU. status: ok, wrong, failed or timeout. launches: features of the model, of each."""
 
     suite: str
     name: str
@@ -231,7 +234,7 @@ class PackedResult(msgspec.Struct, kw_only=True):
 
 
 class PackResults(msgspec.Struct, kw_only=True):
-    """The results of `--unpack`. pack: how the pack was made; device: the measuring machine; left: items not done."""
+    """Results of `--unpack`. pack: how the pack was made; device: the measuring machine; left: items not done."""
 
     format: str
     pack: dict[str, Any]
@@ -248,7 +251,7 @@ class PackResults(msgspec.Struct, kw_only=True):
 
 
 def read_results(path: Path) -> PackResults:
-    """The results in a file. Raises UsageError and, for a file that holds none, DplcError."""
+    """Read the results in a file. Raises UsageError for an unreadable file, DplcError for one without results."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=PackResults)
     except OSError as error:
@@ -261,14 +264,14 @@ def read_results(path: Path) -> PackResults:
 
 
 def check_suite(suite: str, results: PackResults) -> None:
-    """Raises UsageError where nothing of a suite was measured."""
+    """Raise UsageError if the results have no case of a suite."""
     if not any(one.suite == suite for one in results.cases):
         suites = ", ".join(sorted({one.suite for one in results.cases})) or "none"
         raise UsageError(f"the results have no case of the suite `{suite}`", hint=f"suites there: {suites}")
 
 
 def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None:
-    """Fill in what was measured of a suite's cases, by their names."""
+    """Copy the measured times of a suite's cases into a record, by name."""
     known = {one.name: one for one in results.cases if one.suite == suite and one.candidate is None}
     for case in record.cases:
         if case.name in known:
@@ -288,7 +291,7 @@ HEAD = ("case", "predicted us", "measured us", "predicted / measured", "eager us
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """The lines of a table in Markdown. The first column is aligned to the left."""
+    """Return the lines of a table in Markdown. The first column is aligned to the left."""
     return [
         f"| {' | '.join(titles)} |",
         "|---|" + "---:|" * (len(titles) - 1),
@@ -297,7 +300,7 @@ def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> list
 
 
 def comparison(results: PackResults) -> str:
-    """A table of every suite that was measured, as Markdown, with the geometric means below."""
+    """Return a Markdown table of every measured suite, with the geometric means below it."""
     about = f"Measured on {results.gpu}, predicted for {results.pack.get('target', 'another device')}"
     lines = [f"# {results.gpu}", "", f"{about}; {results.device.get('l2', '')}."]
     suites = dict.fromkeys(one.suite for one in results.cases)
@@ -324,7 +327,7 @@ def _row(one: PackedResult) -> list[str]:
 
 
 def _means(cases: list[PackedResult]) -> str:
-    """Geometric means over the cases that have both times."""
+    """Return the geometric means over the cases that have both times."""
     right = sum(one.status == "ok" for one in cases)
     parts = [f"{right} of {len(cases)} right"]
     timed = [(one, one.dplc.median_us) for one in cases if one.dplc]

@@ -1,4 +1,4 @@
-"""Running the kernels of a case on the emulator: right or not, and what their accesses cost."""
+"""Running the kernels of a case on the emulator: correctness of the result, and cost of the accesses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _build(task: tuple[CudaKernel, bool]) -> None:
 
 
 def run_case(compiled: CompiledCase) -> None:
-    """Run a case on drawn inputs, compare with float64, count accesses; the record says how it went."""
+    """Run a case on random inputs, compare with float64, and count accesses. The record gets the result."""
     compilation, record = compiled.compilation, compiled.record
     if compilation is None:
         return
@@ -76,7 +76,7 @@ def run_case(compiled: CompiledCase) -> None:
 
 
 def _sample(compilation: Compilation) -> tuple[int, ...] | None:
-    """The blocks to run, None for all. Several kernels feed one another: they run whole."""
+    """Return the blocks to run, None for all. Several kernels depend on each other and so run whole."""
     if len(compilation.launched) > 1:
         return None
     blocks = compilation.program.kernels[0].blocks
@@ -84,20 +84,20 @@ def _sample(compilation: Compilation) -> tuple[int, ...] | None:
 
 
 def work_of(kernel: Kernel) -> float:
-    """Instructions of all threads of a kernel of Kernel IR."""
+    """Return the instructions of all threads of a kernel of Kernel IR."""
     counted = instruction_counts(kernel)
     return counted.issued * LANES * counted.blocks
 
 
 def sampled(blocks: int) -> tuple[int, ...]:
-    """Some blocks of a kernel, the first and the last among them."""
+    """Return the indices of some blocks of a kernel, with the first and the last."""
     return tuple(sorted({place * (blocks - 1) // (BLOCKS - 1) for place in range(BLOCKS)}))
 
 
 def _run(
     compilation: Compilation, tensors: dict[str, Any], blocks: tuple[int, ...] | None, records: list[KernelRecord]
 ) -> list[Any]:
-    """The outputs of the program, with torch's shapes; what no block wrote is NaN."""
+    """Run a program. Return its outputs with torch's shapes, NaN in elements that no block wrote."""
     program = compilation.program
     buffers = buffers_of(program, tensors)
     for launch, record in zip(program.launches(), records, strict=True):
@@ -111,12 +111,12 @@ def _run(
 
 
 def bound_to(launch: Launch, buffers: Mapping[str, DeviceBuffer]) -> dict[str, DeviceBuffer]:
-    """The buffers of a launch by its kernel's parameters."""
+    """Return the buffers of a launch by the parameters of its kernel."""
     return {param.name: buffers[name] for param, name in zip(launch.kernel.params, launch.buffers, strict=True)}
 
 
 def buffers_of(program: Program, tensors: Mapping[str, Any]) -> dict[str, DeviceBuffer]:
-    """The buffers of a program, its inputs and constants filled in."""
+    """Return the buffers of a program with its inputs and constants filled in."""
     buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
     for buffer in (*program.inputs, *program.constants):
         given = buffers[buffer.name]
@@ -126,7 +126,7 @@ def buffers_of(program: Program, tensors: Mapping[str, Any]) -> dict[str, Device
 
 
 def check_ends(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[LineCost, ...]:
-    """The first and the last block in checked mode, on outputs of their own. Raises EmulatorError."""
+    """Run the first and the last block in checked mode, on separate outputs. Raises EmulatorError."""
     options = LaunchOptions(blocks=tuple(sorted({0, kernel.blocks - 1})), checked=True)
     return load((kernel,), True).launch(kernel, own_outputs(kernel, bound), options)
 
@@ -137,7 +137,10 @@ def own_outputs(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> dict[str,
 
 
 def ratios(sites: Sequence[LineCost]) -> tuple[float | None, float | None]:
-    """(least sectors of global memory over sectors, wavefronts of shared memory over the least); None without any."""
+    """Return the efficiency of accesses to global and to shared memory, None for each without accesses.
+
+    They are the least sectors divided by the sectors, and the wavefronts divided by the least wavefronts.
+    """
     outside = [site for site in sites if site.access.startswith("global")]
     inside = [site for site in sites if not site.access.startswith("global")]
     cost, ideal = sum(site.cost for site in outside), sum(site.ideal for site in inside)
@@ -147,7 +150,7 @@ def ratios(sites: Sequence[LineCost]) -> tuple[float | None, float | None]:
 
 
 def _judged(results: list[Any], references: list[Any], eager: list[Any], sampled: bool) -> Judgement:
-    """The outputs of a run. sampled: only where a block wrote."""
+    """Compare the outputs of a run with the references. sampled: compare only the elements that a block wrote."""
     if not sampled:
         return judge(results, references, eager)
     stored = [is_written(result) for result in results]
@@ -172,15 +175,15 @@ COLD = "cold: filled with other data before every run"
 
 
 class Clock(RunClock, Protocol):
-    """A clock that can also record a run."""
+    """Clock that can also record a run."""
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
-        """The run recorded once, to be replayed; None where it cannot be."""
+        """Record the run once. Return a function that replays it, or None if it cannot be recorded."""
         ...
 
 
 class CudaClock(TorchClock):
-    """Times and records on torch's current stream."""
+    """Clock that times and records on torch's current stream."""
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         side = torch.cuda.Stream()
@@ -204,7 +207,7 @@ def can_measure() -> bool:
 
 
 def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: int = RUNS) -> TimingRecord:
-    """The median and the quartiles of some runs, after some that do not count."""
+    """Return the median and the quartiles of some runs, after some warm-up runs."""
     replay = clock.graph(run)
     timed = replay or run
     seconds = [taken * 1e6 for taken in times(timed, clock, warm_up, runs)]
@@ -214,7 +217,7 @@ def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: i
 
 
 def measure_case(compiled: CompiledCase) -> None:
-    """Measure a case on the GPU that is there. Needs `can_measure`."""
+    """Measure a case on the GPU of this machine. Needs `can_measure`."""
     if compiled.compilation is None:
         return
     tensors = {name: tensor.cuda() for name, tensor in compiled.subject.inputs().items()}
@@ -222,7 +225,7 @@ def measure_case(compiled: CompiledCase) -> None:
 
 
 def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: Clock) -> MeasuredRecord:
-    """Correctness first, then times. tensors: the inputs where the callee's device finds them."""
+    """Check the result, then measure the times. tensors: the inputs on the device of the callee."""
     assert compiled.compilation is not None
     record = MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
     captured, function, inputs = compiled.compilation.captured, compiled.subject.function, tuple(tensors.values())
@@ -252,7 +255,7 @@ def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, cl
 
 
 def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clock: Clock) -> TimingRecord | None:
-    """torch.compile's time; None where it does not work here (it needs Triton and a C compiler)."""
+    """Return the time of torch.compile, None if it does not work here (it needs Triton and a C compiler)."""
     torch._dynamo.reset()
     optimised = torch.compile(function, dynamic=False)
     try:
@@ -263,5 +266,5 @@ def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clo
 
 
 def device_name() -> str:
-    """The GPU's name."""
+    """Return the name of the GPU."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"

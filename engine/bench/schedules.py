@@ -1,8 +1,7 @@
-"""Random points of the rule space, whole in checked mode: whatever the tile rules may do, they must do right.
+"""Random points of the schedule space, run whole in checked mode: every legal choice of the tile rules must be right.
 
-A point is what the passes of the default order make of a program when each of them does as by default, or something
-else that is legal, or nothing. Its kernels are lowered, run on the emulator with every access
-looked at, and compared with float64.
+A point is a program after the passes of the default order, each with its default choice, another legal choice, or no
+choice. Its kernels are lowered, run on the emulator with every access checked, and compared with float64.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ LARGEST = 16384  # values of one name in a block, over threads and registers
 
 @dataclass(frozen=True)
 class Drawn:
-    """A random schedule, lowered. choices: `rule@site(parameters)` in order, with what passes did by default.
+    """Random schedule, lowered. choices: `rule@site(parameters)` in order, with the default choices of passes.
 
-    refused: why it cannot be launched, else the program. tiles: its Tile IR; kernels: Kernel IR of every launch.
+    refused: why it cannot be launched, else None. tiles: its Tile IR; kernels: Kernel IR of every launch.
     """
 
     seed: int
@@ -54,12 +53,12 @@ class Drawn:
 
     @property
     def rules(self) -> frozenset[str]:
-        """The rules that fired."""
+        """Rules that fired."""
         return frozenset(choice.split("@")[0] for choice in self.choices)
 
 
 class CaseSpace:
-    """The schedules of one program on one target. What comes before the first choice is done once."""
+    """Schedules of one program on one target. The work before the first choice is done once."""
 
     def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
         self._tools, self._target, self._compiler = tools, target, Compiler(tools, target)
@@ -69,7 +68,7 @@ class CaseSpace:
         self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
 
     def draw(self, seed: int) -> Drawn:
-        """The schedule that a seed stands for."""
+        """Return the random schedule of a seed, lowered."""
         tiles, log = random_schedule(self._tools, self._loops, self._target, seed)
         try:
             kernels = self._compiler.kernel_ir(tiles)
@@ -85,9 +84,9 @@ class CaseSpace:
 def random_schedule(
     tools: Toolchain, program: tuple[Kernel, ...], target: Target, seed: int
 ) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
-    """A program after random choices of its passes in order, and what they did.
+    """Apply random choices of the passes in order to a program. Return the program and the choices.
 
-    Every pass throws dice of its own, so that a pass that is added changes only the schedules in which it fires.
+    Every pass has its own random generator, so that an additional pass changes only the schedules in which it fires.
     """
     log: list[str] = []
     trace = Trace()
@@ -107,7 +106,7 @@ def random_schedule(
 def _choose(
     tools: Toolchain, step: PassStep, program: tuple[Kernel, ...], target: Target, dice: random.Random, log: list[str]
 ) -> tuple[Kernel, ...]:
-    """A pass that does whatever is legal, once or more often."""
+    """Apply random legal choices of one pass, at most REPEATED of them."""
     done: set[str] = set()
     skipped = SKIPPED if step.group is None else LEFT_TO_OTHERS
     for _ in range(REPEATED):

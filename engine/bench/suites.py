@@ -1,13 +1,13 @@
-"""Suite files: JSON that says which operations to compile at which sizes.
+"""Suite files: JSON that lists the operations to compile and their sizes.
 
     {"about": "two shapes of one operation",
      "operations": {"linear": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
      "cases": [{"name": "small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}}]}
 
-An expression is what `-c` takes, statements before it included, over the inputs by name; torch, nn, F and math are in
+An expression is a `-c` text, which may begin with statements, over the inputs by name; torch, nn, F and math are in
 scope. Like the text after `-c` it is Python: run suites that you trust. An input names its dimensions: sizes of the
-case, or numbers. Inputs are drawn from a normal distribution, in the dtype of the case; `fan_in` names weights whose
-values are divided by the root of so many terms, as models that are trained begin: `{"w": "in"}`.
+case, or numbers. Inputs are drawn from a normal distribution, in the dtype of the case. `fan_in` names weights whose
+values are divided by the root of the number of summed terms, as trained models initialise them: `{"w": "in"}`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An expression over named inputs; every input is its dimensions, in order, as a text: `"rows in"`.
+    """Expression over named inputs. Each input is a text with its dimensions in order: `"rows in"`.
 
-    fan_in: {weight: how many of its products are added up}, a size or a number. Without it a layer adds up weights of
-    size 1 in every product: its scores are in the hundreds, and a softmax of them makes much of the last bit of each.
+    fan_in: {weight: the number of its products that are summed}, a size or a number. Without it the weights of a layer
+    have a standard deviation of 1. Its scores are then in the hundreds, and a softmax of them amplifies the last bit of
+    each.
     """
 
     expression: str
@@ -48,11 +49,11 @@ class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An operation at sizes. published: figures of others by name, for people; nothing computes with them.
+    """Operation at sizes. published: figures of others by name, only for the reader.
 
-    emulated: the sizes at which its schedules are checked, where a rule for all sizes would break how they hang
-    together (so many heads of so many columns). Else `examples/benches/short_extents.py` reduces them.
-    rules: rule files that are laid over the rules for this case; in a suite file, relative to that file.
+    emulated: the sizes at which its schedules are checked, for cases whose sizes depend on each other (heads and
+    columns). `examples/benches/short_extents.py` reduces the sizes of the others. rules: rule files that are applied as
+    overrides for this case; in a suite file, their paths are relative to that file.
     """
 
     name: str
@@ -65,7 +66,7 @@ class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A suite. published: where the cases' figures come from."""
+    """Suite. published: the source of the published figures of the cases."""
 
     operations: dict[str, BenchOperation]
     cases: list[BenchCase]
@@ -73,17 +74,17 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     published: str = ""
 
     def shapes(self, case: BenchCase) -> dict[str, tuple[int, ...]]:
-        """{input: its shape} of a case."""
+        """Return {input: its shape} of a case."""
         inputs = self.operations[case.operation].inputs
         return {name: tuple(_extent(part, case.sizes) for part in text.split()) for name, text in inputs.items()}
 
     def spread(self, case: BenchCase, name: str) -> float:
-        """The standard deviation of an input's values."""
+        """Return the standard deviation of the values of an input."""
         terms = self.operations[case.operation].fan_in.get(name, "1")
         return 1.0 / math.sqrt(_extent(terms, case.sizes))
 
     def select(self, pattern: str | None) -> list[BenchCase]:
-        """The cases whose names match: a part of a name, or a pattern with `*`. Raises UsageError for none."""
+        """Return the cases whose names contain a text, or match a pattern with `*`. Raises UsageError if none does."""
         if pattern is None:
             return self.cases
         wanted = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
@@ -99,7 +100,7 @@ def _extent(part: str, sizes: dict[str, int]) -> int:
 
 
 def read_suite(path: Path) -> Suite:
-    """The suite in a file. Raises DplcError for what is wrong in it, all at once."""
+    """Read the suite in a file. Raises UsageError for an unreadable file, DplcError with all errors in it."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -120,7 +121,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:
-    """(what is wrong, what to do)"""
+    """Yield (error, help) for each error in a suite."""
     if not suite.cases:
         yield "the suite has no cases", None
     for name, operation in suite.operations.items():
@@ -180,7 +181,7 @@ def _in_case(case: BenchCase, suite: Suite) -> Iterator[tuple[str, str | None]]:
 
 @dataclass(frozen=True)
 class BenchSubject:
-    """A case and what it computes. shapes: of its inputs, in order. spreads: standard deviations, where not 1."""
+    """Case and its computation. shapes: of its inputs, in order. spreads: standard deviations other than 1."""
 
     case: BenchCase
     expression: str
@@ -189,7 +190,7 @@ class BenchSubject:
     spreads: Mapping[str, float]
 
     def capture(self) -> Capture:
-        """The program, traced on tensors without values. Raises DplcError."""
+        """Capture the program on tensors without values. Raises DplcError."""
         try:
             return capture(self.function, [torch.empty(shape, dtype=self.dtype) for shape in self.shapes.values()])
         except DplcError as error:
@@ -197,7 +198,7 @@ class BenchSubject:
             raise DplcError(error.what, error.span, notes, error.hint) from None
 
     def inputs(self) -> dict[str, Any]:
-        """{input: values}, the same in every run."""
+        """Return {input: values}, the same in every run."""
         made = {}
         for name, shape in self.shapes.items():
             generator = torch.Generator().manual_seed(zlib.crc32(f"{self.case.name}.{name}".encode()))
@@ -211,9 +212,9 @@ class BenchSubject:
 
 
 class Written:
-    """A `-c` text that was captured, as a bench runs it: on the values that its factories made.
+    """Captured `-c` text in the form that a benchmark runs, on the values that its factories generated.
 
-    `function` computes it in eager, one ATen op after the other, in the dtypes that the program says.
+    `function` computes it in eager mode, one ATen op after the other, in the dtypes of the program.
     """
 
     def __init__(self, captured: Capture):
@@ -221,11 +222,11 @@ class Written:
         self._constants: dict[Any, dict[str, Any]] = {}  # by device, so that no run moves any
 
     def inputs(self) -> dict[str, Any]:
-        """{input: values}"""
+        """Return {input: values}."""
         return {name: self.captured.tensors[name] for name in self.captured.inputs}
 
     def function(self, *tensors: Any) -> Any:
-        """Return the results of eager."""
+        """Return the results of eager mode."""
         device = tensors[0].device if tensors else torch.device("cpu")
         if device not in self._constants:
             beside = self.captured.tensors.items()
@@ -236,7 +237,7 @@ class Written:
 
     @functools.cached_property
     def _module(self) -> Any:
-        """The program as torch.fx has it, which torch.compile takes whole."""
+        """Program as one torch.fx module, which torch.compile compiles as a whole."""
         graph = torch.fx.Graph()
         tracer = torch.fx.proxy.GraphAppendingTracer(graph)
         names = (*self.captured.inputs, *(n for n in self.captured.tensors if n not in self.captured.inputs))
@@ -247,7 +248,7 @@ class Written:
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
-    """The program of a case. Raises DplcError for an expression that cannot be parsed."""
+    """Return the program of a case. Raises DplcError for an expression that cannot be parsed."""
     operation = suite.operations[case.operation]
     function = _function(operation.expression, tuple(operation.inputs))
     spreads = {name: suite.spread(case, name) for name in operation.fan_in}
@@ -255,7 +256,7 @@ def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
 
 
 def _function(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
-    """A text as a function of its inputs. The front end reads it, as it reads what stands after `-c`."""
+    """Return a text as a function of its inputs. It is parsed as a text after `-c` is."""
     program = parse(expression)
     scope = {
         "torch": torch,

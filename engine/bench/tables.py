@@ -1,4 +1,4 @@
-"""The table of a bench: for a terminal, and as a Markdown page."""
+"""Table of a benchmark: for a terminal, and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The table of a record: columns, their meaning, and a paragraph of totals."""
+    """Table of a record: columns, their meaning, and a paragraph of totals."""
 
     columns: Callable[[Any], tuple[Column, ...]]
     legend: str
@@ -100,7 +100,7 @@ def kernel_columns(shown: tuple[Column, ...]) -> Callable[[BenchRecord], tuple[C
 
 
 def summary(record: BenchRecord) -> str:
-    """One paragraph of totals."""
+    """Return one paragraph of totals."""
     t = record.totals
     parts = [
         f"{t.cases} cases, {t.kernels} kernels" + (f", {t.failed} not compiled" if t.failed else ""),
@@ -120,7 +120,7 @@ SUITE = TableLayout(kernel_columns(COLUMNS), LEGEND, summary)
 
 
 def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) -> None:
-    """The table on standard output. wide: it is not a terminal, so nothing is cut."""
+    """Print the table to standard output. wide: the output is not a terminal, so no line is cut."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -145,7 +145,7 @@ def _cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
 
 
 def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
-    """The page: how it was made, the totals, the table."""
+    """Return the page: its origin, the totals, the table."""
     shown = layout.columns(record)
     lines = [
         f"# {record.suite}",
@@ -174,21 +174,21 @@ WHOLE = "end to end"
 
 
 def row(record: KernelRecord, launches: int, dtype: str) -> CaseRecord:
-    """A kernel over all its launches."""
+    """Return the row of a kernel with the sum of all its launches."""
     case = CaseRecord(name=record.name, operation="kernel", sizes={"launches": launches}, dtype=dtype, kernels=[record])
     case.compulsory_bytes, case.predicted_us = record.dram_bytes * launches, record.predicted_us * launches
     return case
 
 
 def rows(records: Iterable[KernelRecord], dtype: str) -> list[CaseRecord]:
-    """A row for each distinct kernel. records: one for every launch."""
+    """Return a row for each distinct kernel. records: one for every launch."""
     launched = list(records)
     counts = Counter(record.name for record in launched)
     return [row(record, counts[record.name], dtype) for record in {r.name: r for r in launched}.values()]
 
 
 def whole(kernels: Sequence[CaseRecord], operation: str, dtype: str) -> CaseRecord:
-    """The last row: all of them."""
+    """Return the last row: the sum of all kernels."""
     launches = sum(case.sizes["launches"] for case in kernels)
     made = CaseRecord(name=WHOLE, operation=operation, sizes={"launches": launches}, dtype=dtype)
     made.compulsory_bytes = sum(case.compulsory_bytes for case in kernels)
@@ -199,7 +199,7 @@ def whole(kernels: Sequence[CaseRecord], operation: str, dtype: str) -> CaseReco
 def note_limits(
     cases: Iterable[CaseRecord], loops: Sequence[Kernel], kernels: Sequence[Kernel], target: Target
 ) -> None:
-    """Say how far each kernel is from its limit; where a schedule made several of it, the last one says it."""
+    """Fill in the distance of each kernel from its limit. If a schedule split a kernel, the last part gets it."""
     by_name = {case.name: case for case in cases}
     seconds = [by_name[safe_kernel_name(kernel.name)].kernels[0].predicted_us * 1e-6 for kernel in kernels]
     for limit in limits(loops, kernels, seconds, target) if loops else ():
@@ -209,7 +209,10 @@ def note_limits(
 def time_kernels(
     cases: Iterable[CaseRecord], program: Program, launch: Callable[[int], None], clock: Clock
 ) -> None:  # fmt: skip
-    """The first launch of each kernel, timed alone, times the number of its launches. launch: of a program that ran."""
+    """Time the first launch of each kernel alone, multiplied by the number of its launches.
+
+    launch: a function that launches one kernel of a program that has run.
+    """
     places: dict[str, int] = {}
     for place, kernel in enumerate(program.kernels):
         places.setdefault(kernel.name, place)
@@ -222,7 +225,7 @@ def time_kernels(
 
 
 def nothing_measured() -> MeasuredRecord:
-    """The record of a run on the GPU that is here, without times yet."""
+    """Return the record of a run on the GPU of this machine, without times yet."""
     return MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
 
 
@@ -234,7 +237,7 @@ def _of_kernel(read: Callable[[KernelRecord], Any]) -> Callable[[CaseRecord], An
 
 
 def _share(read: Callable[[KernelRecord], float | None]) -> Callable[[CaseRecord], Any]:
-    """Some microseconds of a kernel as a share of its time, measured where it was."""
+    """Return a function that divides some microseconds of a kernel by its measured time, else by its predicted time."""
 
     def share(case: CaseRecord) -> float | None:
         taken = read(case.kernels[0]) if case.kernels else None
@@ -305,7 +308,7 @@ PROFILE_LEGEND = (
 
 
 def totals_line(record: BenchRecord) -> str:
-    """The last row, as a sentence."""
+    """Return the last row as a sentence."""
     last = record.cases[-1]
     floor = last.compulsory_bytes / record.dram_bytes_per_second * 1e6
     return f"{last.predicted_us:.1f} us predicted, {floor:.1f} us if DRAM alone counted"

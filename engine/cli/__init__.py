@@ -1,1 +1,1 @@
-"""The command line, the top layer: nothing imports it."""
+"""Command line, the top layer: no other package imports it."""

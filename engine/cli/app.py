@@ -262,7 +262,10 @@ db_app.add(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console script. Exit codes: 0 ok, 1 the user's program or rule, 2 usage, 3 ours, 130 interrupted."""
+    """Run the console script.
+
+    Exit codes: 0 success, 1 an error in the user's program or rule, 2 wrong usage, 3 a defect of dplc, 130 interrupted.
+    """
     if arguments is None:
         gc.set_threshold(*COLLECTIONS)
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -287,7 +290,7 @@ def _interrupted() -> int:
 
 
 def _explain(error: Exception, traceback: bool) -> int:
-    """Print what is wrong; the exit code."""
+    """Print an error. Return the exit code."""
     kind = type(error).__name__  # typer brings its own copy of click, whose classes have no public name
     if kind == "NoArgsIsHelpError":
         error.show()  # type: ignore[attr-defined]
@@ -326,7 +329,7 @@ def _torch_problem() -> DplcError | None:
 
 
 def _wrong_usage(error: Any) -> UsageError:
-    """A bad option, a missing command, told like all our errors."""
+    """Convert an error of the argument parser, such as an unknown option, to a UsageError."""
     message = str(error.format_message()).rstrip(".")
     path = getattr(getattr(error, "ctx", None), "command_path", None) or "dplc"
     return UsageError(message[:1].lower() + message[1:], hint=f"see `{path} --help`")

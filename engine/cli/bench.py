@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def bench(subject: Subject, flags: Flags) -> None:
-    """`dplc bench`"""
+    """Run `dplc bench`: dispatch on the kind of subject, `--pack` and `--unpack`."""
     if flags.unpack is not None:
         measure_pack(flags)
     elif flags.pack is not None:
@@ -54,7 +54,7 @@ def bench(subject: Subject, flags: Flags) -> None:
 
 
 def bench_suite(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
-    """`dplc bench SUITE`; of `--compare` measured times are shown next to the predicted ones."""
+    """Run `dplc bench SUITE`. With `--compare`, show the measured times next to the predicted ones."""
     path = subject.path
     measured = read_results(flags.compare) if flags.compare is not None else None
     if measured is not None:
@@ -69,7 +69,10 @@ def bench_suite(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
 
 
 def bench_without(path: Path, flags: Flags) -> None:
-    """`dplc bench SUITE --without .. --number ..`. `-o`: a results file that a stopped run continues."""
+    """Run `dplc bench SUITE --without .. --number ..`.
+
+    `-o` names a results file, from which an interrupted run resumes.
+    """
     from ..bench.ablation import HEAD, LEGEND, ablate, variants
 
     tools, _ = tools_for(flags)
@@ -84,8 +87,10 @@ def bench_without(path: Path, flags: Flags) -> None:
 
 
 def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
-    """A record on standard output and on the pages that were asked for. Raises DplcError for a page that cannot be
-    written, and if a case did not compile or was wrong."""
+    """Print a record, and write the requested pages.
+
+    Raises DplcError if a page cannot be written, if a case did not compile, or if a result was wrong.
+    """
     if flags.markdown is not None:
         write_file(flags.markdown, markdown_page(record, layout), TABLE)
     if flags.as_json:
@@ -97,7 +102,7 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
 
 
 def bench_expression(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
-    """`dplc bench -c EXPR`. Raises DplcError where the result is wrong."""
+    """Run `dplc bench -c EXPR`. Raises DplcError if the result is wrong."""
     device = choose_device(None)
     for compilation, _ in prepared(subject, flags, device, _single(flags), steps.run):
         record = benched(compilation, flags, steps, steps.run and device.startswith("cuda"))
@@ -105,7 +110,7 @@ def bench_expression(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
 
 
 def _single(flags: Flags) -> str:
-    """The options of a bench that go with one binding of sizes alone."""
+    """Return the options that allow only one binding of the sizes, as the start of an error message; "" for none."""
     return "--json and --markdown are of one table" if flags.as_json or flags.markdown else ""
 
 
@@ -113,7 +118,7 @@ def _single(flags: Flags) -> str:
 
 
 def bench_model(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
-    """`dplc bench MODEL_OR_ARTEFACT`. Weights are random where something is measured and none are given."""
+    """Run `dplc bench MODEL_OR_ARTEFACT`. A measurement without `--weights` uses random weights."""
     from ..models import benching
 
     measure = functools.partial(_measure, folder=flags.weights) if steps.run and can_measure() else None
@@ -124,7 +129,7 @@ def bench_model(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
 
 
 def _subjects(subject: Subject, flags: Flags) -> Iterator[Artefact]:
-    """Yield what is benched: an artefact, or a model at each binding of its sizes."""
+    """Yield the artefact to benchmark, or the model at each binding of its sizes."""
     from ..models import artefact, benching
     from .models import compiled_model
 
@@ -142,7 +147,7 @@ def _subjects(subject: Subject, flags: Flags) -> Iterator[Artefact]:
 
 
 def _measure(subject: Artefact, cases: list[CaseRecord], folder: Path | None) -> None:
-    """On the GPU that is here."""
+    """Measure an artefact on the GPU of this machine. Raises DplcError if the result is wrong."""
     from ..models import benching, weights
 
     if folder is None:
@@ -162,7 +167,7 @@ MINUTES = 8.0
 
 
 def pack_suites(subject: Subject, flags: Flags, path: Path) -> None:
-    """`dplc bench SUITE.. --pack FILE`. Raises DplcError where cases were left out, after the rest was written."""
+    """Run `dplc bench SUITE.. --pack FILE`. Raises DplcError if the pack lacks cases, after it is written."""
     from ..models.packing import PickedSuite, pack
 
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
@@ -182,7 +187,7 @@ def pack_suites(subject: Subject, flags: Flags, path: Path) -> None:
 
 
 def measure_pack(flags: Flags) -> None:
-    """`dplc bench --unpack FILE`. The exit code is 1 where a case was wrong."""
+    """Run `dplc bench --unpack FILE`. The exit code is 1 if a case was wrong."""
     path, results = flags.unpack or Path(), flags.results or "results.json"
     limit = MINUTES if flags.minutes is None else flags.minutes
     if flags.plan:

@@ -1,4 +1,4 @@
-"""`dplc check`: rules against generated subjects; a report, and files that reproduce what is wrong."""
+"""`dplc check`: compare rules on generated programs, report, and write files that reproduce wrong results."""
 
 from __future__ import annotations
 
@@ -76,8 +76,11 @@ def check(subject: Subject, flags: Flags) -> None:
 
 
 def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: Sequence[str]) -> list[Rule]:
-    """The rules that were asked for; of a set with a device, those that are for it. Raises UsageError with the closest
-    name."""
+    """Return the rules that `--rule`, `--level` and the files select.
+
+    If the rule set has a device, only the rules for that device are selected. Raises UsageError, with the closest name,
+    for an unknown rule.
+    """
     files, names = named_files(paths), [*map(rules.plain, names)]
     chosen = [rule for rule in rules.rules.values() if not files or rule.span.source.name in files]
     for name in names:
@@ -91,12 +94,12 @@ def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: 
 
 
 def named_files(paths: Sequence[Path]) -> set[str]:
-    """The names of the files that were asked for, as rules say where they stand."""
+    """Return the names of the rule files in some files and folders, as the spans of rules name them."""
     return {_source(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
 
 
 def part_of(chosen: list[Rule], part: str) -> list[Rule]:
-    """Every N-th rule from the K-th, for `K/N`. Raises UsageError."""
+    """Return every N-th rule from the K-th for `K/N`. Raises UsageError for any other text."""
     found = re.fullmatch(r"(\d+)/(\d+)", part)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise UsageError(f"--part {part} is no part: 2/4 is the second of four")
@@ -109,7 +112,7 @@ def is_built_in(path: Path) -> bool:
 
 
 def _source(path: Path) -> str:
-    """Return the name of a file, as its rules give it."""
+    """Return the name of a file, as its rules report it."""
     return str(path.resolve().relative_to(BUILT_IN.resolve().parent)) if is_built_in(path) else str(path)
 
 
@@ -118,7 +121,7 @@ def _called(rule: Rule, name: str) -> bool:
 
 
 def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
-    """One rule on the subject in a file."""
+    """Check one rule on the program in a file. Raises DplcError if the rule is wrong."""
     if len(chosen) != 1:
         raise UsageError("--subject needs one rule: --rule NAME")
     try:
@@ -137,7 +140,7 @@ def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
 
 
 def save(verdict: RuleVerdict, folder: Path) -> Path:
-    """The file with a counterexample."""
+    """Write the counterexample of a rule to a file in the folder. Return its path."""
     path = folder / f"{verdict.rule}.ir"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +151,7 @@ def save(verdict: RuleVerdict, folder: Path) -> Path:
 
 
 def _surveyed(rules: RuleSet, chosen: Sequence[Rule], options: CheckOptions, guards: bool) -> list[Survey]:
-    """Every mutant of some rules; what is done is said on a terminal, and line by line elsewhere."""
+    """Run every mutant of some rules. Show the progress on a terminal, and print it line by line elsewhere."""
     with bars() as show:
 
         def heard(text: str) -> None:

@@ -36,7 +36,7 @@ def _refuse(line: str) -> None:
 
 
 def _opened(path: Path | None, rules: list[Path] | None = None) -> SqliteStore:
-    """The store of `--db`. Raises DplcError where there is none, or where it cannot be read."""
+    """Open the store of `--db`. Raises DplcError if it is missing or unreadable."""
     file = path or default_path()
     if not file.exists():
         raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one, `dplc db import` too")
@@ -44,7 +44,7 @@ def _opened(path: Path | None, rules: list[Path] | None = None) -> SqliteStore:
 
 
 def stats(subject: Subject, flags: Flags) -> None:
-    """`dplc db stats`"""
+    """Run `dplc db stats`."""
     with _opened(flags.db) as store:
         entries, counts = store.select(), store.counts()
     devices = Counter((entry.key.device, entry.tuned.basis) for entry in entries)
@@ -60,7 +60,7 @@ def stats(subject: Subject, flags: Flags) -> None:
 
 
 def list_entries(subject: Subject, flags: Flags) -> None:
-    """`dplc db list`"""
+    """Run `dplc db list`."""
     with _opened(flags.db) as store:
         entries = _of_device(store.select(), flags.device)
     if flags.as_json:
@@ -93,7 +93,7 @@ def _brief(entry: Entry) -> dict[str, Any]:
 
 
 def show(subject: Subject, flags: Flags) -> None:
-    """`dplc db show`"""
+    """Run `dplc db show`."""
     kernel = flags.name
     with _opened(flags.db) as store:
         every = store.select()
@@ -128,7 +128,7 @@ def _short(value: Any) -> str:
 
 
 def export(subject: Subject, flags: Flags) -> None:
-    """`dplc db export`"""
+    """Run `dplc db export`."""
     with _opened(flags.db) as store:
         entries = [] if flags.attempts else _of_device(store.select(), flags.device)
         text = export_attempts(store.measurements()) if flags.attempts else export_lines(entries)
@@ -139,7 +139,7 @@ def export(subject: Subject, flags: Flags) -> None:
 
 
 def import_file(subject: Subject, flags: Flags) -> None:
-    """`dplc db import`"""
+    """Run `dplc db import`."""
     entries = import_lines(flags.file or Path())
     with SqliteStore(flags.db or default_path(), None, _refuse) as store:
         try:
@@ -150,7 +150,7 @@ def import_file(subject: Subject, flags: Flags) -> None:
 
 
 def prune(subject: Subject, flags: Flags) -> None:
-    """`dplc db prune`"""
+    """Run `dplc db prune`."""
     with _opened(flags.db, flags.rules or []) as store:
         gone = store.prune(flags.attempts, flags.dry_run)
     would = "would be " if flags.dry_run else ""
@@ -158,7 +158,7 @@ def prune(subject: Subject, flags: Flags) -> None:
 
 
 def _of_device(entries: list[Entry], device: str | None) -> list[Entry]:
-    """Sorted; of one device, by its name or a part of it."""
+    """Return the entries in order, only those of one device if its name or a part of it is given."""
     kept = [entry for entry in entries if device is None or device.lower() in entry.key.device.lower()]
     if entries and not kept:
         print_note(f"note: nothing in the store is for {device}")

@@ -1,4 +1,4 @@
-"""`dplc doctor`: what this machine has, and what to do about what is missing."""
+"""`dplc doctor`: report what this machine has, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ class ReportLine:
 
 
 def report(subject: Subject, flags: Flags) -> None:
-    """Print the findings, in colour on a terminal, each with what to do about it below. Exit code 1 if something is
-    broken."""
+    """Print the findings, each with a remedy below it, in colour on a terminal.
+
+    The exit code is 1 if something is broken.
+    """
     findings = examine()
     if flags.as_json:
         print_json([asdict(f) for f in findings])
@@ -64,7 +66,7 @@ TITLES = {"pycuda": "PyCUDA"}
 
 
 def examine() -> list[ReportLine]:
-    """Look at everything dplc can use. What cannot even be looked at is a finding too."""
+    """Check everything that dplc can use. A check that fails with an exception is a finding too."""
     looks: tuple[tuple[str, Callable[[], Found]], ...] = (
         ("python", _python), ("torch", _torch), ("host compiler", _host_compiler), ("emulator", _emulator),
         ("CUDA compiler", _device_compiler), ("GPU", _gpu), ("rules", _rules), ("cache", _cache),
@@ -73,7 +75,7 @@ def examine() -> list[ReportLine]:
 
 
 def _guarded(what: str, look: Callable[[], Found]) -> ReportLine:
-    """A finding; whatever goes wrong while looking is one."""
+    """Return the finding of one check, or a finding about the exception that the check raised."""
     try:
         return ReportLine(what, *look())
     except Exception as error:

@@ -1,10 +1,10 @@
-"""A dump of any IR, edited or written by hand: compiling goes on from the level that it is on.
+"""Compile a dump of any IR, edited or written by hand, from its level on.
 
     dplc compile softmax.tile.ir        # CUDA of an edited schedule
-    dplc run program.tensor.ir          # on drawn inputs, compared with the meaning of the text in float64
+    dplc run program.tensor.ir          # on random inputs, compared with the meaning of the text in float64
 
-Nothing in a text is executed: it is parsed, checked by the verifiers and compiled as what rules made would be. The
-first line says the level, `## level: tile`, as dumps do.
+Nothing in a text is executed. The text is parsed, checked by the verifiers, and compiled like the output of rules. The
+first line names the level, `## level: tile`, as in every dump.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {
 
 @dataclass(frozen=True)
 class Dump:
-    """A program as its text says it. units: one graph, or kernels in the order of their launches.
+    """Parsed program of a dump. units: one graph, or kernels in the order of their launches.
 
-    sizes: what its sizes are bound to; sized: the units before that.
+    sizes: the binding of the symbolic dimensions; sized: the units before that binding.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Dump:
 
     @property
     def ins(self) -> tuple[Param, ...]:
-        """The inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
+        """Inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
         if self.level == "torch":
             return tuple(self.graph.ins)
         if self.level == "tensor":
@@ -82,7 +82,7 @@ class Dump:
 
     @property
     def outs(self) -> tuple[Param, ...]:
-        """The outputs of the graph, or the buffers that kernels write and none reads."""
+        """Outputs of the graph, or the buffers that kernels write and none reads."""
         if self.level == "torch":
             return tuple(self.graph.outs)
         if self.level == "tensor":
@@ -91,7 +91,7 @@ class Dump:
 
 
 def read_text(path: Path) -> str:
-    """Read a file. Raises DplcError for one that cannot be read."""
+    """Read a file. Raises DplcError if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -99,9 +99,9 @@ def read_text(path: Path) -> str:
 
 
 def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Dump:
-    """The program in a file, at a binding of its sizes.
+    """Read the program in a file, at a binding of its symbolic dimensions.
 
-    Raises DplcError for one that cannot be read, or that a verifier refuses.
+    Raises DplcError if the file cannot be read or a verifier rejects the program.
     """
     text = read_text(path)
     level, units = read_program(text, str(path), sizes)
@@ -134,7 +134,7 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
 
 
 def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
-    """The rest of the way to CUDA. The inputs of its capture are drawn. Raises DplcError where that is not possible."""
+    """Compile a dump from its level to CUDA, with random inputs. Raises DplcError if that is not possible."""
     captured, watch = stand_in(dump, seed), Stopwatch()
     check_settings(options.tools.settings, options.tools.rules)
     if dump.level == "torch":
@@ -152,7 +152,7 @@ def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
 
 
 def plan_of(dump: Dump) -> Plan:
-    """Kernels as a plan: what passes between them, what comes in and what goes out."""
+    """Return kernels as a launch plan: intermediate buffers, inputs and outputs."""
     ends = {p.name for p in (*dump.ins, *dump.outs)}
     between = {p.name: p for kernel in dump.units for p in kernel.outs if p.name not in ends}
     return Plan(
@@ -165,7 +165,7 @@ def _types(params: Sequence[Param]) -> tuple[TensorType, ...]:
 
 
 def stand_in(dump: Dump, seed: int) -> Capture:
-    """Return a capture with drawn inputs. At later levels than torch its graph only names inputs."""
+    """Return a capture with random inputs. At levels after torch its graph only names inputs."""
     graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
     names = tuple(param.name for param in dump.ins)
     signature = Signature((None, ()), (None, ()))
@@ -173,9 +173,9 @@ def stand_in(dump: Dump, seed: int) -> Capture:
 
 
 class DrawnInputs(Mapping[str, Any]):
-    """The inputs of a dump, drawn when one is read: a compile reads none, so that it takes no memory for them.
+    """Random inputs of a dump, generated when one is read. A compile reads none, and so allocates no memory for them.
 
-    Reading raises DplcError for a program whose arrays do not fit into the memory of this machine.
+    Reading raises DplcError if the arrays of the program do not fit into the memory of this machine.
     """
 
     def __init__(self, dump: Dump, seed: int) -> None:
@@ -198,7 +198,7 @@ class DrawnInputs(Mapping[str, Any]):
 
 
 def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
-    """Yield the arrays that a run of a dump holds in memory: inputs, outputs and stored intermediates."""
+    """Yield the arrays that a run of a dump holds in memory: inputs, outputs and materialised intermediates."""
     if dump.level in ("torch", "tensor"):
         yield from (*dump.ins, *dump.outs)
         yield from (kind for op in (dump.graph.body if dump.level == "torch" else ()) for kind in op.types)
@@ -207,7 +207,7 @@ def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
-    """{input: values}, the same for a seed: normal floats, small whole numbers."""
+    """Return {input: values}, reproducible from the seed: normal floats, small whole numbers."""
     generator = torch.Generator().manual_seed(seed)
     made = {}
     for param in params:
@@ -221,7 +221,7 @@ def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
 
 
 def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs by the meaning of the text's own level, in float64; integers and bools exact."""
+    """Return the outputs by the semantics of the dump's own level: floats in float64, integers and bools exact."""
     run: Any = importlib.import_module(f"{interp.__name__}.{dump.level}").run
     if dump.level == "torch":
         return list(run(dump.graph, tensors))

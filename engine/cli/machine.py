@@ -27,8 +27,10 @@ WIDTH = 120  # of a line of names
 
 
 def ops(subject: Subject, flags: Flags) -> None:
-    """`dplc ops`: every op with the rules that take it, tried in this order; else what `--missing` or `--dtypes` asks
-    for."""
+    """Run `dplc ops`: list every op with the rules for it, in the order in which dplc tries them.
+
+    `--missing` and `--dtypes` print other tables.
+    """
     tools = toolchain(flags.rules)
     if flags.missing and (flags.names or flags.dtypes):
         raise UsageError("`--missing` stands alone: it lists ops that have no rules")
@@ -45,7 +47,7 @@ def ops(subject: Subject, flags: Flags) -> None:
 
 
 def _list_missing(tools: Toolchain, as_json: bool) -> None:
-    """Every op of ATen that nothing takes, by cause, after how many are taken."""
+    """Print the number of supported ATen ops, then every unsupported op by cause."""
     found, (by_rule, decomposed) = missing(tools.torch), supported(tools.torch)
     if as_json:
         print_json({"by rule": by_rule, "by decomposition": decomposed, "missing": found})
@@ -95,7 +97,7 @@ def _chosen(names: Sequence[str] | None, tools: Toolchain) -> Mapping[str, tuple
 
 
 def calibrate_here(subject: Subject, flags: Flags) -> None:
-    """`dplc calibrate`. Raises DeviceError without a GPU."""
+    """Run `dplc calibrate`. Raises DeviceError without a GPU."""
     calibrate_device(flags.target, flags.out, flags.as_json)
 
 
@@ -103,7 +105,7 @@ def calibrate_device(
     target: str | None, out: Path | None, as_json: bool, process: WorkerProcess | None = None, build: Build = cubin,
     sizes: Sizes | None = None,
 ) -> None:  # fmt: skip
-    """Measure the constants of a device by a process. Raises DeviceError without a GPU."""
+    """Measure the constants of a device in a separate process. Raises DeviceError without a GPU."""
     base = target_for("cuda", target)
     worker = process or WorkerProcess(serve_gpu)
     try:
@@ -127,7 +129,7 @@ def calibrate_device(
 
 
 def fit_model(subject: Subject, flags: Flags) -> None:
-    """`dplc model fit`. Raises DplcError where too little was measured."""
+    """Run `dplc model fit`. Raises DplcError for too few measurements."""
     file, out = flags.file or Path(), flags.out
     results = read_results(file)
     base = find_target(flags.target) if flags.target else _device_of(results, file)
@@ -151,7 +153,7 @@ def fit_model(subject: Subject, flags: Flags) -> None:
 
 
 def _device_of(results: PackResults, file: Path) -> Target:
-    """The device file of the GPU that measured."""
+    """Return the device file of the GPU that produced the measurements."""
     known = [load_device(name) for name in devices()]
     found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
     if not found:

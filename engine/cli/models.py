@@ -1,4 +1,4 @@
-"""compile of whole models, and of texts as artefacts."""
+"""Compile and run whole models and artefacts."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ if TYPE_CHECKING:
 
 
 def source_of(model: str) -> ModelSource:
-    """The configuration of a model, with a remark on where that of an id comes from. Raises DplcError."""
+    """Read the configuration of a model. Print a remark if it comes from a model id. Raises DplcError."""
     return find(model, print_remark)
 
 
 def shape_of(flags: Flags) -> ModelShape:
-    """The shape of `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
+    """Read the shape from `--seq-len`, `--batch`, `--layers` and `--dtype`. Raises UsageError."""
     if flags.length == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
     length, batch = extent("--seq-len", flags.length, "s"), extent("--batch", flags.batch, "b")
@@ -89,9 +89,9 @@ def shape_of(flags: Flags) -> ModelShape:
 
 
 def extent(option: str, text: str, name: str) -> int | Dim:
-    """`32`, or `1..4096` and `1..4096:512` for a length that is known at a call, which is 512 as a rule.
+    """Read `32`, or a length that is known only at a call: `1..4096`, or `1..4096:512` with 512 as its example value.
 
-    name: of the size. Raises UsageError.
+    name: the name of the size. Raises UsageError.
     """
     named, low, high, hint = range_written(text) or (None, 0, None, None)
     if low < 1 or named or (hint and not high):
@@ -103,9 +103,9 @@ def extent(option: str, text: str, name: str) -> int | Dim:
 
 
 def rows_of(flags: Flags, size: Any) -> Any:
-    """Read `--rows` (the numbers where rows end, or `none`) as `dplc.compile` takes rows.
+    """Read `--rows` (the lengths at which buckets end, or `none`) in the form that `dplc.compile` accepts.
 
-    size: the length, a Dim or a Size; anything else where there is none, or several. Raises UsageError.
+    size: the length, a Dim or a Size; anything else if there is none, or several. Raises UsageError.
     """
     text = (flags.rows or "").strip()
     if not text or text == "none":
@@ -120,7 +120,7 @@ def rows_of(flags: Flags, size: Any) -> Any:
 
 
 def compiled_model(model: str, flags: Flags, tell: Tell) -> CompiledModel:
-    """Raises DplcError for a model that is not there or cannot be compiled."""
+    """Compile a model. Raises DplcError if the model is missing or cannot be compiled."""
     shape = shape_of(flags)
     made = compile_model(source_of(model), shape, compile_options(flags), rows_of(flags, shape.length), tell)
     print_schedules(made.compilation)
@@ -128,13 +128,13 @@ def compiled_model(model: str, flags: Flags, tell: Tell) -> CompiledModel:
 
 
 def captured_model(model: str, flags: Flags) -> Capture:
-    """A model as a program, its weights left out. Raises DplcError for one that is not there or cannot be captured."""
+    """Capture a model as a program without weights. Raises DplcError if it is missing or cannot be captured."""
     shape = shape_of(flags)
     return capture_results(build(source_of(model), shape.dtype, shape.layers), shape.length, shape.batch).captured
 
 
 def compile_artefact(subject: Subject, flags: Flags) -> None:
-    """`dplc compile MODEL`, and `-c TEXT -o DIR`. The weights of `--weights` are checked against the model."""
+    """Run `dplc compile MODEL`, or `-c TEXT -o DIR`. Check the weights of `--weights` against the model."""
     stage, out = None if flags.ir is None else stage_named(flags.ir), flags.out
     with bars() as tell:
         if subject.kind == "model":
@@ -179,7 +179,7 @@ def print_row_schedules(compiled: CompiledModel) -> None:
 
 
 def report(compiled: CompiledModel) -> str:
-    """The figures of a compile, for people."""
+    """Return the figures of a compile as text."""
     shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
     whole = bool(compiled.source.config)
     what = f"{layers_told(shape)}, {compiled.told}, {shape.dtype}" if whole else compiled.told
@@ -199,12 +199,12 @@ def report(compiled: CompiledModel) -> str:
 
 
 def layers_told(shape: ModelShape) -> str:
-    """The layers of a shape, for people."""
+    """Return the layers of a shape as text."""
     return "all layers" if shape.layers is None else f"{shape.layers} layer{'s' * (shape.layers > 1)}"
 
 
 def size(count: int) -> str:
-    """Bytes, for people."""
+    """Return a number of bytes as text with a unit."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.2f} {unit}"
@@ -235,7 +235,7 @@ Run = Callable[[dict[str, Any]], list[Any]]
 
 
 def run_artefact(subject: Subject, flags: Flags) -> None:
-    """`dplc run DIR`, at each length that is asked for."""
+    """Run `dplc run DIR`, at each requested length."""
     device = choose_device(flags.device)
     check_arrays_path(flags.out)
     with bars() as tell:
@@ -252,7 +252,7 @@ def _run_at(
     found: Artefact, binding: dict[str, int], flags: Flags, device: str, runner: Run, constants: dict[str, Any],
     whose: str,
 ) -> None:  # fmt: skip
-    """One run, compared with float64. Raises DplcError where it is wrong."""
+    """Run an artefact once and compare with float64. Raises DplcError if the result is wrong."""
     tokens = _tokens(found, flags, binding)
     with bars() as tell:
         start = time.perf_counter()
@@ -274,7 +274,10 @@ def _run_at(
 
 
 def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
-    """The lengths of the runs: of `--size`; of `--ids`, where these are the tokens of one sequence; else hints."""
+    """Return the lengths of the runs.
+
+    They come from `--size`, or from `--ids` if these are the tokens of one sequence, else from the example values.
+    """
     written = list(flags.sizes or ())
     if found.sizes and flags.ids is not None and not written and found.plan.config:
         batch, length = found.extents
@@ -291,7 +294,10 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
 
 
 def _tokens(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str, Any]:
-    """The inputs: `--ids`, else drawn. Raises UsageError for another number of tokens, or for anything else."""
+    """Return the inputs: `--ids`, else random tokens.
+
+    Raises UsageError for a wrong number of tokens, or for other inputs.
+    """
     inputs, ids = {buffer.name for buffer in found.plan.inputs}, flags.ids
     if ids is None and found.plan.examples:
         return artefact.drawn(found.plan.examples, binding, flags.seed)
@@ -310,7 +316,7 @@ def _tokens(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
 
 
 def _weights(found: Artefact, flags: Flags, tell: Tell) -> tuple[dict[str, Any], str]:
-    """The weights of the program, and whose they are."""
+    """Return the weights of the program, and a text that names their source."""
     if not found.weights:
         return {}, "its weights are its own"
     folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
@@ -342,7 +348,7 @@ ROUNDING = 16  # the room that is taken where no --max-length says it: a multipl
 
 @dataclass
 class GeneratedText:
-    """The generated tokens. seconds: of the prompt with its first token, and of all tokens after it."""
+    """Generated tokens. seconds: of the prompt with its first token, and of all tokens after it."""
 
     tokens: list[int] = field(default_factory=list)
     text: str = ""
@@ -351,13 +357,13 @@ class GeneratedText:
 
     @property
     def rate(self) -> float | None:
-        """Tokens after the first a second, measured; None where there is none."""
+        """Measured tokens per second after the first token, None for a single token."""
         later = len(self.tokens) - 1
         return later / self.seconds[1] if later > 0 and self.seconds[1] > 0 else None
 
 
 def generate(subject: Subject, flags: Flags) -> None:
-    """`dplc generate MODEL`. Raises DplcError, and KeyboardInterrupt once all is printed."""
+    """Run `dplc generate MODEL`. Raises DplcError, and KeyboardInterrupt once the generated text is printed."""
     device, model = choose_device(flags.device), subject.name
     if device == "reference":
         raise UsageError("--device reference: text is generated on cuda and on the emulator")
@@ -390,7 +396,7 @@ def generate(subject: Subject, flags: Flags) -> None:
 
 
 def _room(needed: int, source: ModelSource) -> int:
-    """The room for prompt and text: what they need, rounded up as far as the model goes."""
+    """Return the cache length for prompt and text: rounded up, at most the number of positions of the model."""
     positions, rounded = source.config.get("max_position_embeddings"), -(-needed // ROUNDING) * ROUNDING
     return min(rounded, positions) if isinstance(positions, int) else rounded
 
@@ -398,7 +404,10 @@ def _room(needed: int, source: ModelSource) -> int:
 def _made(
     source: ModelSource, length: int, maximum: int, flags: Flags, device: str, tell: Tell
 ) -> tuple[Generation, Generator]:
-    """The model compiled, and on the device with its weights. length: of the prompt; maximum: of prompt and text."""
+    """Compile a model and load it with its weights on the device.
+
+    length: number of tokens of the prompt; maximum: of prompt and text.
+    """
     made_with = compile_options(flags, device)
     shape, every = shape_of(replace(flags, length="1")), all_lengths(maximum)
     generation = compile_generation(source, every, maximum, shape, made_with, chunk=flags.chunk, tell=tell)
@@ -417,7 +426,7 @@ def _told(
     generator: Generator, prompt: Sequence[int], count: int, stops: frozenset[int], tokenizer: Tokenizer | None,
     aloud: bool,
 ) -> GeneratedText:  # fmt: skip
-    """Generate, and say each token when it comes. An interrupt ends the text."""
+    """Generate tokens, and print each as soon as it is known if `aloud`. An interrupt ends the text."""
     found, stream = GeneratedText(), Stream(tokenizer) if tokenizer is not None else None
     start = first = time.perf_counter()
     try:
@@ -439,7 +448,7 @@ def _told(
 
 
 def _figures(device: str, generation: Generation, found: GeneratedText, length: int) -> str:
-    """The figures of a run, for people."""
+    """Return the figures of a run as text."""
     memory, on = generation.memory, " (the emulator: no GPU's speed)" if device == "emulator" else ""
     rate = f"; then {found.rate:.3g} tokens/s" if found.rate is not None else ""
     in_place = "written in place" if not memory.copied else f"{size(memory.copied)} of it copied by every token"
@@ -477,7 +486,7 @@ def _generation_record(
 
 
 def report_of_model(subject: Subject, flags: Flags) -> None:
-    """Print the shares of a model. Raises DplcError for a model that is not there or fits in no memory here."""
+    """Print the shares of a model. Raises DplcError if the model is missing or does not fit into memory."""
     source, shape, (_, machine) = source_of(subject.name), shape_of(flags), tools_for(flags)
     found = shares_of(source, shape, machine)
     if flags.as_json:
@@ -490,7 +499,7 @@ def report_of_model(subject: Subject, flags: Flags) -> None:
 def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares:
     """Compile a call of the model with its defaults, caches included, and count the share of dplc. Nothing runs.
 
-    Weights are zeros: PyTorch computes what the parts hand on to each other. Raises DplcError.
+    The weights are zeros, because PyTorch computes the values that graph parts pass to each other. Raises DplcError.
     """
     from ..capture.graph_parts import Shares
     from ..torch_backend import backend
@@ -512,7 +521,10 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
 
 
 def allocate(model: Any) -> None:
-    """Zeros for everything on the meta device; what is tied stays tied. Raises DplcError where there is no room."""
+    """Fill everything on the meta device with zeros, and keep tied weights tied.
+
+    Raises DplcError without enough memory.
+    """
     tables = [table for module in model.modules() for table in (module._parameters, module._buffers)]
     empty = {id(t): t for table in tables for t in table.values() if t is not None and t.is_meta}
     check_room(sum(t.numel() * t.element_size() for t in empty.values()), "the weights (--layers 1 takes fewer)")

@@ -1,4 +1,4 @@
-"""The options of all commands, the subjects of commands, and the one table of which option applies to which subject."""
+"""Options of all commands, kinds of subjects, and the single table of the options that apply to each kind."""
 
 # ruff: noqa: RUF009 (an option is a field of a dataclass)
 
@@ -25,26 +25,29 @@ REQUIRED = inspect.Parameter.empty
 
 
 def _known_target(name: str | None) -> str | None:
-    """Refuses what is not a target before anything heavy is imported."""
+    """Raise an error for an unknown target before anything heavy is imported."""
     if name is not None:
         target(name)
     return name
 
 
 def option(default: Any, help: str, *names: str, **more: Any) -> Any:
-    """Declare an option. names: on the command line, by default that of its field; more: as `typer.Option` takes it."""
+    """Declare an option. names: by default that of its field; more: further arguments of `typer.Option`."""
     return field(default=default, metadata={"help": help, "names": names, **more})
 
 
 def argument(metavar: str, help: str = "") -> Any:
-    """Declare an argument, which is required unless its metavar stands in brackets."""
+    """Declare an argument. It is required unless its metavar has brackets."""
     return field(default=REQUIRED, metadata={"metavar": metavar, "help": help})
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The options of a command as they were typed, and its arguments. An option is declared here, and again where a
-    command has it with another help or default. text: of the subject."""
+    """Options of a command as the user typed them, and its arguments.
+
+    An option is declared here, and again in a command that gives it another help text or default. text: the text of the
+    subject.
+    """
 
     text: str = ""
     expression: str | None = option(
@@ -180,7 +183,7 @@ class Flags:
 
     @property
     def pinned(self) -> list[str]:
-        """The settings of `--set`, and what `--prefer` is short for."""
+        """Settings of `--set`, and those that `--prefer` abbreviates."""
         return [*(self.settings or ()), *(f"{rule}.prefer=false" for rule in self.prefer or ())]
 
 
@@ -333,19 +336,19 @@ TABLE: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """The program that a command works on. kind: of KINDS; names: the text of `-c`, else what was given."""
+    """Program that a command works on. kind: one of KINDS; names: the text of `-c`, else the given names."""
 
     kind: str = "none"
     names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The first name."""
+        """First name, "" without any."""
         return self.names[0] if self.names else ""
 
     @property
     def text(self) -> str:
-        """The text of `-c`; none of another subject."""
+        """Text of `-c`, "" for another subject."""
         return self.name if self.kind == "text" else ""
 
     @property
@@ -359,8 +362,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Applies:
-    """A line of the table: these options apply to subjects of these kinds, if one of `needs` was given and none of
-    `without`."""
+    """One line of the table: options that apply to subjects of some kinds.
+
+    They apply if one of the options `needs` was given, and none of `without`.
+    """
 
     options: tuple[str, ...]
     kinds: frozenset[str]
@@ -374,7 +379,7 @@ class Applies:
 
 @cache
 def lines_of(command: str) -> tuple[Applies, ...]:
-    """The lines of a command, without `dplc`: `rules why`."""
+    """Return the lines of the table for a command, named without `dplc`: `rules why`."""
     made = []
     for key, options in TABLE[command].items():
         rest, _, without = key.partition(" without ")
@@ -385,14 +390,14 @@ def lines_of(command: str) -> tuple[Applies, ...]:
 
 
 def name_of(parameter: Any) -> str:
-    """An option as the table has it: its long name; an argument by its metavar."""
+    """Return the name of a parameter in the table: the long name of an option, the metavar of an argument."""
     return str(
         max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar.strip("[].")
     )
 
 
 class Checked(TyperCommand):
-    """A command that looks its subject and its options up in the table before it runs; `ctx.obj` is the subject."""
+    """Command that looks up its subject and its options in the table before it runs. `ctx.obj` is the subject."""
 
     def invoke(self, ctx: Any) -> Any:
         ctx.obj = subject_of(ctx)
@@ -406,7 +411,7 @@ Handler = str | Callable[[Subject, Flags], str]
 
 
 class Commands(typer.Typer):
-    """A group of commands, each with the options that the table names for it."""
+    """Group of commands. Each has the options that the table lists for it."""
 
     def add(self, name: str, handler: Handler, help: str, /, **declared: Any) -> None:
         """Add a command.
@@ -462,12 +467,12 @@ def _parameters(command: str, declared: dict[str, Any]) -> Iterator[inspect.Para
 
 
 def command_of(ctx: Any) -> str:
-    """The words of the command behind `dplc`."""
+    """Return the words of the command that follow `dplc`."""
     return " ".join(str(ctx.command_path).split()[1:])
 
 
 def flags_of(ctx: Any) -> Flags:
-    """The options of a command as they were typed."""
+    """Return the options of a command as the user typed them."""
     said = {name: value for name, value in ctx.params.items() if name != "subject"}
     text = said.get("expression") if ctx.obj.kind == "op" else ctx.obj.text
     return Flags(text or "", **said)
@@ -509,7 +514,10 @@ def _read(parameter: str, value: Any, kinds: Iterable[str]) -> Subject:
 
 
 def _kind(name: str, kinds: set[str]) -> str:
-    """The kind of a path or an id; if nothing is there, a kind that the command takes. Raises UsageError."""
+    """Return the kind of a path or an id. Raises UsageError.
+
+    If nothing exists there, return a kind that the command accepts.
+    """
     path = Path(name)
     if "(" in name and not _exists(path):
         raise UsageError(f"there is no file `{name}`", hint="an expression needs the option -c in front of it")
@@ -536,7 +544,7 @@ def _exists(path: Path) -> bool:
 
 
 def _level(path: Path) -> str:
-    """The level that the first line of a dump declares; `dump` where it declares none, or cannot be read."""
+    """Return the level that the first line of a dump declares, or `dump` if it declares none or cannot be read."""
     if not path.is_file():  # what is not a file, like standard input, can be read once
         return "dump"
     try:
@@ -548,7 +556,7 @@ def _level(path: Path) -> str:
 
 
 def check_options(ctx: Any, subject: Subject) -> None:
-    """Raises UsageError for an option that was given and does not apply."""
+    """Check that every given option applies to the subject. Raises UsageError."""
     sources = {parameter.name: ctx.get_parameter_source(parameter.name) for parameter in ctx.command.params}
     given = [
         name_of(parameter)
@@ -577,7 +585,7 @@ def _check(option: str, kind: str, lines: tuple[Applies, ...], given: list[str])
 
 
 def described(kinds: Iterable[str]) -> str:
-    """Kinds, for people: `an expression (-c EXPR), a dump of Torch or Tensor IR or a model (..)`."""
+    """Return kinds as text: `an expression (-c EXPR), a dump of Torch or Tensor IR or a model (..)`."""
     levels = [level for level in LEVELS if level in kinds]
     left = {kind for kind in kinds if kind not in LEVELS} | ({"dump"} if levels else set())
     words = [f"{what} ({form})" if form else what for kind, (what, form) in KINDS.items() if kind in left]

@@ -1,4 +1,4 @@
-"""Output of the command line: colour on a terminal, plain text in a pipe, and a pipe may close early."""
+"""Output of the command line: coloured on a terminal, plain in a pipe. A reader may close the pipe early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
 
 
 def write(text: str, error: bool = False) -> None:
-    """Text on standard output (or error), now: who reads it may have enough (`| head`), for `main` no error."""
+    """Write text to standard output or error and flush it. Raises BrokenPipeError if the reader has closed the pipe."""
     stream = sys.stderr if error else sys.stdout
     try:
         stream.write(text)
@@ -36,7 +36,7 @@ def write(text: str, error: bool = False) -> None:
 
 
 def print_text(text: str, kind: str, error: bool = False) -> None:
-    """IR, CUDA, rule or diff text on standard output (or error); exactly as it is where that is not a terminal."""
+    """Print IR, CUDA, rule or diff text to standard output or error: coloured on a terminal, unchanged elsewhere."""
     if text and not text.endswith("\n"):
         text += "\n"
     if text and (sys.stderr if error else sys.stdout).isatty():
@@ -50,8 +50,10 @@ def print_text(text: str, kind: str, error: bool = False) -> None:
 
 
 def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Sequence[str] = ()) -> None:
-    """A table on standard output, without rules; nothing without rows. left: titles of columns that are aligned to the
-    left, as all columns of a table without titles are."""
+    """Print a table without rules to standard output, or nothing without rows.
+
+    left: titles of the columns that are aligned to the left. All columns of a table without titles are.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -69,7 +71,7 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Seque
 
 
 def print_json(record: Any) -> None:
-    """A record on standard output, with our version. Infinities and NaNs, which JSON has no words for, as null."""
+    """Print a record with the version of dplc as JSON. Infinities and NaNs, which JSON cannot express, become null."""
     if isinstance(record, dict):
         record = {"dplc": __version__, **record}
     plain = json.loads(msgspec.json.encode(record, enc_hook=float))  # floats of numpy are floats
@@ -77,12 +79,12 @@ def print_json(record: Any) -> None:
 
 
 def print_note(text: str) -> None:
-    """A remark on standard error."""
+    """Print a remark to standard error."""
     print(text, file=sys.stderr)
 
 
 def print_remark(text: str) -> None:
-    """A remark that says that it is one."""
+    """Print a remark that begins with `note:` to standard error."""
     print_note(f"note: {text}")
 
 
@@ -93,7 +95,7 @@ def command_line() -> str:
 
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Say what is going on while it does, to a person at a terminal only."""
+    """Show the current activity while it runs, only on a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -105,7 +107,7 @@ def progress(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Progress for a person at a terminal: a function to be told (what is done, how much of it, of how much)."""
+    """Yield a function that shows progress on a terminal: the activity, the amount done, the total amount."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -131,16 +133,16 @@ LOOKED_AT = 1 << 16  # bytes of a file in which its make shows
 
 
 def write_file(path: Path, text: str, make: re.Pattern[bytes]) -> None:
-    """Write a text. make: what is found in a file that this may replace. Raises DplcError."""
+    """Write a text. make: a pattern in each file that may be replaced. Raises DplcError."""
     with writing(path, make) as file:
         file.write(text.encode())
 
 
 @contextlib.contextmanager
 def writing(path: Path, make: re.Pattern[bytes]) -> Iterator[IO[bytes]]:
-    """A file to write to, which goes to its place when all is well. Links are followed, pipes written to.
+    """Open a file for writing, and move it to its path once everything is written. Links are followed.
 
-    Raises DplcError for a place that cannot be written, and for a file of another make.
+    A pipe is written directly. Raises DplcError if the path cannot be written, or if its file does not match `make`.
     """
     try:
         place = Path(os.path.realpath(path))
@@ -159,7 +161,7 @@ def writing(path: Path, make: re.Pattern[bytes]) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _beside(place: Path, mode: int, new: bool) -> Iterator[IO[bytes]]:
-    """A file beside a place, renamed to it when all is well, gone when anything is not."""
+    """Open a temporary file in the same folder. Rename it to the path on success, and delete it on an error."""
     descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -183,7 +185,7 @@ def _check(place: Path, path: Path, make: re.Pattern[bytes]) -> None:
 
 
 def _umask() -> int:
-    """Return the mask of permissions of new files. The system tells it only when it is set."""
+    """Return the permission mask of new files. The system reports the mask only when it is set."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

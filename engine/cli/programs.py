@@ -34,9 +34,9 @@ TOLD = 4  # kernels whose schedules are told one by one
 
 
 def compile_text(flags: Flags, device: str | None = None, values: bool = True) -> Compilation:
-    """Compile a `-c` text for the target asked for, by default the device's; `-v` and `-vv` keep what the rules did.
+    """Compile a `-c` text for the requested target, by default that of the device. `-v` and `-vv` record a trace.
 
-    values: whether it will be run, and compared with what eager makes of it.
+    values: whether the program will run, and be compared with the eager results.
     """
     given = compile_options(flags, device)
     captured, elapsed = captured_text(flags, values)
@@ -47,15 +47,15 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
 
 
 def tell_compilation(compilation: Compilation) -> None:
-    """Warn of settings without effect, and name the schedules that are out of a store. Raises UsageError."""
+    """Warn of settings without effect, and list the schedules that come from a store. Raises UsageError."""
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
 
 
 def compile_options(flags: Flags, device: str | None = None) -> Compiler:
-    """Return the options of a compile by the flags of a command. Raises UsageError for a store that is not there.
+    """Return the compiler that the flags of a command describe. Raises UsageError if the store of `--db` is missing.
 
-    The store chooses how a program is fused if it knows the program, else `--explore`, else the rules.
+    The store decides the fusion if it has an entry for the program, else `--explore`, else the rules.
     """
     tools, machine = tools_for(flags, device)
     if not flags.no_db and flags.db is not None and not flags.db.is_file():
@@ -72,9 +72,12 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
 
 
 def tools_for(flags: Flags, device: str | None = None) -> tuple[Toolchain, Target]:
-    """The rules of `--rules` with the parameters of `--set` and `--prefer`, of `--exact` less what is @approx, and the
-    target of `--target`: by default the GPU that is present (unless another device is asked for), else sm_80. What the
-    rules declare for one device is in force where the target is that device, and the target has what they override."""
+    """Return the rules and the target that the flags select.
+
+    The rules are those of `--rules` with the parameters of `--set` and `--prefer`, with `--exact` without @approx
+    rules. The target is that of `--target`, else the GPU of this machine unless another device is requested, else
+    sm_80. Rules and policy numbers for one device are in force only if the target is that device.
+    """
     tools, settings = toolchain(flags.rules), flags.pinned
     rules = exactly(tools.rules) if flags.exact else tools.rules
     tools = toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
@@ -86,9 +89,9 @@ def tools_for(flags: Flags, device: str | None = None) -> tuple[Toolchain, Targe
 def captured_text(
     flags: Flags, values: bool = True, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[Capture, float]:
-    """A text captured, and the milliseconds it took. What it prints goes to standard error: ours is for results.
+    """Capture the `-c` text. Return the capture and its duration in milliseconds.
 
-    values, sizes: as of `capture_text`.
+    Prints of the text go to standard error, because standard output is for results. values, sizes: see `capture_text`.
     """
     start = time.perf_counter()
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
@@ -99,14 +102,14 @@ def captured_text(
 def check_known(
     option: str, name: str, known: Collection[str], problem: str, kinds: str, shown: Sequence[str] = ()
 ) -> None:
-    """Raises UsageError for a value of an option that is not known. problem, kinds, shown: for the message."""
+    """Raise UsageError for an unknown value of an option. problem, kinds, shown: parts of the message."""
     if name not in known:
         notes = (f"{kinds} are {', '.join(shown or known)}",)
         raise UsageError(f"{option} {name}: {problem}", notes=notes, hint=did_you_mean(name, known))
 
 
 def float_named(name: str | None) -> str | None:
-    """A dtype of `--dtype`, by our name or torch's. Raises UsageError."""
+    """Return the dtype of `--dtype`, named as in dplc or PyTorch. Raises UsageError."""
     if name is None:
         return None
     check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes", COMPUTING_FLOATS)
@@ -114,24 +117,24 @@ def float_named(name: str | None) -> str | None:
 
 
 def stage_named(name: str) -> str:
-    """A stage of `--ir`. Raises UsageError."""
+    """Return the stage of `--ir`. Raises UsageError."""
     check_known("--ir", name, STAGES, "there is no such stage", "stages")
     return name
 
 
 def print_stage(compilation: Compilation, stage: str) -> None:
-    """A program at a stage."""
+    """Print a program at a stage."""
     print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
 
 
 def print_trace(compilation: Compilation, flags: Flags) -> None:
-    """The trace of `-v`, `-vv` and `--why-not`, on standard error, since the result has the other."""
+    """Print the trace of `-v`, `-vv` and `--why-not` to standard error, because the result goes to standard output."""
     if compilation.trace and not flags.as_json:
         print_text(compilation.trace.render(flags.verbose), "diff", error=True)
 
 
 def print_schedules(compilation: Compilation) -> None:
-    """Whenever a store decides: which schedules are out of it."""
+    """Print which schedules come from the store."""
     told = [origin.line for origin in compilation.origins if origin.line]
     for line in told[:TOLD]:
         print_remark(line)
@@ -159,7 +162,7 @@ def range_written(text: str) -> tuple[str | None, int, int | None, int | None] |
 
 
 def tokens_of(text: str, words: int | None) -> list[int]:
-    """Read the token ids of `--ids`, from a vocabulary of so many words. Raises UsageError."""
+    """Read the token ids of `--ids` from a vocabulary of `words` tokens. Raises UsageError."""
     parts = text.replace(",", " ").split()
     if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
         raise UsageError(f"--ids {text}: numbers from 0 {'up' if words is None else f'to {words - 1}'} are expected")
@@ -167,9 +170,10 @@ def tokens_of(text: str, words: int | None) -> list[int]:
 
 
 def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | None) -> list[dict[str, int]]:
-    """The numbers of the sizes of a program: of `--size`, every combination; else hints, and a note says so.
+    """Return every combination of the numbers that `--size` gives to the symbolic dimensions of a program.
 
-    asked: what `--size` says; subject: what declares them, for messages. Raises UsageError for what is no size of it.
+    A dimension without numbers has its example value, and a note says so. subject: the program, for messages. Raises
+    UsageError for an unknown dimension.
     """
     given: dict[str, list[int]] = {}
     for written in asked or ():
@@ -191,9 +195,9 @@ def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | Non
 
 
 def each_binding(found: Sequence[dict[str, int]], single: str = "") -> Iterator[dict[str, int]]:
-    """Yield bindings, each named on standard output where there are several.
+    """Yield bindings. Print each to standard output if there are several.
 
-    single: why one binding alone is wanted. Raises UsageError.
+    single: reason why only one binding is allowed, "" for none. Raises UsageError for several in that case.
     """
     if single and len(found) > 1:
         raise UsageError(f"{single}: give one number of each size")
@@ -204,8 +208,11 @@ def each_binding(found: Sequence[dict[str, int]], single: str = "") -> Iterator[
 
 
 def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
-    """Read `--row` for the sizes of a program, each at most once: a row of lengths, of which the greatest is the
-    usual one if none is named. Raises UsageError."""
+    """Read `--row` for the symbolic dimensions of a program, each at most once.
+
+    The result is a bucket of lengths. Its largest length is the example value unless another is named. Raises
+    UsageError.
+    """
     found: dict[str, Dim] = {}
     for written in asked or ():
         parts = range_written(written)
@@ -238,7 +245,7 @@ def _only(written: str, sizes: Mapping[str, Size]) -> str:
 
 
 def captured_row(flags: Flags) -> Capture:
-    """The text of `-c` captured, where its sizes are those of `--row`; what it draws has the lengths of their hints."""
+    """Capture the text of `-c` for the lengths of `--row`. Random inputs have the example lengths of the bucket."""
     captured, _ = captured_text(flags)
     sizes = sizes_in(captured.graph)
     row = row_of(flags.row, sizes)

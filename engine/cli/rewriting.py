@@ -1,7 +1,7 @@
-"""`dplc rewrite`: rules over a program, an expression from capture on or a dump at its level.
+"""`dplc rewrite`: apply rules to an expression after its capture, or to a dump at its level.
 
-Of an expression, `--only RULE` shows what the rule does when its turn comes: the passes before it run as in a compile,
-only it is traced, and the program is printed as it is then. Of a file, nothing else fires.
+For an expression, `--only RULE` shows the effect of the rule at its position in the pipeline. The preceding passes run
+as in a compile, only this rule is traced, and dplc prints the program after it. For a file, no other rule fires.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
 def rewrite_program(subject: Subject, flags: Flags) -> None:
-    """`dplc rewrite`. Raises UsageError for a name that stands for nothing."""
+    """Run `dplc rewrite`. Raises UsageError for an unknown name."""
     tools, machine = tools_for(flags)
     only, about = (list(map(tools.rules.plain, names or ())) for names in (flags.only_rules, flags.about))
     shown = about or only
@@ -67,7 +67,7 @@ def _rewritten(
 
 
 def why_rule(subject: Subject, flags: Flags) -> None:
-    """`dplc rules why`: where a rule fires, with what it weighed; else why it does not."""
+    """Run `dplc rules why`: print where a rule fires with the values it compared, else why it does not fire."""
     tools, machine = tools_for(flags)
     name = tools.rules.plain(flags.name)
     trace = Trace(asked=frozenset((name,)))
@@ -85,7 +85,7 @@ def why_rule(subject: Subject, flags: Flags) -> None:
 
 
 def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:
-    """Why a rule says nothing of a program: of one on torch, which op it starts from, and the ops of the program."""
+    """Explain why a trace has no event of a rule. For a rule on torch, list its root op and the ops of the program."""
     rule = tools.rules.rules.get(name)
     if rule is not None and rule.level == "torch":
         ops = [f"  {op}" for event in trace.firings if event.prefix == PREFIXES["torch"] for op in event.before]
@@ -111,7 +111,7 @@ def concerns(event: Event, names: Iterable[str]) -> bool:
 def rewrite_expression(
     flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
 ) -> Program:
-    """The program after the last pass that is asked for; without any, after the last pass of Tile IR."""
+    """Return the program after the last requested pass, or after the last pass of Tile IR without a request."""
     last = last_pipeline(tools, only) if only else "tile"
     captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
@@ -133,13 +133,16 @@ def rewrite_expression(
 
 
 def last_pipeline(tools: Toolchain, only: Iterable[str]) -> str:
-    """The last pipeline in which one of the named rules or passes stands. Raises UsageError for a name in none."""
+    """Return the last pipeline that contains one of the named rules or passes.
+
+    Raises UsageError for an unknown name.
+    """
     found = [pipeline_of(tools, name) for name in only]
     return max(found, key=PIPELINES.index)
 
 
 def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
-    """The pipeline of a rule, pass, file or alias. asked: where the name was given. Raises UsageError."""
+    """Return the pipeline of a rule, pass, file or alias. Raises UsageError for an unknown name."""
     for pipeline in PIPELINES:
         if any(name in names_of(step) for step in tools.pipelines[pipeline]):
             return pipeline
@@ -153,7 +156,7 @@ def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
 
 
 def _homeless(tools: Toolchain, name: str, asked: str) -> UsageError:
-    """A rule that no pipeline holds: what took it out, or that nothing put it in."""
+    """Return the error about a rule outside of all pipelines: the option or line that removed it, or a missing pass."""
     for removed in (removed for file in tools.rules.files for removed in file.without if removed.name == name):
         if removed.span.source.name == "--exact":
             return UsageError(f"{asked} {name}: --exact leaves it out, for it is @approx", hint="leave out --exact")
@@ -164,7 +167,7 @@ def _homeless(tools: Toolchain, name: str, asked: str) -> UsageError:
 
 
 def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
-    """The steps up to the last that a name stands for."""
+    """Return the steps up to the last one that a name matches."""
     wanted = set(names)
     places = [place for place, step in enumerate(steps) if wanted & names_of(step)]
     return tuple(steps[: places[-1] + 1] if places else steps)  # a canonical rule has no place of its own
@@ -184,7 +187,7 @@ RULE_LEVELS = {
 
 
 def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Program:
-    """A torch graph becomes values, values are simplified, kernels are scheduled: the passes of the file's level."""
+    """Run the passes for the level of a file: lower a torch graph, simplify values, or schedule kernels."""
     level, units = read_dump(file)
     for name in only:
         check_level(tools, name, level, file)
@@ -197,7 +200,7 @@ def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str],
 
 
 def read_dump(file: Path) -> Program:
-    """(level, units) of a file. Raises DplcError with a caret for one that is not a dump of ours."""
+    """Return the level and the units of a file. Raises DplcError with a caret for a file that is not a dump of dplc."""
     try:
         content = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -219,7 +222,7 @@ def read_dump(file: Path) -> Program:
 
 
 def level_of(units: tuple[Any, ...]) -> str:
-    """The level of a program, by its nodes."""
+    """Return the level of a program, read from its nodes."""
     if not all(isinstance(unit, Kernel) for unit in units):
         return "torch" if any(isinstance(unit, TorchGraph) for unit in units) else "tensor"
     statements = {type(statement) for kernel in units for statement in kernel.body}
@@ -227,7 +230,7 @@ def level_of(units: tuple[Any, ...]) -> str:
 
 
 def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Any:
-    """A torch graph as values, simplified; values simplified."""
+    """Lower a torch graph to values and simplify them, or simplify values."""
     if isinstance(graph, TorchGraph):
         lowered = lower_graph(graph, tools.torch, trace=trace is not None)
         trace_lowering(trace, lowered)
@@ -243,14 +246,14 @@ def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str
 
 
 def rules_named(tools: Toolchain, name: str) -> tuple[Rule, ...]:
-    """The rules that a name stands for: a rule's own, its pass's, its file's, or what a pass runs under."""
+    """Return the rules that a name denotes: a rule, the rules of its pass or file, or the rules of a pass label."""
     found = [rule for rule in tools.rules.rules.values() if name in (rule.name, rule.file, pass_name(rule.file))]
     found += [rule for steps in tools.pipelines.values() for step in steps if step.label == name for rule in step.rules]
     return tuple(dict.fromkeys(found))
 
 
 def check_level(tools: Toolchain, name: str, level: str, file: Path) -> None:
-    """Raises UsageError for a name that is unknown, or has nothing to do with a file of this level."""
+    """Raise UsageError for an unknown name, or one without rules for a file of this level."""
     rules = rules_named(tools, name)
     if not rules:
         pipeline_of(tools, name)
@@ -263,7 +266,7 @@ def check_level(tools: Toolchain, name: str, level: str, file: Path) -> None:
 
 
 def named_steps(tools: Toolchain, pipeline: str, only: list[str]) -> tuple[PassStep, ...]:
-    """The steps of a pipeline that are named, then named rules that stand in no pipeline."""
+    """Return the named steps of a pipeline, followed by named rules that no pipeline contains."""
     listed = tools.pipelines[pipeline]
     mine = [name for name in only if any(name in names_of(step) for step in listed)]
     homeless = [

@@ -44,7 +44,7 @@ def rule_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def list_rules(subject: Subject, flags: Flags) -> None:
-    """The passes of every pipeline in order."""
+    """List the passes of every pipeline in order."""
     rules = load(flags.rules or ())
     if not flags.as_json:
         print_text(describe(rules), "rw")
@@ -77,7 +77,7 @@ def _record(step: PassStep) -> dict[str, Any]:
 
 
 def show_rule(subject: Subject, flags: Flags) -> None:
-    """A rule, a whole pass, or the members of a family."""
+    """Print a rule, a whole pass, or the members of a family."""
     rules = load(flags.rules or ())
     name = rules.plain(flags.name)
     if name in rules.rules:
@@ -103,7 +103,7 @@ def show_rule(subject: Subject, flags: Flags) -> None:
 
 
 def show_number(number: PolicyNumber, rules: RuleSet) -> None:
-    """A number of the policy, what it overrides, and the rules that read it."""
+    """Print a number of the policy, the values that it overrides, and the rules that read it."""
     lines = [f"# {number.location}", format_number(number.declared).rstrip()]
     if number.overrides is not None:
         lines.append(f"# overrides {format_value(number.overrides.value)}, {number.overrides.location}")
@@ -114,7 +114,7 @@ def show_number(number: PolicyNumber, rules: RuleSet) -> None:
 
 
 def show_fact(name: str, rules: RuleSet) -> None:
-    """A fact that is an expression, and the rules that ask it."""
+    """Print a fact that is an expression, and the rules that use it."""
     for declared in [fact for file in rules.files for fact in file.facts if fact.name == name]:
         place = f"# {declared.span.source.name}:{declared.span.line}"
         print_text(f"{place}\n{format_fact(declared)}# asked by {', '.join(readers(name, rules))}\n", "rw")
@@ -127,7 +127,7 @@ def readers(name: str, rules: RuleSet) -> list[str]:
 
 
 def accept_examples(paths: list[Path]) -> None:
-    """Write what the rules of some files give into their examples. Raises UsageError without a file."""
+    """Write the results of the rules of some files into their examples. Raises UsageError without a file."""
 
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
@@ -145,7 +145,10 @@ def accept_examples(paths: list[Path]) -> None:
 
 
 def test_rules(subject: Subject, flags: Flags) -> None:
-    """Static checks and examples of the given files, or of all built-in rules. A file may be a built-in one, edited."""
+    """Run static checks and examples of the given files, or of all built-in rules.
+
+    A file may be an edited built-in one.
+    """
     paths = [*(flags.files or []), *(flags.rules or [])]
     if flags.accept:
         accept_examples(paths)
@@ -170,8 +173,11 @@ def test_rules(subject: Subject, flags: Flags) -> None:
 
 
 def _examples(rules: RuleSet, sources: set[str], broken: set[str]) -> Iterator[tuple[int, int, list[Failure]]]:
-    """(rules, examples that ran, those that failed) of the files of these names, of all files if there are none: of
-    rules for every device, then of those for one, on that device. broken: rules whose examples do not run."""
+    """Yield (rules, examples that ran, failures) of the files with these names, or of all files without names.
+
+    The first triple is for the rules for every device, the others for the rules of one device, on that device. broken:
+    rules whose examples do not run.
+    """
     for each in for_every_device(rules):
         named = (rule for rule in each.rules.values() if not sources or rule.span.source.name in sources)
         chosen = [rule for rule in named if each.device is None or rule.device is not None]
@@ -187,7 +193,7 @@ WIDTH = 44  # the column of sentences, where a signature is shorter
 
 
 def show_facts(subject: Subject, flags: Flags) -> None:
-    """All facts and functions, or those of a name in full; of `target`, what it has."""
+    """List all facts and functions, or print those of a name in full. `target` lists its fields."""
     from ..workbench import reference
 
     _show(
@@ -198,7 +204,10 @@ def show_facts(subject: Subject, flags: Flags) -> None:
 
 
 def show_nodes(subject: Subject, flags: Flags) -> None:
-    """All statements and values, or one in full. Torch IR has too many ops to list unasked."""
+    """List all statements and values, or print one in full.
+
+    Ops of Torch IR are listed only with `--level torch`. One op is printed by its name.
+    """
     from ..workbench import reference
 
     names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level == "torch" else []
@@ -222,7 +231,7 @@ def _show(entries: list[Word], flags: Flags, what: str) -> None:
 
 
 def _lines(entries: Iterable[Word]) -> Iterable[str]:
-    """A line each, under its levels."""
+    """Yield a line for each entry, grouped by level."""
     groups: dict[str, list[Word]] = {}
     for entry in entries:
         where = "every level" if set(entry.levels) == set(LEVELS) else ", ".join(entry.levels)
@@ -258,7 +267,7 @@ def _given(default: str) -> str:
 
 
 def lint_rules(subject: Subject, flags: Flags) -> None:
-    """Print every finding with its place. Raises DplcError if there is one, or the files do not pass their checks."""
+    """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
     paths = flags.files or []
     rules, names = load(paths, copies=True), {str(path) for path in rule_files(paths)}
@@ -314,8 +323,10 @@ ANYTHING = re.compile(b"")  # the file is given to be written
 
 
 def format_files(subject: Subject, flags: Flags) -> None:
-    """Lay out files, or say which are not (--check), or what would change (--diff). `-` is standard input. Raises
-    UsageError for a missing file."""
+    """Format files, list unformatted ones (`--check`), or show the changes (`--diff`). `-` is standard input.
+
+    Raises UsageError for a missing file.
+    """
     paths, check, diff = flags.files or [], flags.check, flags.diff
     if [str(path) for path in paths] == ["-"]:
         if check or diff:
@@ -367,9 +378,9 @@ _EXAMPLE = re.compile(r'example "[^"]*" *(?:\([^)]*\))? *$')
 
 
 def accept(failures: Iterable[Failure]) -> int:
-    """Write what the rules give into the `gives` of examples that say something else. Returns how many were written.
+    """Write the results of rules into the `gives` of failed examples. Returns how many were written.
 
-    Examples that several rules of a family share are written where all of them give the same.
+    An example that several rules of a family share is written only if all of them give the same program.
     """
     found: dict[tuple[Path, int], tuple[s.Example, set[str]]] = {}
     for failure in failures:
@@ -392,7 +403,7 @@ def accept(failures: Iterable[Failure]) -> int:
 
 @contextlib.contextmanager
 def kept_if_refused(files: Iterable[Path]) -> Iterator[None]:
-    """Files are as they were, byte for byte, when what is done with them ends with an error."""
+    """Restore files, byte for byte, if the body of the `with` ends with an error."""
     before = {file: file.read_bytes() for file in files}
     try:
         yield
@@ -405,9 +416,11 @@ def kept_if_refused(files: Iterable[Path]) -> Iterator[None]:
 
 
 def fill(path: Path) -> dict[int, Span]:
-    """Give examples without a program behind `gives`, or without `gives`, what `accept` compares with: their own
-    program, and `pass` where that is a graph. Returns which they are, counted from 1, and where they stood.
-    Raises DplcError for a file that is wrong besides."""
+    """Give each example without a program in its `gives` one that `accept` compares with.
+
+    The program is that of the example itself, or `pass` if it is a graph. Returns {number of the example from 1: its
+    original location}. Raises DplcError if the file has other errors.
+    """
     text = path.read_text(encoding="utf-8-sig")
     source, lines = Source(str(path), text), text.splitlines()
     whole, which = _filled(lines)
@@ -417,8 +430,10 @@ def fill(path: Path) -> dict[int, Span]:
 
 
 def require_answers(failures: Iterable[Failure], filled: Mapping[Path, Mapping[int, Span]]) -> None:
-    """Raises DplcError at an example that said nothing yet, and has no answer: its rule does not fire, or the rules of
-    its family give different programs."""
+    """Raise DplcError for a filled example that has no result.
+
+    Its rule does not fire, or the rules of its family give different programs.
+    """
     told: dict[tuple[Path, int], str] = {}
     for failure in failures:
         path, line = Path(failure.example.span.source.name), failure.example.span.line
@@ -433,7 +448,7 @@ def require_answers(failures: Iterable[Failure], filled: Mapping[Path, Mapping[i
 
 
 def _filled(lines: list[str]) -> tuple[list[str], dict[int, int]]:
-    """The lines with a program behind every `gives`; {the examples that had none, counted from 1: their line}."""
+    """Return the lines with a program in every `gives`, and {number from 1 of each example that had none: its line}."""
     out: list[str] = []
     which: dict[int, int] = {}
     place = count = 0
@@ -458,7 +473,7 @@ def _filled(lines: list[str]) -> tuple[list[str], dict[int, int]]:
 
 
 def _indented(lines: list[str], place: int) -> tuple[list[str], int]:
-    """The indented lines from a place on, without the empty ones behind them, and the place behind."""
+    """Return the indented lines from an index on without trailing empty lines, and the index of the next line."""
     end = place
     while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
         end += 1
@@ -468,7 +483,7 @@ def _indented(lines: list[str], place: int) -> tuple[list[str], int]:
 
 
 def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
-    """The lines of a file with another block behind the `gives` of an example."""
+    """Return the lines of a file with another block as the `gives` of an example."""
     nodes = list(walk(example.gives))
     first = min(node.span.line for node in nodes)
     while lines[first - 2].strip() != "gives":  # documentation of a unit stands above it

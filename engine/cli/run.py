@@ -45,7 +45,7 @@ References = Callable[[], Sequence[Any]]  # computes the right outputs of a prog
 
 
 def compile_program(subject: Subject, flags: Flags) -> None:
-    """`dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
+    """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
     stage = stage_named(flags.ir or "cuda")
     if subject.is_dump:
         found = bindings(dump_sizes(subject.path), subject.name, flags.sizes)
@@ -62,8 +62,10 @@ def compile_program(subject: Subject, flags: Flags) -> None:
 
 
 def run_program(subject: Subject, flags: Flags) -> None:
-    """`dplc run`: run a program at each binding of its sizes, and compare the results with float64. Raises DplcError
-    for a result that is wrong, and for what checked mode finds."""
+    """Run `dplc run`: run a program at each binding of its sizes, and compare the results with float64.
+
+    Raises DplcError for a wrong result, and for findings of checked mode.
+    """
     out = flags.out
     if flags.check and flags.device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
@@ -86,9 +88,9 @@ def run_program(subject: Subject, flags: Flags) -> None:
 def prepared(
     subject: Subject, flags: Flags, device: str, single: str, values: bool = True
 ) -> Iterator[tuple[Compilation, References]]:
-    """Yield a program compiled, and what computes its right outputs, at each binding of its sizes.
+    """Yield a compiled program and the function for its reference outputs, at each binding of its sizes.
 
-    single: as of `each_binding`; values: as of `capture_text`.
+    single: see `each_binding`; values: see `capture_text`.
     """
     if subject.is_dump:
         for binding in each_binding(bindings(dump_sizes(subject.path), subject.name, flags.sizes), single):
@@ -124,7 +126,7 @@ def _compiled_dump(
 
 
 def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
-    """The JSON of `dplc compile`."""
+    """Return the JSON of `dplc compile`."""
     kernels = [_kernel_record(kernel) | {"text": kernel.text} for kernel in compilation.cuda_kernels]
     record: dict[str, Any] = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
     if stage is not None:
@@ -141,18 +143,18 @@ def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:
 
 
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
-    """The record of a bench. measuring: where there is a GPU to measure on."""
+    """Return the record of a benchmark. measuring: whether it measures on a GPU."""
     tools, _ = tools_for(flags)
     return bench_program(compilation, flags.text.strip(), tools, steps, teller(), measuring and can_measure())
 
 
 def layout(flags: Flags) -> TableLayout:
-    """The table of `--profile`, or the one without."""
+    """Return the table layout of `--profile`, or the default one."""
     return PROFILED if flags.profile else LAYOUT
 
 
 def teller() -> Callable[[str], None]:
-    """Says what is being done: on one line of a terminal, nowhere else."""
+    """Return a function that shows the current activity on one line of a terminal, and nowhere else."""
     if not sys.stderr.isatty():
         return lambda text: None
     return lambda text: print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
@@ -162,9 +164,9 @@ def report_run(
     compilation: Compilation, device: str, out: Path | None, as_json: bool,
     references: References | None = None, table: tuple[BenchRecord, TableLayout] | None = None,
 ) -> None:  # fmt: skip
-    """Run what was compiled and print how far it is from float64. Raises DplcError where that is too far.
+    """Run a compilation and print its difference from float64. Raises DplcError if that is too large.
 
-    references: by default of what was captured. table: of a bench of it.
+    references: by default those of the capture. table: the benchmark of the program.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
     if device == "cuda" and compiled.executor:  # which says what is missing
@@ -227,13 +229,13 @@ def outputs_told(results: Sequence[Any]) -> Iterator[str]:
 
 
 def check_arrays_path(path: Path | None) -> None:
-    """Raises UsageError for a file of outputs with another ending than numpy's."""
+    """Raise UsageError if the file for the outputs has an extension other than that of numpy."""
     if path is not None and path.suffix != ".npz":
         raise UsageError(f"--out {path}: the name must end in .npz")
 
 
 def save_outputs(path: Path, results: list[Any]) -> None:
-    """Outputs as out0, out1, .. in a file of numpy's, which lacks bf16: it has f32 for it. Raises DplcError."""
+    """Save outputs as out0, out1, .. in a numpy file, bf16 converted to f32, which numpy has. Raises DplcError."""
     import numpy as np
 
     found = (value.detach().cpu() for value in results)
@@ -293,7 +295,7 @@ def _launch_record(launch: CheckedLaunch) -> dict[str, Any]:
 
 
 def _print_launch(launch: CheckedLaunch) -> None:
-    """Print what each access of a kernel costs, and what was found in it.
+    """Print the cost of each access of a kernel, and the findings in it.
 
     Costs are 32-byte sectors of global memory and wavefronts of shared memory, per request of a warp.
     """

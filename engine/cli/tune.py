@@ -69,8 +69,11 @@ CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part,
 
 
 def tune(subject: Subject, flags: Flags) -> None:
-    """`dplc tune`. Raises UsageError for a search or an executor that is not there, and KeyboardInterrupt once what was
-    found is kept."""
+    """Run `dplc tune`.
+
+    Raises UsageError for an unknown search or executor. Raises KeyboardInterrupt after an interrupt, once the results
+    are stored.
+    """
     if flags.executor not in ("processes", "ray"):
         raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
     check_known("--search", flags.search or DEFAULT_SEARCH, SEARCHES, "there is no such search", "searches")
@@ -86,7 +89,7 @@ def tune(subject: Subject, flags: Flags) -> None:
 
 
 def tune_expression(flags: Flags, search: SearchOptions) -> bool:
-    """Tune an expression: which candidate of fusion, and every kernel's schedule; whether it was interrupted."""
+    """Tune the fusion of an expression and the schedule of every kernel. Return whether the user interrupted it."""
     tools, fusing = fusing_of(flags, flags.top)
     check_passes(search.free, tools)
     gc.collect()
@@ -109,7 +112,7 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
 
 @contextlib.contextmanager
 def ended_by(*numbers: signal.Signals) -> Iterator[None]:
-    """These signals end a search as Ctrl-C does: what was found is checked and kept."""
+    """Let these signals end a search like Ctrl-C: the best schedules are checked and stored."""
 
     def end(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -126,7 +129,7 @@ def ended_by(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
-    """The rules, and the ways to compute the expression: so many candidates of fusion."""
+    """Return the rules and the fusion variants of the expression, at most `top` of them."""
     tools, machine = tools_for(flags)
     captured = captured_row(replace(flags, seed=0))
     values = Compiler(tools, machine).values(captured)
@@ -136,7 +139,7 @@ def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
 
 
 def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
-    """Raises UsageError for a pass of `--free` that is not there."""
+    """Raise UsageError for an unknown pass of `--free`."""
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
     for name in wanted or ():
         if tools.rules.plain(name) not in labels:
@@ -144,9 +147,9 @@ def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
 
 
 class Candidates:
-    """The candidates of a search, on standard error while it runs: each improvement with `-v`, each one with `-vv`.
+    """Printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
 
-    A candidate has its time, and the rules and parameters in which it differs from the best one before it.
+    A line has the time of the candidate, and the rules and parameters in which it differs from the best preceding one.
     """
 
     def __init__(self, verbose: int) -> None:
@@ -155,7 +158,7 @@ class Candidates:
         self.best: dict[Program, Schedule] = {}  # of the kernels of the best one
 
     def heard(self, run: SearchProgress, tried: Tried) -> None:
-        """Another candidate was tried."""
+        """Print a new candidate if the verbosity selects it."""
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         if self.verbose > 1 or (self.verbose and improved):
             print_note("\n".join((f"try {run.tries}: {_scored(run, tried)}", *self._changes(run, tried))))
@@ -173,7 +176,7 @@ class Candidates:
 
 
 def _scored(run: SearchProgress, tried: Tried) -> str:
-    """The time of a candidate, and how much faster than the default it is; or why it has none."""
+    """Return the time of a candidate and its speed-up over the default, or the reason why it has no time."""
     score, default = tried.score, run.default.seconds
     if score.seconds is None:
         return f"{score.status}: {score.detail}" if score.detail else score.status
@@ -182,7 +185,7 @@ def _scored(run: SearchProgress, tried: Tried) -> str:
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
-    """The rules that only one of two schedules fires and the parameters that differ; else the sites that differ."""
+    """Return the rules that only one of two schedules fires and the changed parameters; else the changed sites."""
     old, new = _firings(before), _firings(after)
     found, moved = [], []
     for rule in dict.fromkeys((*old, *new)):
@@ -198,7 +201,7 @@ def changes(before: Schedule, after: Schedule) -> list[str]:
 
 
 def _firings(schedule: Schedule) -> dict[tuple[str, str], list[Decision]]:
-    """{(pass, rule): its firings}"""
+    """Return {(pass, rule): its firings}."""
     found: dict[tuple[str, str], list[Decision]] = {}
     for decision in schedule:
         found.setdefault((decision.step, decision.rule), []).append(decision)
@@ -206,7 +209,7 @@ def _firings(schedule: Schedule) -> dict[tuple[str, str], list[Decision]]:
 
 
 def _fired(decision: Decision) -> str:
-    """A rule with the values of its parameters."""
+    """Return a rule with the values of its parameters."""
     values = ", ".join(f"{name}={_text(value)}" for name, value in decision.parameters.items())
     return f"{decision.rule}({values})" if values else decision.rule
 
@@ -232,7 +235,7 @@ def _report(flags: Flags, found: Programmed) -> None:
 
 
 def _said(found: Programmed) -> str:
-    """A program, for people."""
+    """Return the result for a program as text."""
     run, before, after = found.run, micro(found.default.seconds), micro(found.score.seconds)
     lines = [
         f"{before} us by default, {after} us tuned, {found.gain:.2f}x, {found.default.basis}",
@@ -255,7 +258,7 @@ def _kept(kept: bool, before: bool) -> str:
 
 
 def _kernel(outcome: TuningOutcome) -> str:
-    """One kernel, for people."""
+    """Return the result for one kernel as text."""
     times = "" if outcome.count == 1 else f" ({outcome.count} times)"
     before, after = micro(outcome.default_seconds), micro(outcome.seconds)
     kept = _kept(outcome.kept, outcome.before is not None)
@@ -276,7 +279,7 @@ def _text(value: Any) -> str:
 
 
 def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
-    """Tune every distinct kernel; whether it was interrupted. Raises DplcError where a job failed."""
+    """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
     tools, machine = tools_for(flags)
     with progress("capturing"):
         programs = list(_programs(flags, search, subject, tools, machine))
@@ -301,7 +304,10 @@ def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
 
 
 def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain) -> bool:
-    """Tune kernel after kernel, each told when it is done; whether the user ended it. What was found is kept."""
+    """Tune the kernels one by one, and report each when it is done. Return whether the user interrupted it.
+
+    Finished results are kept.
+    """
     where: Literal["ray", "processes"] = "ray" if flags.executor == "ray" else "processes"
     with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         candidates: dict[int, Candidates] = {}  # of each job
@@ -340,7 +346,10 @@ def _programs(
 
 
 def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
-    """A model as `dplc compile MODEL` compiles it; tokens and weights are made up where it is run as a whole."""
+    """Return a model as `dplc compile MODEL` compiles it.
+
+    Tokens and weights are random in the check of the whole model.
+    """
     source, shape = source_of(model), shape_of(flags)
     found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
     sizes = sizes_in(found.captured.graph)
@@ -359,7 +368,7 @@ def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: 
 def _chosen_ways(
     flags: Flags, programs: list[TuningProgram], outcomes: Mapping[str, JobOutcome], tools: Toolchain
 ) -> list[ChosenWay]:
-    """The way of fusing of every program that has several."""
+    """Return the fusion variant of every program that has several."""
     tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key is not None and one.tuned is not None}
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with kept as store:
@@ -372,7 +381,10 @@ def _chosen_ways(
 
 
 def _base(flags: Flags, search: SearchOptions, machine: Target) -> Job:
-    """Return a job with all that jobs share. Jobs on a cluster write to no store, because it is on this machine."""
+    """Return a job with the fields that all jobs share.
+
+    Jobs on a cluster write to no store, because it is on this machine.
+    """
     here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
     rules = tuple(str(path.resolve()) for path in flags.rules or ())
     wishes = msgspec.to_builtins(search)
@@ -380,7 +392,7 @@ def _base(flags: Flags, search: SearchOptions, machine: Target) -> Job:
 
 
 def _keep(flags: Flags, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
-    """Store what a job brought along."""
+    """Store the results of a job."""
     if flags.no_db or job.db is not None or outcome.key is None:
         return
     with open_store(flags.db, tools.rules) as store:
@@ -391,7 +403,7 @@ def _keep(flags: Flags, job: Job, outcome: JobOutcome, tools: Toolchain) -> None
 
 
 def _named(job: Job) -> str:
-    """A kernel by the first case that needs it."""
+    """Return the name of a kernel: the first case that needs it, and the number of further cases."""
     more = len(job.names) - 1
     return job.names[0] + (f" and {more} more" if more else "")
 
@@ -405,7 +417,7 @@ def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
 
 
 def fuse(subject: Subject, flags: Flags) -> None:
-    """`dplc fuse`"""
+    """Run `dplc fuse`."""
     if flags.ir is not None:
         stage_named(flags.ir)
     device = flags.device if flags.run else None
@@ -447,7 +459,7 @@ FUSED = ("", "kernels", "moved", "predicted", "made by")
 
 
 def _way(number: int, one: Candidate) -> tuple[object, ...]:
-    """A candidate as a row: kernels, bytes, predicted time, and the rules that made the difference."""
+    """Return a candidate as a row: kernels, bytes, predicted time, and the rules that distinguish it."""
     made = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
     if one.prepared:
         made += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"

@@ -1,4 +1,4 @@
-"""`dplc view`: a compile as a page, in a file or served live."""
+"""`dplc view`: show a compile as a page, in a file or served live."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `
 
 
 def view(subject: Subject, flags: Flags) -> None:
-    """`dplc view`"""
+    """Run `dplc view`."""
     if flags.out is not None:
         write_page(flags, flags.out, subject)
     elif subject.kind == "suite":
@@ -70,7 +70,7 @@ def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
 
 
 def write_page(flags: Flags, out: Path, subject: Subject) -> None:
-    """`dplc view -o FILE`"""
+    """Run `dplc view -o FILE`."""
     from ..view.records import suite_record
     from .programs import tools_for
 

@@ -1,1 +1,1 @@
-"""What tuning found, kept: one file of a user, its entries, and what makes an entry valid."""
+"""Storage of tuning results: one file per user, its entries, and the conditions for a valid entry."""

@@ -10,8 +10,8 @@ An edit of a rule file invalidates the entries whose schedule it can change:
   schedule itself lists its rules in order. It may no longer be the best one, so a search starts again.
 - Rules of the levels above change the kernel and so its key. A stored fusion candidate names the algebra that proves it
   and depends on all rules for stores.
-- Documentation, examples, reasons, and the place in the file do not matter, nor do facts in Python, the code generator
-  and the model: a replay checks every guard again.
+- Documentation, examples, reasons, and the position in the file do not matter, nor do facts in Python, the code
+  generator and the model: a replay checks every guard again.
 - A user's rule that the search was never offered invalidates an entry, and so does a rule or pass that a user's file
   removes. Otherwise a new rule would never fire next to a store.
 """
@@ -36,7 +36,7 @@ _UNREAD = frozenset(("span", "reason", "docs"))
 
 
 class RuleDigests:
-    """The rules in force, each as a digest of what it means; computed when asked for."""
+    """Digests of the rules in force, each computed from its meaning at the first request."""
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
@@ -50,20 +50,23 @@ class RuleDigests:
         self.taken_out = names.union(*({rule.name for rule in rules.passes.get(name, ())} for name in names))
 
     def offered(self, program: bool) -> frozenset[str]:
-        """Rules of users that a search was offered: those on values only where it chose among ways of fusing."""
+        """Return the rules of the user that a search was offered.
+
+        Rules on values are among them only if it chose among fusion variants.
+        """
         return self.own | self.own_values if program else self.own
 
     def used(self, schedule: Schedule) -> dict[str, str]:
-        """{rule: digest} of all that a schedule depends on. Rules that are not there (any more) are left out."""
+        """Return {rule: digest} of all rules that a schedule depends on, without removed rules."""
         names = (CANONICAL, TILING, LOWERING, *sorted({decision.rule for decision in schedule}))
         return {name: known for name in names if (known := self.digest(name)) is not None}
 
     def hold(self, used: Mapping[str, str]) -> bool:
-        """Whether the rules that an entry depends on still say the same."""
+        """Return whether the rules that an entry depends on are unchanged."""
         return all(self.digest(name) == known for name, known in used.items()) and not self.taken_out & used.keys()
 
     def digest(self, name: str) -> str | None:
-        """The digest of a rule, of CANONICAL, TILING or LOWERING; None for a rule that is not there."""
+        """Return the digest of a rule, of CANONICAL, TILING, LOWERING or FUSING, or None for an unknown rule."""
         if name not in self._known:
             self._known[name] = self._digest(name)
         return self._known[name]
@@ -85,13 +88,13 @@ class RuleDigests:
         return None if rule is None else digest(self._text(rule))
 
     def _tiling(self) -> Iterator[Rule]:
-        """The rules of every pass that has one on loop nests without a Tile."""
+        """Yield the rules of every pass that has a rule on loop nests without a Tile."""
         for _, members in sorted(self.rules.passes.items()):
             if any(rule.level in ("module", "loop") and not _mentions("Tile", rule.match) for rule in members):
                 yield from members
 
     def _text(self, rule: Rule, above: frozenset[str] = frozenset()) -> str:
-        """What a rule says, and what the local rules say that it calls."""
+        """Return the text of a rule and of the local rules that it calls."""
         parts = (sorted(rule.attributes), rule.level, rule.parameters, rule.match, rule.clauses, rule.rewrite)
         called = sorted({node.fn for node in walk(rule.rewrite) if isinstance(node, s.Apply)} - above - {rule.name})
         local = [found for fn in called if (found := self.rules.rules.get(fn)) and "local" in found.attributes]
@@ -101,12 +104,12 @@ class RuleDigests:
 
 @functools.lru_cache(maxsize=8)
 def digests_of(rules: RuleSet) -> RuleDigests:
-    """The digests of a rule set; the last few are kept."""
+    """Return the digests of a rule set. The last few are cached."""
     return RuleDigests(rules)
 
 
 def spelled(value: Any) -> str:
-    """Syntax as text, without places, documentation and reasons."""
+    """Return syntax as text, without locations, documentation and reasons."""
     if isinstance(value, s.Syntax):
         fields = (f.name for f in dataclasses.fields(value) if f.name not in _UNREAD)
         return f"{type(value).__name__}({', '.join(spelled(getattr(value, name)) for name in fields)})"

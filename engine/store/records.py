@@ -1,4 +1,4 @@
-"""Records of tuning: what searches, measurements and the store exchange. Each struct is plain JSON."""
+"""Records of tuning: the data that searches, measurements and the store exchange. Each struct is plain JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Schedule = tuple[Decision, ...]  # in the order of application; a pass that is n
 
 
 class TuningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Identify what was tuned.
+    """Key of a tuned kernel or program.
 
     kernel: structural key of the Loop IR, with the ranges of symbolic dimensions; for a program (family PROGRAM), the
     structural key of its values. rules: digest of all rules in force. tools: versions of dplc and of the device's
@@ -72,7 +72,7 @@ class TuningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Score(msgspec.Struct, frozen=True):
-    """The result of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
+    """Result of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
 
     seconds: sum over all kernels, if status is ok. basis: predicted by the model, or measured. details: plain JSON.
     """
@@ -96,7 +96,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
+    """Best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
 
     schedule: Schedule
     seconds: Seconds
@@ -110,7 +110,7 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row of the store and a line of an export: the best known schedule of a key on one basis.
+    """Row of the store and line of an export: the best known schedule of a key on one basis.
 
     used_rules: digests of the rules that the schedule depends on. own_rules: rules of the user that were offered.
     """
@@ -122,7 +122,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The sort key of an export, unique in a store: entries that use other rules do not replace each other."""
+        """Sort key of an export, unique in a store: entries that use other rules do not replace each other."""
         key, used = self.key, sorted(self.used_rules.items())
         where = key.device, key.arch, key.family, key.kernel, self.tuned.basis, key.tools
         return *where, digest(*(f"{name}={rule}" for name, rule in used))
@@ -135,7 +135,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class StoredAttempt(msgspec.Struct, frozen=True):
-    """A row of the attempts."""
+    """Row of the attempts."""
 
     key: TuningKey
     attempt: Attempt
@@ -156,7 +156,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluator(Protocol):
-    """Scores a candidate (`space.ScheduleCandidate`)."""
+    """Evaluator that scores a candidate (`space.ScheduleCandidate`)."""
 
     @property
     def basis(self) -> Basis: ...
@@ -192,7 +192,7 @@ def extents(kernel: Kernel) -> tuple[int, ...]:
 
 
 def written_extents(kernel: Kernel) -> tuple[Expr, ...]:
-    """Return the same sizes as expressions. Every kernel of a family has as many."""
+    """Return the sizes of a kernel as expressions. Every kernel of a family has as many."""
     sizes = [extent for param in (*kernel.ins, *kernel.outs) for extent in param.shape]
     return (*sizes, *(loop.stop for loop in nodes(kernel.body, For)))
 
@@ -210,14 +210,20 @@ def distance(one: Sequence[int], other: Sequence[int], farthest: float) -> float
 
 @functools.cache
 def tools_of(target: Target) -> str:
-    """Return the versions behind a prediction: `dplc 0.1.0; model DIGEST` with a digest of the device's constants."""
+    """Return the versions that a prediction depends on: `dplc 0.1.0; model DIGEST`.
+
+    DIGEST is a digest of the device's constants.
+    """
     known = dataclasses.asdict(target)
     constants = repr(sorted((name, value) for name, value in known.items() if name != "policy" or value))
     return f"dplc {__version__}; {MODEL} {digest(constants)}"
 
 
 def scored_key(key: TuningKey, basis: Basis, details: dict[str, Any]) -> TuningKey:
-    """Return the key with the tools behind a figure: a measurement depends on the assembler instead of the model."""
+    """Return the key with the tools that a figure depends on.
+
+    A measurement depends on the assembler instead of the model.
+    """
     if basis == "predicted":
         return key
     kept = [part for part in key.tools.split("; ") if not part.startswith(f"{MODEL} ")]

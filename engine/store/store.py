@@ -56,16 +56,16 @@ Failure = (sqlite3.Error, OSError, UnicodeDecodeError)
 
 
 def default_path() -> Path:
-    """Return the default place of the store. The file may be missing."""
+    """Return the default path of the store. The file may be missing."""
     return cache_directory() / FILE
 
 
 def open_store(path: Path | None = None, rules: RuleSet | None = None) -> SqliteStore:
-    """Open the store for writing; make it if it is missing. Never raises.
+    """Open the store for writing, and create it if it is missing. Never raises.
 
     Args:
-        path: the file; None for the default place.
-        rules: the rules in force, which decide what is valid. Without, only entries of equal rules are.
+        path: the file; None for the default path.
+        rules: the rules in force, which decide what is valid. Without them, only entries of equal rules are.
     """
     return SqliteStore(path or default_path(), rules)
 
@@ -75,7 +75,7 @@ def say_on_stderr(line: str) -> None:
 
 
 class SqliteStore:
-    """The store of searches. say: gets each problem once, as one line."""
+    """Store of searches. say: gets each problem once, as one line."""
 
     def __init__(
         self, path: Path, rules: RuleSet | None = None, say: Callable[[str], None] = say_on_stderr,
@@ -196,7 +196,10 @@ class SqliteStore:
         return out
 
     def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
-        """Remove entries that are not valid under the rules in force, and attempts if asked. Return how many."""
+        """Remove entries that are not valid under the rules in force, and all attempts if `attempts`.
+
+        Returns the numbers of removed entries and attempts. dry_run: only count them.
+        """
         assert self.digests is not None
         rules = self.digests.rules.digest
         entries = [one for one in self.select() if not self.holds(one, msgspec.structs.replace(one.key, rules=rules))]
@@ -260,7 +263,7 @@ class SqliteStore:
 
 @dataclass
 class CollectingStore:
-    """A store that collects what a search stores, if the real one is on another machine."""
+    """Store that collects what a search stores, if the real one is on another machine."""
 
     tuned: Tuned | None = None
     attempts: list[Attempt] = field(default_factory=list)
@@ -283,7 +286,7 @@ TuningStore = SqliteStore | CollectingStore
 
 
 def reason(error: BaseException) -> str:
-    """Return the problem with a store, for people."""
+    """Return the problem with a store as text."""
     text = str(error) or type(error).__name__
     known = {
         "file is not a database": "the file is damaged, or no database: move it away",
@@ -298,7 +301,7 @@ def reason(error: BaseException) -> str:
 
 
 def connect(path: Path, patience: float) -> sqlite3.Connection:
-    """Connect to the store; make its tables if the file is new. Raises sqlite3.Error."""
+    """Connect to the store, and create its tables if the file is new. Raises sqlite3.Error."""
     readonly = path.exists() and not os.access(path, os.W_OK)
     address = path.absolute().as_uri() + ("?mode=ro&immutable=1" if readonly else "")
     db = sqlite3.connect(address, timeout=patience, isolation_level=None, check_same_thread=False, uri=True)
@@ -324,8 +327,10 @@ def _version(db: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _is_new(db: sqlite3.Connection) -> bool:
-    """Return whether a file is empty: another process may have been faster. Raises sqlite3.DatabaseError for any file
-    that is not a store of this version."""
+    """Return whether a file is empty: another process may have been faster.
+
+    Raises sqlite3.DatabaseError for any file that is not a store of this version.
+    """
     version, application = _version(db)
     if (version, application) == (VERSION, APPLICATION):
         return False
@@ -381,13 +386,13 @@ def _decoded(text: Any, kind: Any) -> Any:
 
 
 class ExportHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first line."""
+    """First line of an export."""
 
     dplc_schedules: int
 
 
 def export_lines(entries: Iterable[Entry]) -> str:
-    """Return the text of an export. Equal entries give equal bytes, without time and place."""
+    """Return the text of an export. Equal entries give equal bytes, because it has no times of writing and no paths."""
     ordered = sorted(entries, key=lambda entry: entry.place)
     return "".join(f"{_json(value)}\n" for value in (ExportHead(VERSION), *ordered))
 

@@ -1,1 +1,1 @@
-"""Tuning: the schedules that the rules allow, searched for the fastest, and what is remembered of it."""
+"""Tuning: search the schedules that the rules allow for the fastest one, and store it."""

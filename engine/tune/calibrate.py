@@ -1,12 +1,16 @@
-"""The constants of the model, measured: `dplc calibrate`.
+"""Measurement of the model's constants: `dplc calibrate`.
 
-Every rate is a slope: two micro kernels that differ in their amount of work only, the difference of the work over the
-difference of the times, so that launches and first loads cancel. Fitted are the share of DRAM's published bandwidth
-that is reached (a copy many times as large as L2), the bandwidth of L2 (reads of a quarter of it, round after round,
-shifted so that no multiprocessor finds in its L1 what it read before), the clock (chains of fused multiply-adds on all
-lanes), the time of a launch (empty kernels in a row), and the share of the schedulers' slots that a product fills at
-that clock (our own in f32, of random numbers: of zeros a device clocks higher). Everything else that a device file says
-is published, and stays.
+Every rate is a slope. Two micro kernels differ only in their amount of work, and the rate is the difference of the work
+divided by the difference of the times, so that launches and first loads cancel. The fitted constants are:
+
+- the share of DRAM's published bandwidth that is reached: a copy many times as large as L2;
+- the bandwidth of L2: repeated reads of a quarter of it, shifted so that no multiprocessor hits in its L1;
+- the clock: chains of fused multiply-adds on all lanes;
+- the time of a launch: empty kernels in sequence;
+- the share of the schedulers' slots that a product fills at that clock: an f32 kernel of dplc on random numbers,
+  because a device clocks higher on zeros.
+
+All other values of a device file are published ones and do not change.
 """
 
 from __future__ import annotations
@@ -93,7 +97,7 @@ extern "C" __global__ void {name}(float* __restrict__ done) {{
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much the micro kernels do at first; the second of each does twice as much. Bytes, turns, launches.
+    """Amounts of work of the first micro kernels: bytes, iterations, launches. The second ones do twice as much.
 
     side: of the matrices that are multiplied.
     """
@@ -107,13 +111,13 @@ class Sizes:
 
 
 def sizes_for(target: Target) -> Sizes:
-    """Some tenths of a millisecond each."""
+    """Return amounts of work that run for some tenths of a millisecond each."""
     return Sizes(max(4 * target.l2_bytes, 1 << 26), target.l2_bytes // 4, 256, 4096)
 
 
 @dataclass(frozen=True)
 class Micro:
-    """A program, and how much work it is, in the unit of what it calibrates. subject: its inputs, if it has any."""
+    """Program with its amount of work, in the unit of its constant. subject: its inputs, if it has any."""
 
     program: Program
     work: float
@@ -121,7 +125,7 @@ class Micro:
 
 
 def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro]:
-    """The two programs that one of FITTED is fitted with. target: with the constants that come before it fitted."""
+    """Return the two programs for one constant of FITTED. target: with the preceding constants fitted."""
     blocks = target.multiprocessors * (target.threads // THREADS)
     if name == "dram_share":
         return _pair(lambda n: _copy(f"copy_{n}", sizes.copied * n, blocks, target))
@@ -140,7 +144,7 @@ def _pair(make: Callable[[int], Micro]) -> tuple[Micro, Micro]:
 
 
 def _copy(name: str, nbytes: int, blocks: int, target: Target) -> Micro:
-    """Work in seconds at the published bandwidth."""
+    """Return a copy kernel. Its work is in seconds at the published bandwidth."""
     items = nbytes // 16
     text = COPY.format(name=name, threads=THREADS, items=items, lanes=blocks * THREADS)
     buffers = Buffer("from", "f32", (items * 4,)), Buffer("to", "f32", (items * 4,))
@@ -156,7 +160,7 @@ def _reads(name: str, nbytes: int, turns: int, blocks: int) -> Micro:
 
 
 def _fma(name: str, turns: int, blocks: int, target: Target) -> Micro:
-    """Work in clocks of the whole device."""
+    """Return a kernel of multiply-adds. Its work is in clocks of the whole device."""
     text = FMA.format(name=name, threads=THREADS, turns=turns, unrolled=UNROLLED, chains=CHAINS)
     lanes = target.multiprocessors * target.fp32_per_clock
     return Micro(_program(name, text, blocks, blocks * THREADS), turns * UNROLLED * blocks * THREADS / lanes)
@@ -168,7 +172,7 @@ def _launches(count: int) -> Micro:
 
 
 def _product(side: int, target: Target) -> Micro:
-    """Work in seconds in which every scheduler issues an instruction at every clock."""
+    """Return a matrix product. Its work is in seconds in which every scheduler issues an instruction at every clock."""
     text = f"torch.randn({side}, {side}) @ torch.randn({side}, {side})"
     made = Compiler(toolchain(), target).compile(capture_text(text, values=False))
     counts = [instruction_counts(made.kernels[index]) for index in made.launched]
@@ -181,7 +185,7 @@ def _repeated(program: Program, count: int) -> Program:
 
 
 def _program(name: str, text: str, blocks: int, done: int, between: tuple[Buffer, ...] = ()) -> Program:
-    """A launch over temporaries; `done` elements are written, so that nothing can be left out."""
+    """Return a program of one launch. It writes `done` elements, so that the compiler cannot remove its work."""
     out = Buffer("done", "f32", (done,))
     params = tuple(KernelParam(b.name, b.dtype, b.shape, "out") for b in (*between, out))
     kernel = CudaKernel(name, text, (blocks, 1, 1), THREADS, 0, params)
@@ -190,9 +194,10 @@ def _program(name: str, text: str, blocks: int, done: int, between: tuple[Buffer
 
 def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build = cubin, sizes: Sizes | None = None,
               say: Progress = lambda line: None) -> tuple[Target, str]:  # fmt: skip
-    """A target with the fitted constants, and the name of the GPU. folder: an empty one, for the process.
+    """Measure the constants of a target. Return the target with them, and the name of the GPU.
 
-    Raises DeviceError where nothing can be measured, or where what was measured makes no sense.
+    folder: an empty one, for the process. Raises DeviceError if measuring is impossible, or if the times are
+    implausible.
     """
     process.start()
     asked, fitted, gpu = sizes or sizes_for(target), target, ""
@@ -224,7 +229,10 @@ def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, bui
 def device_file(
     target: Target, base: str, fitted: Sequence[str] = FITTED, how: str = "Measured by `dplc calibrate`"
 ) -> str:
-    """The text of a device file: what was measured is marked, the rest is what the file of `base` says."""
+    """Return the text of a device file, with a header that names the measured constants.
+
+    All other values are those of the target, as in the file of `base`.
+    """
     lines = [
         f"# {how} on {target.name}: {', '.join(fitted)}.",
         f"# Everything else is published, as in the file of {base}. Sizes in bytes, rates per second.",
@@ -256,7 +264,7 @@ LEAST = 8  # measurements; of fewer, seven constants say nothing
 
 @dataclass(frozen=True)
 class FitPoint:
-    """A program that was measured. shape: the case, with all its schedules; seconds: of all launches."""
+    """Measured program. shape: the case, with all its schedules; seconds: of all launches."""
 
     shape: str
     seconds: float
@@ -269,7 +277,7 @@ class FitPoint:
 
 @dataclass(frozen=True)
 class Fit:
-    """The fitted target, and how well the model agrees. rows: (points, constants, agreement) for a table."""
+    """Fitted target, and the accuracy of the model. rows: (points, constants, agreement) for a table."""
 
     target: Target
     rows: tuple[tuple[str, str, Agreement], ...]
@@ -291,7 +299,7 @@ def _point(one: PackedResult) -> FitPoint:
 
 
 def fit(points: Sequence[FitPoint], base: Target) -> Fit:
-    """Fit CONSTANTS to all points, and to each half of the shapes alone to see what that says of the other half."""
+    """Fit CONSTANTS to all points, and to each half of the shapes, to see how well that predicts the other half."""
     shapes = sorted({point.shape for point in points})
     even = set(shapes[::2])
     halves = [p for p in points if p.shape in even], [p for p in points if p.shape not in even]
@@ -307,7 +315,7 @@ def fit(points: Sequence[FitPoint], base: Target) -> Fit:
 
 
 def fitted(points: Sequence[FitPoint], base: Target) -> Target:
-    """The target with the constants that bring predictions nearest to the points."""
+    """Return the target with the constants whose predictions are closest to the points."""
     best, least = base, distance(points, base)
     for step in STEPS:
         for _ in range(ROUNDS):
@@ -325,12 +333,12 @@ def fitted(points: Sequence[FitPoint], base: Target) -> Target:
 
 
 def distance(points: Iterable[FitPoint], target: Target) -> float:
-    """The mean of |log(predicted / measured)|."""
+    """Return the mean of |log(predicted / measured)|."""
     return statistics.fmean(abs(math.log(v.predicted / v.measured)) for v in (p.variant(target) for p in points))
 
 
 def _moved(target: Target, base: Target, name: str, factor: float) -> Target | None:
-    """The target with a constant times a factor; None where that is too far from the published one."""
+    """Return the target with a constant multiplied by a factor, or None if that is too far from the published value."""
     value, published = getattr(target, name) * factor, getattr(base, name)
     if not 1 / FURTHEST <= value / published <= FURTHEST or (name in SHARES and value > 1):
         return None

@@ -1,4 +1,7 @@
-"""Right before fast: a candidate on the emulator against float64; its first, last and ragged blocks in checked mode."""
+"""Correctness check of a candidate on the emulator against float64, with some of its blocks in checked mode.
+
+These are the first and the last block, and boundary blocks.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class TuningSubject:
-    """A program with inputs and reference values. tensors: inputs by name, on the CPU; expected: (values, where) by
-    output, float64 and the mask of what was computed."""
+    """Program with inputs and reference values.
+
+    tensors: inputs by name, on the CPU; expected: for each output (values, where), float64 and the mask of computed
+    elements.
+    """
 
     program: tuple[Kernel, ...]
     tensors: dict[str, Any]
@@ -51,15 +57,14 @@ class TuningSubject:
 
     @property
     def checked(self) -> str:
-        """How much is compared, for people."""
+        """Compared part of the outputs as text: `whole`, or a number of elements."""
         compared = sum(int(where.sum()) for _, where in self.expected.values())
         every = sum(where.size for _, where in self.expected.values())
         return "whole" if compared == every else f"{compared} of {every} elements"
 
 
 def draw(param: Param, seed: int = 0) -> Any:
-    """Values for a buffer, the same every time: normal; 0 or 1 for integers, which may be positions in another
-    buffer."""
+    """Return reproducible random values for a buffer: normal floats; 0 or 1 for integers, which may be indices."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {param.name}".encode()))
     if param.dtype not in FLOATS:
         return torch.randint(0, 2, param.shape, generator=generator).to(torch_dtype(param.dtype))
@@ -67,7 +72,7 @@ def draw(param: Param, seed: int = 0) -> Any:
 
 
 def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
-    """Inputs and reference values of a program. Raises ScheduleError for one that means nothing."""
+    """Return a program with inputs and reference values. Raises ScheduleError for one without a meaning."""
     tensors = {param.name: draw(param, seed) for param in supplied(program)}
     known = {name: _exact(tensor) for name, tensor in tensors.items()}
     only = _sample(program[0], seed) if len(program) == 1 else {}
@@ -78,7 +83,7 @@ def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
 
 
 def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tuple[CudaKernel, ...]) -> Program:
-    """A candidate without sizes as a launch plan; texts stay here, images go."""
+    """Return a candidate without symbolic dimensions as a launch plan without the CUDA texts."""
     inputs, outputs = supplied(loops), delivered(loops)
     known = {param.name for param in (*inputs, *outputs)}
     between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
@@ -93,7 +98,7 @@ def _exact(tensor: Any) -> Array:
 
 
 def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
-    """The iterations of free loops to look at: the longest loops are thinned out until the rest is quick."""
+    """Return the iterations of free loops to compute. The longest loops are sampled until the computation is fast."""
     extents = {loop.var: int(loop.stop) for loop in nodes(kernel.body, For) if loop.role == "free"}
     kept = dict(extents)
     dice = np.random.default_rng(seed)
@@ -109,7 +114,7 @@ def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
 
 
 def _iterations(kernel: Kernel, kept: dict[str, int]) -> float:
-    """Innermost iterations of the deepest nest."""
+    """Return the number of innermost iterations of the deepest nest."""
 
     def below(block: Any) -> float:
         found = [below(s.body) * _turns(s, kept) for s in block if hasattr(s, "body")]
@@ -131,7 +136,7 @@ CLOSELY = ("first", "last", "ragged")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a candidate is right. how: what was compared; finding: what is wrong, "" if nothing is."""
+    """Result of a correctness check. how: the compared part; finding: the error, "" if there is none."""
 
     how: str
     finding: str = ""
@@ -147,8 +152,11 @@ def _subject(loops: tuple[Kernel, ...]) -> TuningSubject:
 
 
 def verdict(candidate: ScheduleCandidate) -> Verdict:
-    """Run a candidate: one with sizes at the ends of their ranges, their hints and beside these. What it does wrong, a
-    race or a result, is in the verdict; a host that cannot run it raises."""
+    """Run a candidate on the emulator and compare it with float64.
+
+    One with symbolic dimensions runs at the ends of their ranges, at their examples and next to these. The verdict
+    holds wrong results and races. Raises DplcError if the host cannot run it.
+    """
     broken = next((problem for kernel in candidate.kernels for problem in problems(kernel)), "")
     if broken:
         return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
@@ -164,12 +172,15 @@ def verdict(candidate: ScheduleCandidate) -> Verdict:
 
 
 def _at(places: list[str], how: str) -> str:
-    """`emulator, whole, at s=1 and s=8`"""
+    """Return a text like `emulator, whole, at s=1 and s=8`."""
     return f"{how}, at {' and '.join(places)}" if any(places) else how
 
 
 def _verdict(made: Launched) -> Verdict:
-    """Run a candidate without sizes: of one kernel that would take minutes, some blocks."""
+    """Run a candidate without symbolic dimensions.
+
+    Only some blocks of a single kernel run if all would need minutes.
+    """
     texts, subject = made.cuda, _subject(made.loops)
     program = dataclasses.replace(launches(made.loops, made.kernels, texts), kernels=texts)
     how, some = f"emulator, {subject.checked}", None
@@ -188,7 +199,7 @@ def _verdict(made: Launched) -> Verdict:
 
 
 def _compared(made: dict[str, torch.Tensor], subject: TuningSubject, how: str) -> Verdict:
-    """The elements that were both computed by the reference and stored by the blocks that ran."""
+    """Compare the elements that the reference computed and that the executed blocks stored."""
     for name, (values, where) in subject.expected.items():
         got = made[name].reshape(values.shape)
         here = torch.from_numpy(where) & is_written(got) if "blocks" in how else torch.from_numpy(where)

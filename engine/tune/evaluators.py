@@ -1,6 +1,8 @@
-"""Candidates scored by the analytic model: seconds of all kernels, predicted; registers predicted too, and said so.
+"""Scores of candidates by the analytic model: predicted seconds of all kernels.
 
-What is known at a call is its hint there (`tail.predictions`)."""
+Registers are predicted too, and the score reports that. Symbolic dimensions have their example values
+(`tail.predictions`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from .correctness import draw, launches
 
 @dataclass(frozen=True)
 class PredictingEvaluator:
-    """The evaluator that needs no GPU. registers: of a thread, by kernel, where an assembler said so."""
+    """Evaluator that needs no GPU. registers: of a thread, by kernel, if an assembler reported them."""
 
     registers: tuple[int, ...] | None = None
     basis: Basis = "predicted"
@@ -51,9 +53,10 @@ MARGIN = 1.1  # a candidate may win if the model gives it at most so many times 
 
 @dataclass
 class AssemblingEvaluator:
-    """An evaluator that may be asked from several threads: NVRTC works while Python goes on.
+    """Evaluator that several threads may call: NVRTC runs in parallel with Python.
 
-    What spills is refused: the model does not know what that costs. best: of each program so far.
+    It rejects a candidate that spills registers, because the model does not know the cost. best: of each program so
+    far.
     """
 
     basis: Basis = "predicted"
@@ -88,8 +91,11 @@ Details = dict[str, Any]
 
 
 def evidence(candidate: ScheduleCandidate, emulate: bool = True) -> Details:
-    """What is known of a candidate besides its score. emulate: count accesses, which builds and runs two blocks of each
-    kernel. Raises DplcError where a kernel is refused by a tool."""
+    """Return figures of a candidate in addition to its score.
+
+    emulate: count accesses, which builds and runs two blocks of each kernel. Raises DplcError if a tool rejects a
+    kernel.
+    """
     details: Details = {}
     if assembler():
         details |= of_assembler([assembled(text, candidate.target.arch) for text in candidate.cuda])
@@ -99,7 +105,7 @@ def evidence(candidate: ScheduleCandidate, emulate: bool = True) -> Details:
 
 
 def of_assembler(found: list[Assembled]) -> Details:
-    """Registers, spills, and of the hot loops the share of FFMA, where the disassembler is there."""
+    """Return registers and spills; with a disassembler also instructions and the share of FFMA in the hot loops."""
     details: Details = {
         "registers": [one.registers for one in found], "spills": [one.spill_bytes for one in found],
         "registers_by": assembler(),
@@ -111,7 +117,11 @@ def of_assembler(found: list[Assembled]) -> Details:
 
 
 def of_emulator(candidate: ScheduleCandidate) -> Details:
-    """Of each kernel: least sectors over sectors of global memory, wavefronts of shared memory over the least."""
+    """Return two ratios for each kernel, counted in its first and last block.
+
+    They are the least sectors of global memory divided by the sectors, and the wavefronts of shared memory divided by
+    the least wavefronts.
+    """
     loops, kernels, cuda = candidate.as_a_rule
     program = launches(loops, kernels, cuda)
     texts = {text.name: text for text in cuda}

@@ -96,7 +96,7 @@ def guarded(tune_one: TuneOne, job: Job) -> JobOutcome:
 
 @dataclass(frozen=True)
 class TuningProgram:
-    """A case: its name, and the kernels of each of its fusion variants. The rules decide variant 0."""
+    """Case: its name, and the kernels of each of its fusion variants. The rules decide variant 0."""
 
     name: str
     fusing: Fusing
@@ -179,12 +179,13 @@ def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
 def carry_out(
     jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes", heard: Heard | None = None
 ) -> Iterator[tuple[Job, JobOutcome]]:
-    """Yield outcomes as they come. Raises UsageError without Ray.
+    """Yield outcomes in the order of completion. Raises UsageError without Ray.
 
     Args:
         tune_one: a function of a module, which other processes can import.
         count: jobs at a time.
-        heard: listens to every try of a job in this process.
+
+    The last argument is called after every try of a job in this process.
     """
     if count <= 1 and where == "processes":
         one = tune_one if heard is None else functools.partial(tune_one, heard=heard)
@@ -272,7 +273,7 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
 
 
 def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
-    """Tune the kernel of a job. heard: listens to every try. Raises DplcError."""
+    """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools = toolchain([Path(path) for path in job.rules])
     rules = exactly(tools.rules) if job.exact else tools.rules
     tools, machine = toolchain(rules, read_settings(job.settings, rules)), find_target(job.target)
@@ -317,8 +318,11 @@ def evaluator_for(machine: Target, options: SearchOptions) -> Iterator[Evaluator
 
 @dataclass(frozen=True)
 class ChosenWay:
-    """The chosen fusion variant. rules: seconds of the variant of the rules, tuned; wrong: faster variants and their
-    problems, with the chosen one if no variant is right."""
+    """Chosen fusion variant.
+
+    rules: seconds of the variant of the rules, tuned; wrong: faster variants and their problems, with the chosen one if
+    no variant is right.
+    """
 
     name: str
     way: int
@@ -336,7 +340,7 @@ class ChosenWay:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """Times and check of the variant, as one line of text."""
         told = f"{self.rules * 1e6:.4g} us as the rules fuse it, {self.seconds * 1e6:.4g} us as {self.label} does"
         return f"{told}, {self.basis}; checked: {self.checked or 'no'}"
 
@@ -344,8 +348,9 @@ class ChosenWay:
 def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStore | None = None) -> ChosenWay | None:
     """Return the fastest right fusion variant, or the variant of the rules if none is right.
 
-    Times of kernels add up. The winner runs as a whole against float64 and is stored under the key of the program.
-    Returns None if there is no choice, or a kernel of the rules is missing. tuned: by the keys of kernels.
+    The time of a variant is the sum over its kernels. The winner runs as a whole against float64 and is stored under
+    the key of the program. Returns None without a choice, or if a kernel of the rules is missing. tuned: by the keys of
+    kernels.
     """
     known = {way: [tuned.get(key_of_range(kernel)) for kernel in kernels] for way, kernels in program.ways.items()}
     ways: dict[int, list[Tuned]] = {way: [o for o in found if o] for way, found in known.items() if all(found)}

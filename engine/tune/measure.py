@@ -57,7 +57,9 @@ Expected = Mapping[str, tuple[Any, Any]]  # {output: (values, mask of the elemen
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """Load, check and time a program. images: for the driver, by kernel; folder: of the arrays (`save_arrays`).
+    """Request to load, check and time a program.
+
+    images: for the driver, by kernel; folder: of the arrays (`save_arrays`).
 
     The program runs warm_up times, then up to `runs` times or for `seconds`, with the L2 cache filled with other data
     before each run; then a few times with the cache as the preceding run left it.
@@ -72,7 +74,9 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.
+    """Answer to a request.
+
+    failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.
 
     seconds: of every run; warm: of a run with a warm L2 cache. launched: as one CUDA graph, or one by one. error: the
     largest, relative to the largest value of the reference. registers, spills: of each kernel, if the driver knows.
@@ -116,7 +120,7 @@ def save_arrays(folder: Path, program: Program, tensors: Mapping[str, Any], expe
 
 
 class Measuring:
-    """The evaluator that measures on a GPU (`records.Evaluator`). `close` ends its process.
+    """Evaluator that measures on a GPU (`records.Evaluator`). `close` ends its process.
 
     Several threads may call it: they compile in parallel and measure one after the other. serve, build: the work of the
     process and the images; others than the default are for mock drivers.
@@ -188,7 +192,7 @@ class Measuring:
 
 
 class WorkerProcess:
-    """The process that measures: started at the first request, and again after it was killed or died."""
+    """Process that measures: started at the first request, and again after it was killed or died."""
 
     def __init__(self, serve: Callable[[Connection], None]):
         self.serve = serve
@@ -262,7 +266,7 @@ class WorkerProcess:
 
 
 class Worker:
-    """The GPU, and the arrays of the present folder on it."""
+    """State of the process that measures: the GPU, and the arrays of the present folder on it."""
 
     def __init__(self, memory: str = "cuda"):
         if memory == "cuda" and not torch.cuda.is_available():

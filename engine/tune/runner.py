@@ -1,4 +1,4 @@
-"""One search, run: candidates are proposed, held against the limits and scored, until the budget ends."""
+"""Execution of one search: candidates are proposed, checked against the limits and scored, until the budget ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORTED = 50  # attempts that are handed on at once
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: tries, distinct programs, seconds, and programs without an improvement. None: no such limit."""
+    """Limits of a search: tries, distinct programs, seconds, and programs without an improvement. None: no limit."""
 
     tries: int | None = None
     programs: int | None = None
@@ -39,11 +39,11 @@ class Budget:
 
 @dataclass
 class SearchProgress:
-    """What a search has found so far. leaders: the fastest programs, (seconds, candidate), the best one first; fastest:
-    the same of each kernel by itself, whatever the others were scheduled like.
+    """Results of a search so far.
 
-    curve: (try, programs, seconds) of every improvement. pruned: refused by the limits before anything was built;
-    failed: refused or wrong later; again: known programs.
+    leaders: the fastest programs as (seconds, candidate), the best one first; fastest: the fastest schedules of each
+    kernel by itself, independent of the other kernels. curve: (try, programs, seconds) of every improvement. pruned:
+    rejected by the limits before anything was built; failed: rejected or wrong later; again: known programs.
     """
 
     search: Search
@@ -67,17 +67,17 @@ class SearchProgress:
 
     @property
     def yardstick(self) -> float | None:
-        """What rewards compare with: the default, or where that cannot be launched the first that can."""
+        """Reference time of rewards: the default, or the first candidate that can be launched if the default cannot."""
         return self.default.seconds or (self.curve[0][2] if self.curve else None)
 
     @property
     def gain(self) -> float:
-        """Default over best, in time; 1 where nothing is known."""
+        """Time of the default divided by the best time, 1 if one of them is unknown."""
         return gain(self.default.seconds, self.best and self.best[0])
 
 
 def gain(default: float | None, seconds: float | None) -> float:
-    """Return the default time over another one; 1 where one of them is not known."""
+    """Return the time of the default divided by another time, 1 if one of them is unknown."""
     return default / seconds if default is not None and seconds is not None else 1.0
 
 
@@ -88,9 +88,9 @@ T = TypeVar("T")
 
 @dataclass
 class Runner:
-    """Runs one search. ahead: proposals that are evaluated at the same time, by the pool.
+    """Runner of one search. ahead: number of proposals that the pool evaluates at the same time.
 
-    record: is handed what was tried of a kernel. avoid: programs that are known to be wrong.
+    record: called with the attempts on a kernel. avoid: programs that are known to be wrong.
     """
 
     space: Decisions
@@ -112,7 +112,7 @@ class Runner:
         self._began = time.monotonic()
 
     def run(self) -> SearchProgress:
-        """Search until the budget ends. Ctrl-C ends it too: what was found is kept."""
+        """Search until the budget ends. Ctrl-C ends the search too, and the results are kept."""
         search = SEARCHES[self.search](self.space, random.Random(self.seed))
         first = Proposal(self.space.default())
         score, parts = self._scored(first.candidate)
@@ -128,7 +128,7 @@ class Runner:
         return run
 
     def _round(self, run: SearchProgress) -> bool:
-        """Some proposals, evaluated together; False when the search has no more."""
+        """Evaluate some proposals together. Return False if the search has no more."""
         proposals = list(self._proposals(run))
         each = map if self.pool is None else self.pool.map
         scores = each(self._scored, [proposal.candidate for proposal in proposals])
@@ -146,7 +146,7 @@ class Runner:
 
     # ---- scores
     def score(self, candidate: ScheduleCandidate) -> Score:
-        """What a schedule of one kernel takes."""
+        """Return the score of a schedule of one kernel, cached by its key."""
         known = self._scores.get(candidate.key)
         if known is not None:
             return known
@@ -156,7 +156,7 @@ class Runner:
         return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
 
     def _scored(self, whole: Whole) -> tuple[Score, Scored]:
-        """What a program takes, the sum over its launches; and each of its kernels."""
+        """Return the score of a program, its times summed over the launches, and the scores of its kernels."""
         if whole.problem:
             return Score(None, self.evaluator.basis, "refused", whole.problem), ()
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
@@ -194,7 +194,7 @@ class Runner:
             _insert(run.fastest.setdefault(candidate.loops, []), score.seconds, candidate)
 
     def _lead(self, run: SearchProgress, seconds: float, whole: Whole) -> None:
-        """A new program takes its place among the fastest."""
+        """Insert a new program into the list of the fastest."""
         if run.best is None or seconds < run.best[0]:
             run.since = 0
             run.curve.append((run.tries, run.programs, seconds))
@@ -207,7 +207,7 @@ class Runner:
             self._attempts = {}
 
     def _spent(self, run: SearchProgress) -> float:
-        """The share of the budget that is used up."""
+        """Return the used share of the budget."""
         limits, elapsed = self.budget, time.monotonic() - self._began
         pairs = (run.tries, limits.tries), (run.programs, limits.programs), (elapsed, limits.seconds)
         shares = [used / limit if limit else 1.0 for used, limit in pairs if limit is not None]
@@ -219,7 +219,10 @@ class Runner:
 
 
 def together(scores: Sequence[tuple[Score, int]]) -> Score:
-    """The score of a program of kernels with these scores, each launched so often; one kernel's own where it is one."""
+    """Return the score of a program from the scores of its kernels and their numbers of launches.
+
+    A program of one launch has the score of its kernel.
+    """
     if len(scores) == 1 and scores[0][1] == 1:
         return scores[0][0]
     bad = next((score for score, _ in scores if score.seconds is None), None)
@@ -253,9 +256,9 @@ FIRST = 0.3  # seconds that the first check is expected to take: a short search 
 
 @dataclass
 class Keeper:
-    """Hears a search, and puts what is fast and right into a store.
+    """Listener of a search that stores the fastest right schedules.
 
-    before: what the store had of each kernel.
+    before: the entry of the store for each kernel before the search.
     """
 
     runner: Runner
@@ -270,7 +273,7 @@ class Keeper:
         self._verdicts: dict[str, Verdict] = {}
 
     def __call__(self, run: SearchProgress, tried: Tried) -> None:
-        """Something was tried."""
+        """Record a try, and check and store improvements if the share of time for checks allows it."""
         for candidate, _, score in tried.parts:
             start = candidate.loops
             if score.seconds is not None and score.seconds < self._best.get(start, float("inf")):
@@ -286,13 +289,13 @@ class Keeper:
         self.heard(run, tried)
 
     def verdict(self, candidate: ScheduleCandidate) -> Verdict:
-        """Whether a candidate is right; each is run once."""
+        """Return the result of the correctness check of a candidate. Each runs once."""
         if candidate.key not in self._verdicts:
             self._verdicts[candidate.key] = verdict(candidate)
         return self._verdicts[candidate.key]
 
     def _write(self, run: SearchProgress, start: Program) -> None:
-        """The fastest schedule of a kernel that is right."""
+        """Store the fastest right schedule of a kernel."""
         for seconds, candidate in run.fastest.get(start, []):
             try:
                 found = self.verdict(candidate)

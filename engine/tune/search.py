@@ -32,7 +32,7 @@ NEAR = 0.2  # largest difference in reward of a fusion variant that may still wi
 
 @dataclass(frozen=True)
 class Proposal:
-    """A candidate to evaluate. memo: data that the search gets back with the score."""
+    """Candidate to evaluate. memo: data that the search gets back with the score."""
 
     candidate: Whole
     memo: Any = None
@@ -40,7 +40,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Tried:
-    """An evaluated proposal. reward: 0 (cannot be launched, or much slower than the default) to 1.
+    """Evaluated proposal. reward: 0 (cannot be launched, or much slower than the default) to 1.
 
     parts: the schedules of the kernels, the number of launches and the score of each.
     """
@@ -226,7 +226,7 @@ def _places(whole: Whole) -> Iterator[tuple[Space, State, Token, float]]:
 
 
 class Random(Search):
-    """Make every decision at random."""
+    """Search that makes every decision at random."""
 
     name: ClassVar[str] = "random"
 
@@ -256,7 +256,7 @@ Key = Any  # a Token without values, or a value
 
 
 class TreeNode:
-    """A node of the tree. options: possible decisions in order of preference, None before the first visit."""
+    """Node of the tree. options: possible decisions in order of preference, None before the first visit."""
 
     __slots__ = ("best", "children", "closed", "options", "squares", "total", "visits")
 

@@ -1,4 +1,4 @@
-"""What a search did, for people: times by parameter value, and the tree of decisions, whatever the search was."""
+"""Log of a search: times by parameter value, and the tree of decisions, for every kind of search."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class CandidateTimes:
 
     @property
     def mean(self) -> float:
-        """The geometric mean."""
+        """Geometric mean of the times, infinite without any."""
         return math.exp(self.logs / self.count) if self.count else math.inf
 
 
 @dataclass
 class SharedPrefix:
-    """Candidates that decided alike so far. label: the last of these decisions."""
+    """Candidates with the same first decisions. label: the last of these decisions."""
 
     label: str = ""
     times: CandidateTimes = field(default_factory=CandidateTimes)
@@ -55,7 +55,7 @@ class SharedPrefix:
         return self.times.count + self.times.without
 
     def shown(self, depth: int = 0) -> SharedPrefix:
-        """The part worth looking at: chains without a choice are one branch, of many children the most visited."""
+        """Return the relevant part of the tree: chains without a choice merged, and the most visited children."""
         found = self
         labels = [self.label] if self.label else []
         while len(found.children) == 1 and (only := next(iter(found.children.values()))).visits == found.visits:
@@ -70,8 +70,11 @@ class SharedPrefix:
 
 
 class SearchLog:
-    """Listens to a run. effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}; kernels: of each by
-    its start (seconds by default, how often it is launched)."""
+    """Listener of a search.
+
+    effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}; kernels: {Loop IR of a kernel: (seconds
+    by default, number of launches)}.
+    """
 
     def __init__(self) -> None:
         self.root = SharedPrefix()
@@ -81,7 +84,7 @@ class SearchLog:
         self._nodes = 0
 
     def heard(self, run: SearchProgress, tried: Tried) -> None:
-        """One candidate more."""
+        """Add a candidate."""
         self.default = run.default.seconds
         branch, seconds = self.root, tried.score.seconds
         branch.times.add(seconds)
@@ -98,7 +101,7 @@ class SearchLog:
             self._effects(candidate, score.seconds)
 
     def _path(self, run: SearchProgress, tried: Tried) -> Iterator[tuple[Any, str]]:
-        """The decisions of a candidate, the way of fusing first where there are several."""
+        """Yield the decisions of a candidate, first the fusion variant if there are several."""
         ways, whole = run.search.space.ways, tried.candidate
         if len(ways) > 1:
             yield whole.way, f"candidate: {ways[whole.way]}"
@@ -106,7 +109,7 @@ class SearchLog:
             yield (slot, token), f"{slot.step}: {show(token)}"
 
     def _effects(self, candidate: ScheduleCandidate, seconds: float | None) -> None:
-        """What a kernel takes with these values."""
+        """Add the time of a kernel to each of its parameter values."""
         kernel = candidate.loops[0].name
         for decision in candidate.schedule:
             for name, value in decision.parameters.items():

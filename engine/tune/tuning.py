@@ -1,4 +1,4 @@
-"""Tuning one kernel: search, check the winner, remember it."""
+"""Tuning of one kernel or of a program: search, check the winner, store it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from .search import Tried
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search. free: the passes that are decided, None for all; check: the winner is run and judged.
+    """Options of a search. free: the passes that the search decides, None for all; check: run the winner and check it.
 
-    predict: the model judges, even where there is a GPU; assemble: with the registers that the assembler gives.
+    predict: use the cost model even if there is a GPU; assemble: use the registers that the assembler reports.
     """
 
     search: str = DEFAULT_SEARCH
@@ -52,16 +52,16 @@ class SearchOptions:
 
     @property
     def ahead(self) -> int:
-        """Candidates that are built at once."""
+        """Number of candidates that are built at once."""
         return AHEAD if self.assemble else 1
 
 
 @dataclass
 class TuningOutcome:
-    """What came of tuning a kernel. winner: the fastest schedule that is right; wrong: schedules with wrong results.
+    """Result of tuning a kernel. winner: the fastest right schedule; wrong: schedules with wrong results.
 
-    kernel: its name; count: how many kernels of the program are the same; before: what was remembered already. run: of
-    the search, which may have been about a program of several kernels; default_score: of this kernel's default order.
+    kernel: its name; count: number of equal kernels in the program; before: the stored entry before the search. run:
+    the progress of the search, which may include other kernels of a program; default_score: of the default order.
     """
 
     kernel: str
@@ -83,11 +83,11 @@ class TuningOutcome:
 
     @property
     def gain(self) -> float:
-        """Default over winner, in time."""
+        """Time of the default divided by that of the winner."""
         return gain(self.default_seconds, self.seconds)
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the result for `--json`."""
         return {
             "kernel": self.kernel, "count": self.count, "basis": self.default_score.basis,
             "default_us": microseconds(self.default_seconds), "tuned_us": microseconds(self.seconds),
@@ -98,7 +98,7 @@ class TuningOutcome:
 
 
 def record_of(run: SearchProgress) -> dict[str, Any]:
-    """A search for `--json`."""
+    """Return a search for `--json`."""
     return {
         "search": run.search.name, "tries": run.tries, "programs": run.programs, "refused": run.pruned,
         "failed": run.failed, "repeated": run.again, "seconds": run.seconds, "interrupted": run.interrupted,
@@ -111,7 +111,7 @@ def microseconds(seconds: float | None) -> float | None:
 
 
 def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
-    """A schedule as plain data."""
+    """Return a schedule as plain data."""
     return [{"pass": d.step, "rule": d.rule, "site": d.site, "parameters": d.parameters} for d in candidate.schedule]
 
 
@@ -119,7 +119,7 @@ def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
     store: TuningStore | None = None, heard: Callable[[SearchProgress, Tried], None] = lambda run, tried: None,
 ) -> TuningOutcome:  # fmt: skip
-    """Search the schedules of a kernel of Loop IR; what wins is run on the emulator before it is remembered."""
+    """Search the schedules of a kernel of Loop IR. The winner runs on the emulator before it is stored."""
     space = Space(tools, (kernel,), target, options.free)
     runner, run = searched(space, evaluator, options, store, heard)
     return choose_schedule(space, runner, run, options, store)
@@ -129,7 +129,7 @@ def searched(
     space: Decisions, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None,
     heard: Callable[[SearchProgress, Tried], None],
 ) -> tuple[Runner, SearchProgress]:  # fmt: skip
-    """A search of the wished kind to its end. What it tries of each kernel is recorded on the way."""
+    """Run a search to its end. Attempts on each kernel are recorded during the search."""
     runner = Runner(space, evaluator, options.search, options.seed, options.budget, heard, ahead=options.ahead)
     if store is not None:
         runner.record = lambda start, attempts: store.record(_key(start, space), attempts)
@@ -146,7 +146,7 @@ def _key(start: Program, space: Decisions) -> TuningKey:
 def choose_schedule(
     space: Space, runner: Runner, run: SearchProgress, options: SearchOptions, store: TuningStore | None
 ) -> TuningOutcome:
-    """What a search found for one kernel: checked, and remembered if it may be."""
+    """Check the best schedules of one kernel, and store the winner if it is right."""
     default = space.default()
     score = runner.score(default)
     outcome = TuningOutcome(space.loops[0].name, run, default, score, default, score.seconds)
@@ -166,7 +166,7 @@ def _decide(
     options: SearchOptions,
     keeper: Keeper | None,
 ) -> None:
-    """The fastest of the leaders that is right; wrong ones are kept for the report."""
+    """Set the winner: the fastest right leader. Wrong ones are kept for the report."""
     for seconds, candidate in leaders:
         if candidate.key == outcome.default.key and not options.check:
             return
@@ -196,7 +196,7 @@ def _remember(outcome: TuningOutcome, store: TuningStore, wanted: TuningKey, opt
 
 
 def _evidence(candidate: ScheduleCandidate, options: SearchOptions) -> dict[str, Any]:
-    """What tools say of the winner, where they are here and work."""
+    """Return the figures that the available tools report about the winner."""
     try:
         return evidence(candidate, options.check)
     except DplcError:
@@ -215,9 +215,9 @@ Heard = Callable[[SearchProgress, Tried], None]
 
 @dataclass
 class Programmed:
-    """What came of tuning a program. way: of fusing, the fastest that is right; kernels: those of it.
+    """Result of tuning a program. way: the fastest right fusion variant; kernels: its kernels.
 
-    ways: what is known of each that was tried, by its number; wrong: ways with wrong results, and what was wrong.
+    space: the variants, with those that were tried; wrong: variants with wrong results, and the errors.
     """
 
     run: SearchProgress
@@ -234,17 +234,20 @@ class Programmed:
 
     @property
     def label(self) -> str:
-        """The candidate, with the rules that it needs."""
+        """Fusion variant, with the rules that it needs."""
         rules = self.fusing.rules(self.way)
         return self.space.ways[self.way] + (f" ({', '.join(rules)})" if rules else "")
 
     @property
     def gain(self) -> float:
-        """What the rules decide by default over what was found, in time."""
+        """Time of the rules' defaults divided by the time of the result."""
         return gain(self.default.seconds, self.score.seconds)
 
     def candidates(self) -> list[dict[str, Any]]:
-        """The ways, and what came of those that were tried. best_us: under the fastest schedules of its kernels."""
+        """Return the fusion variants, with the results of tried ones.
+
+        best_us: time with the fastest schedules of its kernels.
+        """
         return [
             {
                 "candidate": label, "tried": way in self.space.built, "chosen": way == self.way,
@@ -255,7 +258,7 @@ class Programmed:
         ]  # fmt: skip
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the result for `--json`."""
         return {
             **record_of(self.run), "basis": self.default.basis, "candidate": self.space.ways[self.way],
             "candidate_rules": list(self.fusing.rules(self.way)), "candidates": self.candidates(),
@@ -269,7 +272,10 @@ def tune_program(
     fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
     heard: Heard = lambda run, tried: None,
 ) -> Programmed:  # fmt: skip
-    """Search candidates of fusion and schedules; the budget's tries are for each kernel that the rules make."""
+    """Search fusion variants and schedules.
+
+    The tries of the budget are per kernel of the program that the rules produce.
+    """
     space = space_of(fusing, options)
     each, asked = len(space.spaces(0)), options.budget
     tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
@@ -278,7 +284,7 @@ def tune_program(
     known: dict[str, TuningOutcome] = {}
 
     def outcomes(way: int) -> list[TuningOutcome]:
-        """The kernels of a way, settled: each once, however many programs launch it."""
+        """Return the results for the kernels of a fusion variant. Equal kernels are decided once."""
         for inner, count in space.spaces(way):
             if inner.name not in known:
                 known[inner.name] = choose_schedule(inner, runner, run, options, store)
@@ -298,14 +304,17 @@ def tune_program(
 
 
 def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
-    """The decisions of a program; without those of fusion where the caller names the passes that are free."""
+    """Return the decisions of a program. They exclude fusion if the caller names the free passes without it."""
     free = options.free
     ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
     return ProgramSpace(fusing.tools, ways, fusing.target, None if free is None else free - {CANDIDATE})
 
 
 def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
-    """The best schedules that were found for the kernels of a way, together; None where one cannot be launched."""
+    """Return the summed time of the best schedules for the kernels of a fusion variant.
+
+    None if one of the kernels has no schedule that can be launched.
+    """
     total = 0.0
     for inner, count in space.spaces(way):
         leaders = run.fastest.get(inner.loops)
@@ -316,7 +325,7 @@ def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
 
 
 def _better(found: Programmed, way: int, run: SearchProgress) -> bool:
-    """Whether a way may still beat what was settled."""
+    """Return whether a fusion variant may be faster than the present result."""
     seconds = fastest(found.space, way, run)
     return seconds is not None and (found.score.seconds is None or seconds < found.score.seconds)
 
@@ -326,7 +335,7 @@ def _score(kernels: list[TuningOutcome], default: Score) -> Score:
 
 
 def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], options: SearchOptions) -> None:
-    """Take a way if it is faster with what is right of it, and gives the right result as a whole."""
+    """Choose a fusion variant if its right schedules are faster, and if the whole program gives the right result."""
     score = _score(kernels, found.default)
     slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
     if way != found.way and slower:
@@ -339,7 +348,7 @@ def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], options
 
 
 class Winners:
-    """The schedules that a search settled on (`scheduling.ScheduleStore`)."""
+    """Best schedules of a search (`scheduling.ScheduleStore`)."""
 
     def __init__(self, schedules: Mapping[str, Schedule]):
         self.schedules = schedules
@@ -350,19 +359,19 @@ class Winners:
 
 
 def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
-    """{key of a kernel: the schedule that won}"""
+    """Return {key of a kernel: its best schedule}."""
     return {key(one.winner.loops[0]): one.winner.schedule for one in kernels}
 
 
 def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
-    """A way compiled with the schedules that won."""
+    """Compile a fusion variant with the best schedules."""
     chosen = fusing.candidate(way) if way else None
     options = Compiler(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
     return options.compile(fusing.values.captured)
 
 
 def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:
-    """How the program was compared with float64, and what was wrong with it ("" if nothing)."""
+    """Compare a whole program with float64. Return the compared part, and the error, "" for none."""
     try:
         made = composed(fusing, way, schedules)
         if sum(map(work_of, with_hints(made.kernels))) > WHOLE:
@@ -381,7 +390,7 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
 
 
 def _remember_program(found: Programmed, store: TuningStore, options: SearchOptions) -> None:
-    """The chosen way, under the key of the program."""
+    """Store the chosen fusion variant under the key of the program."""
     fusing, seconds, default, run = found.fusing, found.score.seconds, found.default.seconds, found.run
     found.before = store.get(key_of_program(fusing.values, fusing.tools, fusing.target))
     if seconds is None or default is None or not found.checked:

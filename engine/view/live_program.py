@@ -236,11 +236,11 @@ EVERY = 0.4  # seconds between two updates of the page
 
 
 class Ended(Exception):
-    """Raised in a job whose results are no longer needed."""
+    """Exception that cancels a job after its results became obsolete."""
 
 
 class Turns:
-    """A cancellable thread of steps that pauses while a compile runs."""
+    """Cancellable thread of steps that pauses while a compile runs."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

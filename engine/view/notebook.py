@@ -32,7 +32,7 @@ SHOWN = 12  # number of firings and refusals shown in full
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Called by `%load_ext dplc`."""
+    """Register the cell magic. IPython calls it on `%load_ext dplc`."""
     last: list[str] = []
 
     def dplc_rule(line: str, cell: str) -> Html | None:

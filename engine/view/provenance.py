@@ -1,4 +1,4 @@
-"""Find where each line of each IR came from: seven columns of text, each line linked to lines of the preceding column.
+"""Link each line of each IR to its origins: seven columns of text, linked to the preceding column.
 
     source ◄── torch ◄── tensor ◄── loop ◄── tile ◄── kernel ◄── cuda
 
@@ -43,8 +43,11 @@ Links = list[tuple[int, ...]]  # of each line, the lines or events that it came 
 
 @dataclass
 class Column:
-    """A text in lines. up: origins of each line in the preceding column; made: trace events that changed the line;
-    units: (first line, name) of each kernel or file."""
+    """Text in lines.
+
+    up: origins of each line in the preceding column; made: trace events that changed the line; units: (first line,
+    name) of each kernel or file.
+    """
 
     name: str
     lines: list[str] = field(default_factory=list)
@@ -386,7 +389,7 @@ def _subjects(head: Stmt) -> tuple[tuple[str, str], ...]:
 
 
 def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bool]]:
-    """Link each line after a firing to the lines that it came from, and tell whether the firing changed it.
+    """Link each line after a firing to its origins, and report whether the firing changed it.
 
     An unchanged statement came from itself. Another one came from the statements that define the same value, store to
     the same buffer or bind the same axis, else from those that read the same buffers, else from its neighbours. A
@@ -468,7 +471,7 @@ def _with_inlined(above: Sequence[Line], lets: Mapping[str, int], found: Links) 
 
 
 class MarkingPrinter(Printer):
-    """Prints each line with the numbers of its lines of Kernel IR after a NUL. The Launch is line 0."""
+    """Printer that appends to each line a NUL and the numbers of its lines of Kernel IR. The Launch is line 0."""
 
     number = 0
     printing: Stmt | None = None

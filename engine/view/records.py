@@ -73,7 +73,7 @@ def rule_credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str
 
 
 class Effects:
-    """Predict kernels at any point of their schedule, each kernel once.
+    """Predictions of kernels at any point of their schedule, each kernel once.
 
     seconds: limit of processor time. tiles: Tile IR of the kernels, from which registers are predicted, by name.
     """
@@ -535,10 +535,10 @@ def _reward(seconds: float, default: float | None) -> float:
 
 
 def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> dict[str, Any]:
-    """Explore a program. Return the e-classes of each region with their members, the best solution's members, and the
-    candidates.
+    """Explore a program. Return the e-classes of each region, the best solution and the candidates.
 
-    `left_out` counts classes beyond MOST_CLASSES.
+    An e-class has its members, and the members that the best solution uses. `left_out` counts classes beyond
+    MOST_CLASSES.
     """
     from ..explore.candidates import exploration
 

@@ -38,10 +38,10 @@ STAGES = {
 
 @dataclass(frozen=True)
 class News:
-    """Describe the newest change of a live page.
+    """Newest change of a live page.
 
-    number: number of the change, from 1. compiles: number of compiles so far. error: why no newer compile exists.
-    diff: difference of the CUDA text to the preceding compile. ms: duration of the compile. why: its cause.
+    number: number of the change, from 1. compiles: number of compiles so far. error: why no newer compile exists. diff:
+    difference of the CUDA text to the preceding compile. ms: duration of the compile. why: its cause.
     """
 
     number: int = 0
@@ -53,7 +53,7 @@ class News:
 
 
 class LivePage:
-    """Hold the parts of a record and the newest change. Compiles and searches write it, requests read it."""
+    """Parts of a record and the newest change. Compiles and searches write it, requests read it."""
 
     def __init__(self, title: str) -> None:
         self._changed = threading.Condition()
@@ -97,7 +97,7 @@ class LivePage:
 
 
 class Progress:
-    """Report the stages of the first compile in the part `stages`: text, milliseconds (None until done), running."""
+    """Stages of the first compile, in the part `stages`: text, milliseconds (None until done), running."""
 
     def __init__(self, shown: LivePage) -> None:
         self._shown, self._began = shown, 0.0
@@ -211,7 +211,7 @@ HEADERS = {
 
 
 class Recompiled(Protocol):
-    """A program that compiles, searches and lists parameters as the reader of the page wants."""
+    """Program that compiles, searches and lists parameters on request of the page."""
 
     def compile(self, why: str, switches: Switches | None = None) -> News: ...
 
@@ -221,10 +221,10 @@ class Recompiled(Protocol):
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serve a live page at `url`. port: 0 takes a free port.
+    """Serve a live page at `url`. port: 0 selects a free port.
 
-    program: the program that compiles, after its capture. seen: set by the first request for the page. heard: number of
-    the last news that was sent.
+    program: the program that compiles, after its capture. seen: set by the first request for the page. The server also
+    keeps the number of the last news that it sent.
     """
 
     daemon_threads = True
@@ -253,7 +253,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """Answer one request."""
+    """Handler of one request."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"

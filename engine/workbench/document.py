@@ -1,7 +1,7 @@
-"""An open rule file, as it is typed: cut at its declarations, so that one that is half written hides no other.
+"""Open rule file during editing, split into its declarations, so that an incomplete one does not hide the others.
 
-What has not changed is not read again: a declaration is parsed once for its text, a rule checked once, and both are
-moved where lines above them come or go.
+Unchanged declarations are parsed once, and unchanged rules are checked once. Both are moved when the number of lines
+above them changes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ E = TypeVar("E", bound=DplcError)
 
 @dataclass(frozen=True)
 class Chunk:
-    """A declaration with its documentation. start: its first line, from 0; text: its lines."""
+    """Declaration with its documentation. start: its first line, from 0; text: its lines."""
 
     start: int
     text: str
 
 
 def chunks(text: str) -> list[Chunk]:
-    """The declarations of a text, each from its documentation to the next one's."""
+    """Split a text into its declarations, each with the documentation above it."""
     lines = text.splitlines()
     starts: list[int] = []
     above: int | None = None
@@ -65,7 +65,7 @@ def chunks(text: str) -> list[Chunk]:
 
 
 def parsed(source: Source, chunk: Chunk) -> tuple[s.Syntax, ...] | DplcError:
-    """The declarations of a chunk at its place in a source; else what is wrong with it."""
+    """Return the declarations of a chunk with their location in a source, or the error in it."""
     lead = len(chunk.text) - len(chunk.text.lstrip("\n"))  # empty lines around it are no part of what it says
     found = _parsed(source.name, chunk.text.strip("\n"))
     if isinstance(found, DplcError):
@@ -83,8 +83,10 @@ def _parsed(name: str, text: str) -> tuple[s.Syntax, ...] | DplcError:
 
 @functools.lru_cache(maxsize=4096)
 def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
-    """A text's declarations so many lines down: the same objects while neither changes, of a source that says no more
-    than the text, so that none keeps a whole file."""
+    """Return the declarations of a text, moved down by a number of lines.
+
+    The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
+    """
     return _moved(_parsed(name, text), Source(name, "\n" * lines + text), lines)  # type: ignore[no-any-return]
 
 
@@ -99,7 +101,7 @@ def error_moved(error: E, source: Source, lines: int) -> E:
 
 
 def _moved(value: Any, source: Source, lines: int) -> Any:
-    """Syntax so many lines further down."""
+    """Return syntax, moved down by a number of lines."""
     if value.__class__ is tuple:
         return tuple([_moved(item, source, lines) for item in value])
     if not isinstance(value, s.Syntax):
@@ -124,13 +126,13 @@ def _read_beside(source: Source) -> tuple[s.Syntax, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _others(place: int) -> RuleSet:
-    """The built-in rules but those of one file."""
+    """Return the built-in rules except those of one file."""
     files = built_in_files()
     return RuleSet((*files[:place], *files[place + 1 :]))
 
 
 class Document:
-    """A rule file with the built-in ones around it. path: where it is, or will be, saved."""
+    """Rule file together with the built-in ones. path: the file where it is, or will be, saved."""
 
     def __init__(self, path: Path, text: str = ""):
         load_facts()
@@ -148,19 +150,21 @@ class Document:
         return str(self.path.relative_to(beside)) if self.path.is_relative_to(beside) else str(self.path)
 
     def beside(self, text: str | None) -> None:
-        """The examples beside the file, as they stand in an editor; None for what is saved."""
+        """Set the text of the file of examples as in the editor. None selects the saved file."""
         if text is None:
             self.further = further_of(self.path, self.name)
         else:
             self.further = Source(self.name.removesuffix(".rw") + FURTHER, text)
 
     def forget(self) -> None:
-        """Check every rule again, next time: what is remembered knows nothing of other rules that changed."""
+        """Drop all cached findings, because they do not depend on other rules that changed."""
         self._checked.clear()
 
     def problems(self, text: str | None = None) -> list[DplcError]:
-        """Everything that is wrong with the text: of every declaration that does not parse its error, of every other
-        rule what static checks say."""
+        """Return all errors of the text.
+
+        They are the parse errors of declarations, and the findings of static checks in the other rules.
+        """
         self.text = self.text if text is None else text.removeprefix("\ufeff")
         found: list[DplcError] = []
         kept: list[s.Syntax] = []
@@ -177,9 +181,10 @@ class Document:
         return [*found, *self._judged(source, unread)]
 
     def _judged(self, source: Source, unread: set[str]) -> list[DplcError]:
-        """Return the findings of checks. A declaration that makes the whole file wrong is reported and left out.
+        """Return the findings of checks. A declaration that invalidates the whole file is reported and left out.
 
-        unread: names of what is declared, but could not be read. Who misses one of them makes no mistake."""
+        unread: names of declarations with parse errors. A reference to one of them is not an error.
+        """
         found: list[DplcError] = []
         while True:
             try:
@@ -218,11 +223,11 @@ class Document:
         return told.values()
 
     def _read(self, source: Source, asked: Source) -> tuple[s.Syntax, ...]:
-        """The declarations of the file, or of the examples beside it."""
+        """Return the declarations of the rule file, or those of the file of its examples."""
         return elaborated(self.declarations) if asked is source else _read_beside(asked)
 
     def _check(self, rule: Rule, chunk: Chunk, context: str) -> list[Finding]:
-        """Return the findings about a rule, cached by its text and by what is no rule in its file."""
+        """Return the findings about a rule, cached by its text and by the other declarations except rules."""
         key = (rule.name, chunk.text.strip("\n"), context)
         known = self._checked.get(key)
         if known is None:
@@ -234,7 +239,7 @@ class Document:
         return [error_moved(one, source, chunk.start - start) if _own(one, source) else one for one in found]
 
     def _order(self) -> None:
-        """Check that passes can be ordered, again if a declaration changed that decides it. Raises DplcError."""
+        """Check that the passes can be ordered, again after a relevant declaration changed. Raises DplcError."""
         assert self.file is not None
         says = (
             self.file.pipelines,

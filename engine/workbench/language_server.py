@@ -1,4 +1,4 @@
-"""`dplc lsp`: the language server of rule files, over standard input and output. What is run, other processes run."""
+"""`dplc lsp`: the language server of rule files, over standard input and output. Other processes run the rules."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ Counts = dict[str, tuple[int, int]]  # of each rule: its firings, and the cases 
 def lenses(
     document: Document, suite: Path | None, counts: Counts | None, stale: bool
 ) -> Iterator[tuple[int, str, Key]]:
-    """Yield what may be run in a document: line from 0, title, key.
+    """Yield the code lenses of a document: line from 0, title, key.
 
     Args:
-        suite: where firings are counted.
-        counts: those that are known; stale: of an earlier text.
+        suite: the suite in which firings are counted.
+        counts: the known firings; stale: whether they are those of an earlier text.
     """
     rules = document.file.rules if document.file is not None else ()
     for declared in document.declarations:
@@ -84,13 +84,13 @@ def _count(number: int, word: str) -> str:
 
 
 def rules_file(path: Path) -> Path:
-    """The rule file that examples belong to; any other file itself."""
+    """Return the rule file of a file of examples, or any other file itself."""
     return path.with_name(path.name.removesuffix(FURTHER) + ".rw") if path.name.endswith(FURTHER) else path
 
 
 @dataclass
 class Results:
-    """Results of the runs on a text. told: a word for each lens; shown: URI of a file, with a diagnostic."""
+    """Results of the runs on a text: a label for each lens. shown: URI of a file, with a diagnostic."""
 
     text: str
     told: dict[Key, str] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Results:
 
 
 class Runs:
-    """Everything that ran for the documents of an editor. suite: where firings are counted, None for nowhere."""
+    """Results of all runs for the documents of an editor. suite: where firings are counted, None for nowhere."""
 
     def __init__(self) -> None:
         self.suite: Path | None = OURS if OURS.is_file() else None
@@ -129,7 +129,7 @@ class Runs:
             yield lsp.CodeLens(text_range(line, 0, line, 0), command)
 
     async def run(self, uri: str, key: Key, request: dict[str, Any], tell: Callable[[str, int, int], None]) -> str:
-        """Run something, keep what came of it, and say it in a line; "" where the same is running already."""
+        """Run something, store its results, and return one line about them, or "" if the same run is in progress."""
         if (uri, key) in self._going:
             return ""
         self._going.add((uri, key))
@@ -160,7 +160,7 @@ def request_for(document: Document, texts: Callable[[Path], str | None], suite: 
 
 
 def _diagnostic(told: dict[str, Any]) -> tuple[str, lsp.Diagnostic]:
-    """The URI of the file where something stands, and what is shown there."""
+    """Return the URI of the file that has an error, and the diagnostic for it."""
     hint = [f"help: {told['hint']}"] if told["hint"] else []
     line, column, end_line, end_column = told["place"] or (1, 0, 1, 1)
     where = text_range(line - 1, column, end_line - 1, end_column)
@@ -204,7 +204,7 @@ SEVERITIES = {WARNING: lsp.DiagnosticSeverity.Warning}
 
 
 class Server(LanguageServer):
-    """Holds the open documents."""
+    """Language server with its open documents."""
 
     def __init__(self) -> None:
         super().__init__("dplc", __version__)
@@ -213,7 +213,7 @@ class Server(LanguageServer):
         self._static: dict[str, tuple[str, list[lsp.Diagnostic]]] = {}  # of each document: its text, what is wrong
 
     def document(self, uri: str) -> Document:
-        """The document of a URI, read again if its text has changed."""
+        """Return the document of a URI, parsed again if its text has changed."""
         text = self.workspace.get_text_document(uri).source
         found = self.open.get(uri)
         if found is None:
@@ -223,11 +223,11 @@ class Server(LanguageServer):
         return found
 
     def here(self, given: Any) -> tuple[Document, int, int]:
-        """The document and the place that a request is about."""
+        """Return the document and the position of a request."""
         return self.document(given.text_document.uri), given.position.line, given.position.character
 
     def publish(self, uri: str) -> None:
-        """Tell the editor what is wrong with a document: by itself, and by what ran."""
+        """Send the diagnostics of a document to the editor: its own errors and those of runs."""
         text = self.workspace.get_text_document(uri).source
         if uri not in self._static or self._static[uri][0] != text:
             document = self.open.setdefault(uri, Document(path_of_uri(uri)))
@@ -252,12 +252,12 @@ class Server(LanguageServer):
         return any(told.severity == lsp.DiagnosticSeverity.Error for told in self._static.get(uri, ("", []))[1])
 
     def text_of(self, path: Path) -> str | None:
-        """The text of a file that the editor has open."""
+        """Return the text of a file if it is open in the editor, else None."""
         found = next((document for document in self.open.values() if document.path == path), None)
         return None if found is None else found.text
 
     def saved(self, uri: str) -> None:
-        """Judge a document as a whole: while one types, a rule is judged again only where it changed itself."""
+        """Check the whole document again. During typing, a rule is checked again only if its own text changed."""
         self.open[uri].forget()
         self._static.pop(uri, None)
         self.publish(uri)
@@ -269,13 +269,15 @@ class Server(LanguageServer):
 
 
 def path_of_uri(uri: str) -> Path:
-    """The file of a URI."""
+    """Return the path of a URI."""
     return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
 
 
 def diagnostic(error: DplcError, name: str) -> lsp.Diagnostic:
-    """An error as editors show it: notes and help below what is wrong. name: of the source; what stands in another file
-    is told in the first line."""
+    """Convert an error to a diagnostic, with notes and help below the message.
+
+    name: the name of the source. The first line names the location of an error in another file.
+    """
     span = error.span
     elsewhere = f"{span.location}: " if span is not None and span.source.name != name else ""
     lines = [elsewhere + error.what, *(f"note: {note}" for note in error.notes)]
@@ -297,7 +299,7 @@ def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Ra
 
 
 def _answer_lenses(made: Server) -> None:
-    """Lenses, their commands, and the examples of a file that is saved."""
+    """Register the handlers of lenses, of their commands, and of saving, which runs the examples."""
 
     @made.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
     def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
@@ -323,7 +325,7 @@ def _answer_lenses(made: Server) -> None:
 
 
 async def run(made: Server, uri: str, key: Key, aloud: bool = True) -> None:
-    """Run something for a document: progress while it runs, then a line, what is wrong where it stands, new lenses."""
+    """Run something for a document with progress, then show a message, the diagnostics and new lenses."""
     document = made.document(uri)
     request = request_for(document, made.text_of, made.runs.suite)
     async with _progress(made, f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
@@ -341,7 +343,7 @@ async def run(made: Server, uri: str, key: Key, aloud: bool = True) -> None:
 
 @contextlib.asynccontextmanager
 async def _progress(made: Server, title: str) -> Any:
-    """Tells the editor how far something is, where it shows such."""
+    """Show progress in the editor if it supports that."""
     window = made.client_capabilities.window
     if window is None or not window.work_done_progress:
         yield lambda what, number, of: None
@@ -372,7 +374,7 @@ _REASON = re.compile(r"a guard without a reason")
 
 @dataclass(frozen=True)
 class Fix:
-    """A change of a text. line, column, end: what the new text takes the place of, from 0."""
+    """Change of a text: columns from `column` to `end` of a line, both from 0, are replaced."""
 
     title: str
     line: int
@@ -382,7 +384,7 @@ class Fix:
 
 
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
-    """Yield the edits that fix a finding with this message at this place."""
+    """Yield the edits that fix a finding with this message at this position."""
     lines = document.text.splitlines()
     meant, wrong = _MEANT.search(message), re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
     if meant and wrong and line < len(lines):
@@ -401,7 +403,7 @@ def fixes(document: Document, message: str, line: int, column: int) -> Iterator[
 
 
 def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]:
-    """An example below a rule, to be edited: the program of its first one, else its pattern."""
+    """Yield an example to insert below a rule, with the program of its first example, else with its pattern."""
     rules = [node for node in document.declarations if isinstance(node, s.Rule) and node.span.line <= line + 1]
     if not rules:
         return
@@ -433,7 +435,7 @@ KINDS = {
 
 
 def server() -> Server:
-    """A server with everything that it answers."""
+    """Return a server with all its handlers registered."""
     queries.warm()
     gc.collect()
     gc.freeze()  # what is known by now stays: looking at it again would take longer than an answer may

@@ -1,6 +1,6 @@
-"""A rule to fill in: its pattern is a piece of a program, its template the same piece, to be changed.
+"""Skeleton of a rule: its pattern is a part of a program, and its template is the same part, for the author to change.
 
-It changes nothing until somebody changes the template. `dplc rules test --accept` then writes what it gives.
+It changes nothing until the author edits the template. `dplc rules test --accept` then writes the result.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ gives
 
 
 def rule_from_lines(name: str, source: Source, level: str, first: int, last: int) -> str:
-    """The text of a rule whose pattern is lines `first` to `last` (from 1) of a dump of a level. Raises DplcError."""
+    """Return a rule whose pattern is lines `first` to `last` (from 1) of a dump at a level. Raises DplcError."""
     source = Source(source.name, re.sub(r"^##.*$", "", source.text, flags=re.MULTILINE))  # the head of a dump
     units = list(every(parse(source), s.Unit))
     file = source.name.rpartition("/")[2]
@@ -95,7 +95,7 @@ def rule_from_lines(name: str, source: Source, level: str, first: int, last: int
 
 
 def _on_statements(name: str, lines: Sequence[str], level: str, title: str) -> str:
-    """Extents become variables; the program stays as it is."""
+    """Return a rule in which extents are variables and the rest of the program is unchanged."""
     if lines[0].startswith("kernel "):
         level = "module"
     extents: dict[str, str] = {}  # variable -> the number it stands for
@@ -145,7 +145,7 @@ def _on_tensor(name: str, units: Sequence[s.Unit], first: int, last: int, title:
 
 
 def _as_pattern(node: s.Assign) -> s.Assign:
-    """A statement of a graph as a pattern has it: values by name, where they are read at their own axes."""
+    """Convert a statement of a graph to a pattern: values by name if they are read at their own axes."""
     value = _plain_reads(node.value)
     target = node.target.base if isinstance(node.target, s.Subscript) else node.target
     return replace(node, target=target, value=value, types=())
@@ -160,7 +160,7 @@ def _plain_reads(node: Any) -> Any:
 
 
 def _reached(lines: Sequence[s.Assign]) -> list[s.Assign]:
-    """The last value and those that it is computed from."""
+    """Return the last value and those that it is computed from."""
     wanted, kept = names_in(lines[-1].value), [lines[-1]]
     for line in reversed(lines[:-1]):
         if names_in(line.target) & wanted:
@@ -173,7 +173,10 @@ def _reached(lines: Sequence[s.Assign]) -> list[s.Assign]:
 
 
 def rule_of_op(name: str, op: str, graph: TorchGraph | None) -> str:
-    """A skeleton for a torch op. graph: a program that calls it, for the pattern and the example. Raises DplcError."""
+    """Return a skeleton for a torch op. Raises DplcError.
+
+    graph: a program that calls the op, for the pattern and the example.
+    """
     found = next((one for one in graph.body if one.op == op), None) if graph is not None else None
     if graph is not None and found is None:
         ops = ", ".join(dict.fromkeys(one.op for one in graph.body))
@@ -193,7 +196,7 @@ def rule_of_op(name: str, op: str, graph: TorchGraph | None) -> str:
 
 
 def _comprehension(alone: TorchGraph) -> str:
-    """A template of the right rank: the first operand, its further axes summed."""
+    """Return a template of the right rank: the first operand, summed over its further axes."""
     rank, read = len(alone.outs[0].shape), alone.ins[0] if alone.ins else None
     made = AXES[:rank]
     if read is None:
@@ -213,7 +216,7 @@ def _variable(field: str) -> str:
 
 
 def _alone(graph: TorchGraph, op: TorchOp) -> TorchGraph:
-    """The graph of one op, its operands inputs."""
+    """Return the graph of one op with its operands as inputs."""
     types = {p.name: TensorType(p.dtype, p.shape) for p in graph.ins}
     types |= {one.dst: one.types[0] for one in graph.body}
     read = dict.fromkeys(value.name for value in walk(op.args) if isinstance(value, Var) and value.name in types)

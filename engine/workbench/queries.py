@@ -1,4 +1,4 @@
-"""Queries about a place in a rule file: meaning, completions, definition, references."""
+"""Queries about a position in a rule file: meaning, completions, definition, references."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOP = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "overr
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Something that may be written. kind: a word for editors; says: its documentation."""
+    """Completion. kind: its kind for the editor; says: its documentation."""
 
     name: str
     kind: str
@@ -35,8 +35,11 @@ class Suggestion:
 
 
 class At:
-    """A place in a document: the word there ("" for none) and where it begins, the text of the line before it and
-    before the place, the rule (as it was when it last parsed) and its level (read off its head: it need not parse)."""
+    """Position in a document.
+
+    word: the word there, "" for none; leading, before: the text of the line up to the word and up to the position;
+    rule: the rule there as it last parsed; level: read from the head of the rule, which may have errors below.
+    """
 
     def __init__(self, document: Document, line: int, column: int) -> None:
         lines = document.text.splitlines()
@@ -57,12 +60,12 @@ class At:
 
     @property
     def subject(self) -> CheckedRule | None:
-        """The rule as it was checked."""
+        """Rule as it was checked, None outside of a rule."""
         return None if self.rule is None else subject_of(self.rule, self.document)
 
     @property
     def variable(self) -> CheckedRule | None:
-        """The rule whose variable the word is; None for a word that rule files share, or that nothing declares."""
+        """Rule in which the word is a variable, None if rule files share the word or nothing declares it."""
         subject = self.subject
         if self.rule is None or subject is None or shared(self.document, self.word, self.rule):
             return None
@@ -85,7 +88,7 @@ def _entries(level: str | None) -> tuple[reference.Word, ...]:
 
 
 def warm() -> None:
-    """Look everything up once, so that the first answer is as quick as the others."""
+    """Fill the caches, so that the first answer is as fast as the others."""
     document = Document(BUILT_IN / "new.rw")
     document.problems("rule new on tile\nmatch\n    pass\nrewrite\n    pass\n")
     for level in (None, *LEVELS):
@@ -97,7 +100,7 @@ def warm() -> None:
 
 
 def completions(document: Document, line: int, column: int) -> list[Suggestion]:
-    """Return the completions at a place, by the text before it."""
+    """Return the completions at a position, by the text before it."""
     at = At(document, line, column)
     before, level = at.before, at.level
     if re.search(r"\btarget\.\w*$", before):
@@ -117,7 +120,7 @@ def completions(document: Document, line: int, column: int) -> list[Suggestion]:
 
 
 def _closed(before: str) -> list[Suggestion]:
-    """`via=`, `role`, `fn=`: names of a fixed list."""
+    """Return the names that a field with a fixed list, such as `via=`, `role` or `fn=`, accepts."""
     field = re.search(r"(\w+)=\w*$", before)
     kinds = {"via": "Via", "fn": "Fn", "atom": "AtomName", "dtype": "Dtype"}
     name = field[1] if field else ""
@@ -127,8 +130,10 @@ def _closed(before: str) -> list[Suggestion]:
 
 
 def _fields(before: str, level: str | None) -> list[Suggestion]:
-    """The fields of the call that is open, or of the loop whose head this is: those of a loop that have no place of
-    their own in it."""
+    """Return the fields of the open call, or of the loop whose head this is.
+
+    A loop offers only the fields that its head has no syntax for.
+    """
     owner = owner_of(before)
     return [
         Suggestion(name, "field", _sorted(sort, default))
@@ -138,7 +143,7 @@ def _fields(before: str, level: str | None) -> list[Suggestion]:
 
 
 def _fields_of(owner: str, level: str | None) -> list[tuple[str, str, str]]:
-    """(name, sort, default) of each field of a statement or an op."""
+    """Return (name, sort, default) of each field of a statement or an op."""
     found = reference.find(_entries(level), owner, level) if owner else []
     return [field for entry in found if entry.kind in ("statement", "op") for field in entry.fields]
 
@@ -148,12 +153,12 @@ def _sorted(sort: str, default: str) -> str:
 
 
 def owner_of(before: str) -> str:
-    """The statement whose fields stand behind a text: of the call that is open, else of a loop."""
+    """Return the statement whose fields may follow a text: the open call, else a loop, else ""."""
     return open_call(before) or (LOOP if re.match(r"\s*for\b.*\bin\b.*\s", before) else "")
 
 
 def open_call(before: str) -> str:
-    """The name of the innermost call that is open at the end of a line; "" for none."""
+    """Return the name of the innermost call that is open at the end of a line, "" for none."""
     depth = 0
     for place in range(len(before) - 1, -1, -1):
         depth += (before[place] in ")]}") - (before[place] in "([{")
@@ -164,7 +169,7 @@ def open_call(before: str) -> str:
 
 
 def signatures(document: Document, line: int, column: int) -> list[reference.Word]:
-    """Return the signatures of the call that is open at a place."""
+    """Return the signatures of the call that is open at a position."""
     at = At(document, line, column)
     name = open_call(at.before)
     return reference.find(_entries(at.level), name, at.level) if name else []
@@ -197,7 +202,7 @@ def _known(document: Document, level: str | None) -> Iterator[Suggestion]:
 
 
 def meaning(document: Document, line: int, column: int) -> str:
-    """Describe the word at a place in Markdown; "" for an unknown word."""
+    """Describe the word at a position in Markdown; "" for an unknown word."""
     at = At(document, line, column)
     word, rules = at.word, document.rules
     if at.leading.endswith("target.") and word in TARGET_FIELDS:
@@ -255,7 +260,7 @@ _BEFORE_A_PASS = re.compile(r"\s(?:pass|as|after|before|without|one of) +$|^\s+o
 
 @dataclass(frozen=True)
 class FilePlace:
-    """A place in a file. Lines and columns count from 0."""
+    """Range in a file. Lines and columns count from 0."""
 
     path: Path
     line: int
@@ -264,14 +269,14 @@ class FilePlace:
 
 
 def nothing_open(path: Path) -> None:
-    """The texts of an editor that has no other file open."""
+    """Return None, as for an editor that has no other file open."""
 
 
 # ---- declared
 
 
 def definition(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
-    """Return the declarations of the word at a place, in rule files or in Python. texts: as of `references`."""
+    """Return the declarations of the word at a position, in rule files or in Python. texts: see `references`."""
     at, rules = At(document, line, column), document.rules
     word, rule, subject = at.word, at.rule, at.variable
     if rule is not None and subject is not None and word in subject.scope:
@@ -289,7 +294,7 @@ def definition(document: Document, line: int, column: int, texts: Texts = nothin
 
 
 def _declared_beside(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
-    """Yield the places where another rule file of the folder declares a name."""
+    """Yield the locations at which another rule file of the folder declares a name."""
     declared = re.compile(rf"(?:override +)?(?:rule|number|fact|form) +({re.escape(word)})\b")
     for path, text in _rule_texts(document, texts) if word else ():
         for number, line in enumerate(text.splitlines()):
@@ -298,7 +303,7 @@ def _declared_beside(document: Document, word: str, texts: Texts) -> Iterator[Fi
 
 
 def _in_python(at: At) -> list[FilePlace]:
-    """The definition of what Python declares: facts, functions, nodes."""
+    """Return the definitions in Python of the word: facts, functions, nodes."""
     found = []
     for entry in reference.find(reference.known(), at.word, at.level) if at.word else ():
         file, _, told = entry.place.partition(":")
@@ -320,10 +325,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def references(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
-    """Return the declarations and uses of the word at a place.
+    """Return the declarations and uses of the word at a position.
 
-    A variable has them in its rule; a parameter also where examples and pipelines set it; anything else in all rule
-    files and their examples. texts: of files that the editor has open, as they stand there.
+    Those of a variable are in its rule, those of a parameter also in examples and pipelines that set it, and all others
+    in all rule files and their examples. texts: the unsaved texts of files that are open in the editor.
     """
     at = At(document, line, column)
     word, rule = at.word, at.rule
@@ -339,8 +344,10 @@ def references(document: Document, line: int, column: int, texts: Texts = nothin
 
 
 def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
-    """Return whether all rule files share a name: a number, a fact, a rule, a pass. rule: in which it stands,
-    where rules and passes have names for themselves."""
+    """Return whether all rule files share a name: a number, a fact, a rule, a pass.
+
+    rule: the rule that contains the name. There, names of other rules and passes may be variables.
+    """
     rules = document.rules
     known = (rules.numbers, rules.facts) if rule is not None and word != rule.name else (
         rules.numbers, rules.facts, rules.rules, rules.passes,
@@ -349,7 +356,7 @@ def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
 
 
 def ours(document: Document, line: int, column: int, texts: Texts = nothing_open) -> bool:
-    """Return whether rule files declare the word at a place, so that it can be renamed."""
+    """Return whether rule files declare the word at a position, so that it can be renamed."""
     at = At(document, line, column)
     if shared(document, at.word) or at.variable is not None:
         return True
@@ -357,7 +364,7 @@ def ours(document: Document, line: int, column: int, texts: Texts = nothing_open
 
 
 def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
-    """Every rule file and file of examples: the built-in ones, and those in the folder of the document."""
+    """Yield every rule file and file of examples: the built-in ones, and those in the folder of the document."""
     known: dict[Path, str] = {}
     for file in built_in_files():
         known[path_of(file.source.name)] = file.source.text
@@ -374,7 +381,7 @@ def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
 
 
 def _words_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
-    """The places of a word in the text of a rule, from its head to its examples, or to the next declaration."""
+    """Yield the occurrences of a word in a rule, from its head to its examples, or to the next declaration."""
     lines = document.text.splitlines()
     first = rule.span.line - 1
     last = first + 1
@@ -385,7 +392,7 @@ def _words_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
 
 
 def _settings_of(document: Document, rule: Rule, word: str, texts: Texts) -> Iterator[FilePlace]:
-    """Yield the places that set a parameter: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
+    """Yield the locations that set a parameter: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
     names = {rule.name, rule.family, rule.file} - {None}
     set_to = re.compile(rf"[(,]\s*({re.escape(word)})\s*=(?!=)")
     for path, text in _rule_texts(document, texts):
@@ -403,12 +410,12 @@ def _settings_of(document: Document, rule: Rule, word: str, texts: Texts) -> Ite
 
 
 def _masked(line: str) -> str:
-    """A line with spaces in the place of its quoted texts."""
+    """Return a line with its quoted texts replaced by spaces."""
     return re.sub(r'"[^"\n]*"', lambda found: " " * len(found[0]), line)
 
 
 def _occurrences(text: str, word: str) -> Iterator[tuple[int, int, int]]:
-    """Whole words outside of texts, comments and documentation: line, column, end."""
+    """Yield (line, column, end) of whole words outside of quoted texts, comments and documentation."""
     pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.])({re.escape(word)})(?!\w)')
     for number, line in enumerate(text.splitlines()):
         for match in pattern.finditer(line):
@@ -434,7 +441,7 @@ def _names_of_rules(text: str, word: str) -> Iterator[tuple[int, int, int]]:
 
 
 def path_of(name: str) -> Path:
-    """The file of a source: built-in ones are named from the root."""
+    """Return the file of a source. The names of built-in sources are relative to the root."""
     path = Path(name)
     return path if path.is_absolute() else ROOT / path
 

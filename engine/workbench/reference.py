@@ -1,6 +1,6 @@
-"""The names that a rule may use: facts, functions, statements, values, fields, with sorts and a sentence each.
+"""Names that a rule may use: facts, functions, statements, values, fields, with sorts and a sentence each.
 
-Nothing is told twice: signatures are those that matchers read, sentences are the docstrings of the definitions.
+Each definition has one description. The signatures are those that matchers read, the sentences are the docstrings.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ STATEMENTS = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "k
 
 @dataclass(frozen=True)
 class Word:
-    """One name that a rule may say.
+    """Name that a rule may use.
 
     kind: fact, function, statement, value, op, monoid, atom or target; signature: as it is written, with sorts; says:
-    its documentation, the first line a sentence; place: `file:line` of the definition; fields: (name, sort, default).
+    its documentation, the first line a sentence; fields: (name, sort, default). The location of the definition is
+    `file:line`.
     """
 
     name: str
@@ -49,11 +50,11 @@ class Word:
 
     @property
     def sentence(self) -> str:
-        """The first paragraph of what it says, on one line."""
+        """First paragraph of the documentation, on one line."""
         return " ".join(self.says.split("\n\n")[0].split())
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the word as data for JSON."""
         fields = [{"name": name, "sort": sort, "default": default} for name, sort, default in self.fields]
         head = {"name": self.name, "kind": self.kind, "signature": self.signature, "levels": list(self.levels)}
         return {**head, "says": self.says, "place": self.place, "fields": fields}
@@ -63,7 +64,7 @@ class Word:
 
 
 def facts(rules: RuleSet | None = None) -> list[Word]:
-    """Facts and scalar functions, by name. rules: those whose facts, of files, are listed too."""
+    """Return facts and scalar functions by name, with the facts that the files of `rules` declare."""
     load_facts()
     found = {(fact.name, id(fact)): fact for fact in FACTS.values()}
     listed = [
@@ -105,7 +106,7 @@ def _functions() -> tuple[Word, ...]:
 
 @functools.cache
 def nodes() -> tuple[Word, ...]:
-    """Statements and values of the IRs but Torch IR's ops; monoids, atoms, and what `target` has."""
+    """Return statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
     statements = [_statement(cls) for cls in (*owners().values(), *ADDRESSES)]
     return (*statements, *_values(), *_monoids(), *_atoms(), machine())
 
@@ -160,7 +161,7 @@ def machine() -> Word:
 
 @functools.cache
 def op(name: str) -> Word | None:
-    """An op of Torch IR, with the fields of all its overloads; None for an unknown one."""
+    """Return an op of Torch IR, with the fields of all its overloads, or None for an unknown op."""
     overloads = schemas.overloads(name)
     if not overloads:
         return None
@@ -184,7 +185,7 @@ def _argument(argument: schemas.Argument) -> str:
 
 
 def known(rules: RuleSet | None = None) -> list[Word]:
-    """All that has a name, but ops of Torch IR."""
+    """Return all names except the ops of Torch IR."""
     return [*facts(rules), *nodes()]
 
 
@@ -210,7 +211,7 @@ def _default(value: Any) -> str:
 
 
 def _place(definition: Callable[..., Any] | type) -> str:
-    """`file:line`, from the root of the tree."""
+    """Return `file:line` of a definition, relative to the root of the tree."""
     try:
         path, line = inspect.getsourcefile(definition), inspect.getsourcelines(definition)[1]
         return f"{Path(path or '').resolve().relative_to(ROOT)}:{line}"

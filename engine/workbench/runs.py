@@ -1,15 +1,16 @@
 """Runs for an editor: examples, a check of a rule by meaning, a count of its firings in a suite.
 
-A process of its own, so that nobody waits while typing. It reads one request, a line of JSON, from standard input, and
-writes lines of JSON: {"progress": [what, number, of]} as often as it likes, then {"result": ..} or {"error": text}. A
-result has a word for the lens (`told`), a line for the user (`said`), and the errors to show (`wrong`).
+They run in a separate process, so that typing is never blocked. The process reads one request, a line of JSON, from
+standard input, and writes lines of JSON: any number of {"progress": [what, number, of]}, then {"result": ..} or
+{"error": text}. A result has a label for the lens, a line for the user (`said`), and the errors to show (`wrong`).
 
-    {"run": "examples", "path": FILE, "text": TEXT, "beside": TEXT or null, "rule": NAME or null, "title": NAME or null}
-    {"run": "check", "path": FILE, "text": TEXT, "beside": TEXT or null, "rule": NAME}
-    {"run": "firings", "path": FILE, "text": TEXT, "beside": TEXT or null, "suite": FILE}
+    {"run": "examples", "path": FILE, "text": TEXT, .., "rule": NAME or null, "title": NAME or null}
+    {"run": "check", "path": FILE, "text": TEXT, .., "rule": NAME}
+    {"run": "firings", "path": FILE, "text": TEXT, .., "suite": FILE}
 
-text: of the rule file as it stands in the editor; beside: the same of the examples beside it. Rules are data: nothing
-of them is executed. A suite is Python, like `-c`: the editor's user says which one, else it is ours.
+text: the rule file as it is in the editor. A further field (see `request_for` in `language_server`) holds the text of
+the file of examples, or null for the saved file. Rules are data and are never executed. A suite is Python, like `-c`:
+the user of the editor names it, else it is a built-in one.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ RUNS = {"examples": examples, "check": check, "firings": firings}
 
 
 def _document(asked: dict[str, Any]) -> Document:
-    """The file as it stands in the editor. Raises the first error of it."""
+    """Return the document as it is in the editor. Raises its first error."""
     document = Document(Path(asked["path"]))
     document.beside(asked.get("beside"))
     for wrong in errors(document.problems(asked["text"])):  # type: ignore[arg-type]
@@ -82,7 +83,7 @@ def _document(asked: dict[str, Any]) -> Document:
 
 
 def _rules(document: Document, name: str | None) -> list[Rule]:
-    """The rule of a name, the members of a family, or all rules of the file. Raises DplcError."""
+    """Return the rule of a name, the members of a family, or all rules of the file. Raises DplcError."""
     assert document.file is not None
     listed = [document.rules.rules[rule.name] for rule in document.file.rules]
     chosen = [rule for rule in listed if name is None or name in (rule.name, rule.family)]
@@ -98,7 +99,7 @@ def _wrong(verdict: Any, rule: Rule) -> dict[str, Any]:
 
 
 def _place(error: DplcError) -> dict[str, Any]:
-    """An error as data. file: as sources are named."""
+    """Return an error as data. Its file is named as its source."""
     span: Span | None = error.span
     place = [span.line, span.column, span.end_line, span.end_column] if span is not None else None
     file = span.source.name if span is not None else ""
@@ -106,7 +107,7 @@ def _place(error: DplcError) -> dict[str, Any]:
 
 
 def answer(asked: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
-    """Do what is asked, and write what came of it."""
+    """Execute a request and write its result."""
     try:
         result = RUNS[asked["run"]](asked, lambda *progress: write({"progress": list(progress)}))
     except DplcError as error:
@@ -116,7 +117,7 @@ def answer(asked: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> No
 
 
 def main() -> None:
-    """`python -m dplc.engine.workbench.runs`, by the language server."""
+    """Answer one request of the language server, as `python -m dplc.engine.workbench.runs`."""
     out, sys.stdout = sys.stdout, sys.stderr  # what is printed on the way is none of the answer
 
     def write(record: dict[str, Any]) -> None:
