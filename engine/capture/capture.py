@@ -118,15 +118,16 @@ def _of_the_user(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Capture:
-    """A captured program.
+    """Captured program with its tensors.
 
-    graph: what it computes. tensors: {input name: tensor}, for every input of the graph; of the declared shape and
-    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: where in the user's text it
-    was asked for; the path of its module where no line of the user's did}. inputs: the user inputs in calling order.
-    signature: how the function is called and what it returns. reference: what torch itself gave, one tensor per output
-    of the graph (texts only, else None). folds: loading may compute with weights; else they stay as their files are.
-    strides: {input: its strides}, of those whose memory is read by strides. written: the program of the user's own ops
-    and its tensors, where some of them were decomposed; it gives None where Torch IR cannot say them.
+    graph: the computation. tensors: {input name: tensor} for every input of the graph, with the declared shape and
+    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: the span of the user's text
+    that requested it, or the path of its module if no line of the user's text did}. inputs: the user inputs in calling
+    order. signature: how to call the function and what it returns. reference: torch's own results, one tensor per
+    output of the graph (texts only, else None). folds: whether loading may compute with weights; else they stay as
+    their files hold them. strides: {input: its strides}, for inputs whose memory is read by strides. written: the
+    program of the user's own ops and its tensors, if some of them were decomposed; it returns None if Torch IR cannot
+    express them.
     """
 
     graph: TorchGraph
@@ -199,9 +200,10 @@ def finish(
     keep_inputs: bool,
     reference: Sequence[Any] | None = None,
 ) -> Capture:
-    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept).
+    """Return the capture of a conversion, without unread weights.
 
-    Outputs without elements are no outputs of the graph: the signature knows them.
+    Unread inputs are left out unless `keep_inputs` holds. The graph omits outputs without elements: the signature holds
+    them.
     """
     graph = _of_full_outputs(conversion.graph)
     full = [index for index, out in enumerate(conversion.graph.outs) if 0 not in out.shape]
@@ -267,7 +269,7 @@ def check_dtypes(captured: Capture) -> None:
 
 
 def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
-    """An error at the first of the values whose place is known."""
+    """Return an error at the first of the values whose span is known."""
     place = next((captured.spans[name] for name in names if name in captured.spans), None)
     if isinstance(place, str):
         return DplcError(what, None, (f"in {place}", *notes), hint)

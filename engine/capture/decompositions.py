@@ -1,7 +1,7 @@
-"""What PyTorch itself says of ops that no rule takes: the one table of them.
+"""PyTorch's own decompositions of ops that no rule handles, in one table.
 
-A rule would say the same formula again. What is made of them are ops of rules, and what depends on no input (the places
-and weights of a resize) folds. No rule takes an op that stands here (a test).
+A rule would repeat the same formula. The decompositions use ops that have rules, and the values that depend on no input
+(the positions and weights of a resize) fold. No rule handles an op of this table (a test checks this).
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ def _gaussian_nll_loss(
 
 
 def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
-    """torch.linspace of a number of steps that is known at a call: from both ends to the middle, as torch does it."""
+    """Return torch.linspace with a number of steps that is known at a call.
+
+    It computes from both ends to the middle, as torch does.
+    """
     if not isinstance(steps, torch.SymInt) or "out" in where:
         return torch.linspace(start, end, steps, **where)
     dtype = where.pop("dtype", None) or torch.get_default_dtype()
@@ -175,8 +178,10 @@ def ctc_loss(
     reduction: int = MEAN,
     zero_infinity: bool = False,
 ) -> Any:
-    """log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
-    lengths: of n sequences and of their labels, lists or tensors. NotImplemented for no steps and for no sequences.
+    """Return the CTC loss of log probabilities, or NotImplemented for no steps and for no sequences.
+
+    log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
+    lengths: of n sequences and of their labels, lists or tensors.
     """
     if log_probs.dim() == 2:
         one = ctc_loss(
@@ -216,7 +221,7 @@ def _row(lengths: Any, like: Any) -> Any:
 
 
 def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
-    """The labels of each sequence, [n, s]; what stands behind its last one is any label."""
+    """Return the labels of each sequence, [n, s]; entries after the last label hold any label."""
     if targets.dim() == 2:
         return targets.long()
     known = isinstance(target_lengths, Sequence)
@@ -228,14 +233,14 @@ def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
 
 
 def _paths(labels: Any, blank: int) -> Any:
-    """A blank before, between and behind the labels: [n, 2*s + 1]."""
+    """Return the labels with a blank before, between and after them: [n, 2*s + 1]."""
     blanks = torch.full_like(labels, blank)
     pairs = torch.stack((blanks, labels), 2).reshape(labels.shape[0], -1)
     return functional.pad(pairs, (0, 1), value=blank)
 
 
 def _ways(paths: Any, blank: int) -> Any:
-    """Whether a step may go to each place of a path from each other one: [n, to, from]."""
+    """Return whether a step may go to each position of a path from each other position: [n, to, from]."""
     place = torch.arange(paths.shape[1], device=paths.device)
     back = place[:, None] - place
     skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
@@ -273,7 +278,7 @@ def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> A
 
 
 def _gaps(x: Any, y: Any) -> Any:
-    """[.., n, m, k]"""
+    """Return the differences of all pairs of rows: [.., n, m, k]."""
     return x[..., :, None, :] - y[..., None, :, :]
 
 
@@ -289,7 +294,10 @@ def encoder_layer(
     eps: float, scale_1: Any, shift_1: Any, scale_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any,
     down_bias: Any, mask: Any = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """nn.TransformerEncoderLayer. x: [batch, places, width]. NotImplemented where `attention` is."""
+    """Decompose nn.TransformerEncoderLayer. x: [batch, sequence, width].
+
+    Returns NotImplemented where `attention` does.
+    """
 
     def attended(y: Any) -> Any:
         return attention(y, y, y, width, heads, qkv, qkv_bias, out, out_bias, mask, False, True, mask_type)
@@ -315,9 +323,10 @@ def attention(
     query: Any, key: Any, value: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any,
     mask: Any = None, need_weights: bool = True, average_weights: bool = True, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """nn.MultiheadAttention: results [batch, places, width], and weights where they are needed, else nothing.
+    """Decompose nn.MultiheadAttention.
 
-    mask: what is not 0 is hidden. NotImplemented for nested tensors and for a mask of no kind.
+    Returns the results [batch, sequence, width], and the weights if they are needed, else None. mask: nonzero entries
+    are hidden. Returns NotImplemented for nested tensors and for a mask without a type.
     """
     if query.is_nested or query.dim() != 3 or (mask is not None and mask_type is None):
         return NotImplemented
@@ -341,7 +350,7 @@ def attention(
 
 
 def _spread(hidden: Any, mask_type: int | None) -> Any:
-    """A mask as it stands beside scores [batch, heads, queries, keys]."""
+    """Return a mask broadcast to scores [batch, heads, queries, keys]."""
     return hidden[:, None, None] if mask_type == OF_KEYS else hidden[None, None] if mask_type == OF_SCORES else hidden
 
 
@@ -394,7 +403,7 @@ def _parts(n: int, m: int, like: Any) -> Any:
 
 
 def _product(counts: Sequence[Any]) -> Any:
-    """The product of a number for each place along each dimension."""
+    """Return the outer product of the counts along each dimension."""
     return functools.reduce(operator.mul, (n.reshape(-1, *[1] * d) for d, n in enumerate(reversed(counts))))
 
 
@@ -577,8 +586,10 @@ def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
 
 
 def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
-    """Results so many times as long as the input are taken by the sizes, whatever the scale is: of the nearest elements
-    by PyTorch's kernel of small images and of those with channels last alone.
+    """Return the factors for which a resize computes its scale from the sizes, whatever the given scale is.
+
+    A factor is the length of the result over that of the input. For nearest elements only PyTorch's kernels of small
+    images and of channels-last images do so.
     """
     if plain is not torch.ops.aten.upsample_nearest2d.default:
         return () if "nearest" in plain.name() else (1,)
@@ -603,8 +614,9 @@ def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) ->
 
 
 def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float | None], wide: Any) -> Any:
-    """The elements of x [n, c, lengths..] nearest to places of a grid [n, c, sizes..]. offset: of a place in its cell;
-    wide: the dtype of a place before it is rounded to f32, and that down.
+    """Return the elements of x [n, c, lengths..] that are nearest to the points of a grid [n, c, sizes..].
+
+    offset: of a point in its cell; wide: the dtype of a coordinate before it is rounded to f32, and that down.
     """
     places, rank = [], len(sizes)
     for d, (length, size, scale) in enumerate(zip(x.shape[2:], sizes, scales, strict=True)):
@@ -622,9 +634,9 @@ def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, mome
 
 
 def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = None) -> Any:
-    """Rows [s, k] in groups, each times the matrix of its group [e, k, n]. ends: [e], where each group ends.
+    """Multiply rows [s, k] in groups, each by the matrix of its group [e, k, n]. ends: [e], where each group ends.
 
-    Rows behind the last group give zeros.
+    Rows after the last group give zeros.
     """
     if x.dim() != 2 or w.dim() != 3 or ends is None or bias is not None:
         return NotImplemented
@@ -656,7 +668,7 @@ def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | 
 
 
 def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
-    """Elements put at strided places of a tensor's memory."""
+    """Scatter values to strided positions of a tensor's memory."""
     if not x.is_contiguous() or x.storage_offset():
         return NotImplemented
     places = torch.full(tuple(size), offset or 0, dtype=torch.int64, device=x.device)
@@ -695,14 +707,17 @@ def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
 
 
 def derived() -> AbstractContextManager[None]:
-    """Return a context in which PyTorch derives the formulas of `DERIVED` in place of these ops."""
+    """Return a context in which PyTorch derives the formulas of `DERIVED` instead of these ops."""
     formulas = {overload: decomposition_table[overload] for overload in _overloads({"": DERIVED})}
     formulas[torch.ops.aten.grid_sampler_2d.default] = _sampled
     return replaced(formulas, torch._C.DispatchKey.Autograd)
 
 
 def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
-    """PyTorch's formula with the derivative of its kernel: 0 by places of nearest elements, and by those at an edge."""
+    """Apply PyTorch's formula with the derivative of its kernel.
+
+    It is 0 with respect to the coordinates of nearest elements, and to those at an edge.
+    """
     bilinear, nearest = (mode == number for number in range(2))
     if bilinear and padding and align_corners:
         grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)
@@ -716,7 +731,7 @@ def decomposed(targets: Iterable[Any]) -> bool:
 
 
 def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
-    """Those of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
+    """Yield the overloads of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
     for name in " ".join(by_subject.values()).split():
         packet = getattr(torch.ops.aten, name, None)
         for overload in (getattr(packet, word) for word in packet.overloads()) if packet else ():
@@ -725,7 +740,7 @@ def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
 
 
 def _composite(overload: Any) -> Callable[..., Any] | None:
-    """The kernel of an op that is made of others. (`overload.decompose` asks for a table first: ours.)"""
+    """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     try:
         has = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)

@@ -25,9 +25,9 @@ WIDER = 16  # times as far goes each range behind it
 
 
 class Lengths:
-    """The lengths of a graph, and its other numbers, which are fixed.
+    """Lengths of a graph, and its other numbers, which are fixed.
 
-    Raises DplcError for a graph whose lengths no dimension of a tensor tells.
+    Raises DplcError for a graph with a length that is not a dimension of a tensor.
     """
 
     def __init__(self, graph: GraphModule):
@@ -87,13 +87,13 @@ class Lengths:
         return max(low, known.low), min(high, known.high), known.multiple
 
     def narrow(self, found: Size, args: Sequence[Any]) -> bool:
-        """Take a range that a compile asked for; False where a call with such arguments is outside of it."""
+        """Adopt a range that a compile needs; return False if a call with such arguments is outside of it."""
         symbol = next(symbol for symbol in self.places if str(symbol) == found.name)
         self.narrowed[symbol] = found
         return self.rows(args) is not None
 
     def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
-        """Of every length of a call its range; None where one is outside of what one program serves."""
+        """Return the range of every length of a call; None if a length is outside of what one program serves."""
         found = []
         for symbol, (index, place) in self.places.items():
             n = args[index].shape[place]
@@ -104,7 +104,7 @@ class Lengths:
         return tuple(found)
 
     def dynamic(self, graph: GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
-        """What `dplc.compile(dynamic=)` takes for a call with such tensors.
+        """Return the value of `dynamic=` in `dplc.compile` for a call with such tensors.
 
         graph: one of tensors alone; args: of the graph with numbers. The lengths of the call are the hints.
         """
@@ -120,10 +120,10 @@ class Lengths:
         }
 
     def of_tensors(self, args: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-        """The graph without numbers among its arguments and results, and the results: a symbol's expression for a
-        number, None for a tensor.
+        """Return the graph without numbers among its arguments and results, and the results.
 
-        args: of a call, which fix the numbers that are no lengths.
+        A result is a symbol's expression for a number, None for a tensor. args: of a call, which fix the numbers that
+        are not lengths.
         """
         inner = torch.fx.Graph()
         copies: dict[Any, Any] = {}
@@ -169,8 +169,10 @@ class Lengths:
 
 
 def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
-    """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say. None
-    for one that they do not tell, as what is read out of a tensor."""
+    """Return a function that computes a number of a graph (such as a stride of a result) from the arguments of a call.
+
+    It returns None for a number that the arguments do not determine, such as a value that is read out of a tensor.
+    """
     places: dict[
         Any, tuple[int, int | None]
     ] = {}  # expression: an argument that is it, or one with a dimension that is
@@ -285,8 +287,10 @@ _PLACE = torch.empty((), dtype=torch.float64, device="meta")
 
 
 def _as_tensors(given: Any, readers: Sequence[Any]) -> dict[Any, Any] | None:
-    """{number: the argument that holds it, None of one that is computed of such numbers alone}; None where an op that
-    reads one of them takes no tensor there."""
+    """Return {number: the argument that holds it}, or None if an op that reads one of them accepts no tensor there.
+
+    The argument is None for a number that is computed from such numbers alone.
+    """
     found: dict[Any, Any] = dict.fromkeys(readers, given)
     pending = list(readers)
     while pending:
@@ -303,7 +307,7 @@ def _as_tensors(given: Any, readers: Sequence[Any]) -> dict[Any, Any] | None:
 
 
 def _tried(node: Any, numbers: Container[Any]) -> Any:
-    """What an op gives for tensors without data where a number is a tensor; None where it takes none."""
+    """Return the result of an op for tensors without data where a number is a tensor; None if the op accepts none."""
     kind = _kind_beside(node)
 
     def stand_in(x: Any) -> Any:
@@ -334,7 +338,7 @@ def _like(a: Any, b: Any) -> bool:
 
 
 def _kind_beside(node: Any) -> torch.dtype | None:
-    """The dtype in which torch takes a float beside an op's tensors; None beside numbers alone."""
+    """Return the dtype that torch gives a float among an op's tensors; None if the op reads numbers alone."""
     tensors = [x for x in map(value, node.all_input_nodes) if isinstance(x, torch.Tensor)]
     kinds = {torch.result_type(torch.empty(1, dtype=x.dtype, device="meta"), 1.0) for x in tensors}
     if not kinds:
@@ -355,10 +359,11 @@ def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:
 
 
 class ByNumbers:
-    """A function that is made anew for every value of its numbers.
+    """Function that is compiled again for every value of its numbers.
 
-    make: what makes it, of a graph without them and its other arguments. told: what else of these it is made for.
-    changed: hears of a number that is another one than it was: the op that reads it, and both values.
+    The constructor's first callable compiles the graph without numbers for the other arguments. The second returns the
+    key of these other arguments under which the result is kept. The third is called when a number changes, with the op
+    that reads it and both values.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Dimensions that are known at a call: how a caller declares them, and what torch.export found of them.
+"""Dimensions that are known at a call: how a caller declares them, and what torch.export finds out about them.
 
-A dimension is declared once, by name, wherever it occurs. torch.export traces with symbols for it and says what the
-program asks of them; its symbols become sizes of our IRs, and what it asks for becomes one message.
+A dimension is declared once, by name, wherever it occurs. torch.export traces with symbols for it and reports what the
+program requires of them; its symbols become sizes of our IRs, and its requirements become one message.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Dim:
 
 
 def range_of(size: Dim | Size) -> str:
-    """`4..512, a multiple of 4`"""
+    """Return the text of a range: `4..512, a multiple of 4`."""
     step = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
     return f"{size.low}..{size.high}{step}"
 
@@ -87,7 +87,7 @@ def declaration(size: Size) -> str:
 
 
 class Extent(int):
-    """What `dim(s, 1..4096)` gives in a text: a number that factories of tensors take, and that remembers its size."""
+    """Integer of `dim(s, 1..4096)` in a text: factories of tensors accept it, and it remembers its size."""
 
     size: Size
 
@@ -122,11 +122,11 @@ Dynamic = Mapping[str, Mapping[int, Size]]  # {input: {dimension: its size}}
 
 
 def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dynamic:
-    """What `dynamic=` says, settled: {input: {dimension: size}}.
+    """Return the dimensions that `dynamic=` declares: {input: {dimension: size}}.
 
-    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these says
-    it for the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are taken as they are.
-    Raises UsageError for what is no declaration, DplcError for an example that is outside of it.
+    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these for
+    the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are accepted unchanged. Raises
+    UsageError for an invalid declaration, DplcError for an example that is outside of it.
     """
     if isinstance(dynamic, (list, tuple)):
         if len(dynamic) != len(names):
@@ -202,7 +202,7 @@ def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) ->
 
 
 def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
-    """The same as torch.export takes it."""
+    """Return declared dimensions in the form of torch.export's `dynamic_shapes`."""
     dims: dict[str, Any] = {}
     for size in (size for own in dynamic.values() for size in own.values()):
         n, step = size.name, size.multiple
@@ -213,7 +213,7 @@ def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
 
 
 class Symbols:
-    """torch's symbols as sizes."""
+    """Mapping from torch's symbols to sizes."""
 
     def __init__(self) -> None:
         self._sizes: dict[Any, Size] = {}  # by a symbol of ours
@@ -239,7 +239,7 @@ class Symbols:
         return n if isinstance(n, int) else self.extent_of(n.node.expr)
 
     def extent_of(self, e: Any) -> Expr:
-        """The same of torch's own expression of lengths."""
+        """Return the extent for torch's own expression of lengths."""
         return self._of(e.subs(self._known, simultaneous=True))
 
     def _of(self, e: Any) -> Expr:
@@ -381,7 +381,7 @@ _OF_LAYOUT = re.compile(
 
 
 class GuardLocations:
-    """The guards of a trace with their places, and what they ask of sizes that were declared."""
+    """Guards of a trace with their spans, and their requirements on declared sizes."""
 
     def __init__(self, places: SourcePlaces, dynamic: Dynamic, names: Sequence[str]):
         self._places = places
@@ -394,7 +394,7 @@ class GuardLocations:
         self._found: list[tuple[Any, int | None]] = []
 
     def note(self, tensors: Any, place: int | None) -> None:
-        """What is new of guards. tensors: arguments of the call that stands at a place; place: None before a call."""
+        """Record new guards with the location of a call, None before it. tensors: arguments of the call."""
         if self._env is None:
             self._env = next(filter(None, map(_environment, tensors)), None)
         guards = () if self._env is None else self._env.guards
@@ -402,9 +402,9 @@ class GuardLocations:
             self._found.append((guard, place))
 
     def refusal(self, text: str, span: Span | None) -> DplcError | None:
-        """Return one message for what a program asks of its sizes; None if the message of torch.export is another one.
+        """Return one message for what a program requires of its sizes; None for any other message of torch.export.
 
-        span: where the program asks it, if that is known.
+        span: where the program requires it, if that is known.
         """
         if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
             return None
@@ -436,7 +436,7 @@ class GuardLocations:
         return DplcError(what, at, asked or text.splitlines()[1:4], hint)
 
     def _declared(self) -> dict[Any, tuple[Size, str]]:
-        """{torch's symbol: its size, and where that was declared}"""
+        """Return {torch's symbol: its size, and where that was declared}."""
         found = {}
         for symbol, sources in self._env.var_to_sources.items():
             for name in (source.name for source in sources):
@@ -448,14 +448,14 @@ class GuardLocations:
         return [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
 
     def _span(self, symbols: set[Any]) -> Span | None:
-        """Where the first guard stands that is on such symbols, on all of them if there is one."""
+        """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
         about = [found for found in self._found if found[0].expr.free_symbols and found[0].expr.free_symbols <= symbols]
         ties = [found for found in about if found[0].expr.free_symbols == symbols]
         spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
         return next(filter(None, spans), None)
 
     def of_several(self) -> list[tuple[Any, Span | None]]:
-        """What was asked of several lengths at once, with its place, but for how memory is laid out."""
+        """Return the conditions on several lengths at once, with their spans, without those of memory layout."""
         if self._env is None:
             return []
         self.note((), None)

@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 
 
 def value(node: Any) -> Any:
-    """What is known of a node's value: a tensor without data, or several."""
+    """Return the known part of a node's value: a tensor without data, or several."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
@@ -43,7 +43,7 @@ def storages(node: Any) -> set[int]:
 
 
 def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """What lies below the wrappers that torch.func puts around a tensor inside of `vmap`: they have no memory."""
+    """Return the tensor below the wrappers of torch.func inside of `vmap`: they have no memory."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
@@ -166,7 +166,7 @@ def indexed(program: Any) -> Any:
 
 
 def _index(graph: Any, node: Any, number: Any) -> None:
-    """In place of a slice at a number: indices, one of which is the tensor that holds it."""
+    """Replace a slice at a number by indices, one of which is the tensor that holds the number."""
     source, *written, dim, place = node.args
     if place is not number:
         return
@@ -199,7 +199,7 @@ _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)  # as bytes and tr
 
 
 def write_elements(tensor: Any, index: Any, given: Any) -> None:
-    """`tensor[index] = given`, where places are tensors indexed by these."""
+    """Compute `tensor[index] = given`, with indices that are tensors without dimensions."""
     indices = _several(index)
     if not _of_places(indices):
         tensor[index] = given
@@ -215,15 +215,15 @@ def write_elements(tensor: Any, index: Any, given: Any) -> None:
 
 
 def read_elements(tensor: Any, index: Any) -> Any:
-    """A copy of `tensor[index]`, where places are tensors indexed by these."""
+    """Return a copy of `tensor[index]`, with indices that are tensors without dimensions."""
     part, places = _apart(tensor, _several(index))
     return torch.ops.aten.index(part, places)
 
 
 def by_elements(graph: GraphModule) -> GraphModule:
-    """dynamo's graph with these functions in place of indexing by tensors of no dimensions.
+    """Replace indexing by tensors of no dimensions in dynamo's graph by these functions.
 
-    What is read stays a view where anything made of it is changed in place, but for `v[i] += x`, which writes it back.
+    A read stays a view if an op mutates a value that is computed from it, except for `v[i] += x`, which writes it back.
     """
     for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.setitem)):
         node.target = write_elements
@@ -261,7 +261,7 @@ def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
 
 
 def _changes(node: torch.fx.Node) -> bool:
-    """Whether an op may change a tensor in place, by its name."""
+    """Return whether an op may mutate a tensor, by its name."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
     return in_place or (getattr(node.target, "__module__", "") == "_operator" and name[:1] == "i" and name != "index")
@@ -272,7 +272,7 @@ def _several(index: Any) -> tuple[Any, ...]:
 
 
 def _of_places(indices: tuple[Any, ...]) -> bool:
-    """Whether a tensor of no dimensions is a place among numbers, slices and new axes alone."""
+    """Return whether tensors of no dimensions are indices among numbers, slices and new axes alone."""
     plain = (int, torch.SymInt, slice, type(None), type(...))
     rest = [index for index in indices if not _is_place(index)]
     return len(rest) < len(indices) and all(isinstance(index, plain) and not isinstance(index, bool) for index in rest)
@@ -283,7 +283,7 @@ def _is_place(index: Any) -> bool:
 
 
 def _apart(tensor: Any, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    """The part of a tensor that is left of all but the places, and the place of each of its dimensions, or None."""
+    """Return the part that the other indices select, and a tensor index or None for each of its dimensions."""
     part = tensor[tuple(slice(None) if _is_place(index) else index for index in indices)]
     dots = next((number for number, index in enumerate(indices) if index is ...), len(indices))
     places: list[Any] = [None] * part.dim()
@@ -344,7 +344,7 @@ def without_checkpoints(graph: GraphModule) -> GraphModule:
 def switching_autocast(graph: GraphModule) -> GraphModule:
     """Replace the call of each autocast region of an exported program by its body.
 
-    Autocast is switched before and after a body, so that whoever runs the graph node by node knows the place of each.
+    Autocast is switched before and after a body, so that a node-by-node interpreter knows the state of each op.
     """
     for call in _calls(graph, wrap_with_autocast):
         *settings, body = call.args[:5]
@@ -442,7 +442,7 @@ def as_tensors(program: Any) -> Any:
 
 
 def constant_of(n: Any) -> float | None:
-    """A float made of lengths that is the same number for all of them, as reals: s / (s*2.0) is a half."""
+    """Return the number that a float computed from lengths equals for all of them, as reals: s / (s*2.0) is a half."""
     found = n.node.expr.replace(lambda e: type(e).__name__ == "ToFloat", lambda e: e.args[0])
     found = found.replace(lambda e: type(e).__name__ in _QUOTIENTS, lambda e: e.args[0] / e.args[1])
     found = sympy.simplify(found)
@@ -465,7 +465,7 @@ class _Floats:
         self.known: dict[tuple[Any, torch.dtype], Any] = {}
 
     def run(self) -> bool:
-        """Let every op that takes a tensor in the place of such a float read one; whether any does."""
+        """Let every op that accepts a tensor for such a float read one; return whether any op does."""
         readers = [node for node in self.graph.nodes if any(map(_varies, node.all_input_nodes))]
         read = [self._reads(node) for node in readers if isinstance(node.target, torch._ops.OpOverload)]
         return any(read)
@@ -483,7 +483,7 @@ class _Floats:
         return True
 
     def _held(self, number: Any, dtype: torch.dtype) -> Any:
-        """The tensor that holds a number, where the reader stands that asked first."""
+        """Return the tensor that holds a number; it is created at its first reader."""
         key = number, dtype
         if key not in self.known:
             self.known[key] = self._made(number, dtype)

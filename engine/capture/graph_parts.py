@@ -34,7 +34,7 @@ _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_
 
 
 class Piece(torch.nn.Module):  # type: ignore[misc]
-    """A function in the place of a submodule."""
+    """Function that replaces a submodule."""
 
     def __init__(self, function: Function):
         super().__init__()
@@ -78,7 +78,7 @@ def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Fun
 
 
 def node_at(graph: GraphModule, span: Span | None) -> Any | None:
-    """The node of a line of the graph's own text; None for a place elsewhere."""
+    """Return the node of a line of the graph's own text; None for a span in another text."""
     if span is None or not span.source.name.startswith("<eval_with_key>"):
         return None
     name = re.match(r"\s*(\w+)", span.source.line(span.line))
@@ -86,7 +86,7 @@ def node_at(graph: GraphModule, span: Span | None) -> Any | None:
 
 
 def user_place(node: Any | None, span: Span | None) -> str | None:
-    """Where the user wrote the op of a node: `model.py:12: y = conv(x)`."""
+    """Return the location of a node's op in the user's text: `model.py:12: y = conv(x)`."""
     if node is None:
         return None if span is None or span.source.name.startswith("<eval_with_key>") else span.location
     frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
@@ -99,7 +99,7 @@ def user_place(node: Any | None, span: Span | None) -> str | None:
 
 @dataclass
 class EagerOps:
-    """Ops that run in eager for one cause. seconds: predicted; place: where the user wrote the first, if known."""
+    """Ops that run in eager for one cause. seconds: predicted; the location is that of the first op, if known."""
 
     why: str
     place: str | None
@@ -110,12 +110,11 @@ class EagerOps:
 
 @dataclass
 class Shares:
-    """What `torch.compile(model, backend="dplc", options={"shares": shares})` made of what was called: print it at the
-    end of a session.
+    """Coverage of `torch.compile(model, backend="dplc", options={"shares": shares})`: print it at the end of a session.
 
     runs: whether compiled parts run; without, they are compiled and PyTorch computes their results. ops, seconds: of
-    everything that was compiled, of one run of each part, in seconds as predicted for the example of each open length;
-    eager: {cause: its ops}.
+    all compiled parts, for one run of each part, in seconds as predicted for the example of each open length; eager:
+    {cause: its ops}.
     """
 
     runs: bool = True
@@ -178,8 +177,8 @@ def _percent(share: float) -> str:
 def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     """Return whether AOTAutograd must trace a graph of dynamo's that is called with such arguments.
 
-    It need not where the graph only computes values of plain tensors: without gradients, changes in place, transforms
-    of torch.func and wrapper subclasses, such as quantised weights.
+    It need not where the graph only computes values of plain tensors: without gradients, mutations, transforms of
+    torch.func and wrapper subclasses, such as quantised weights.
     """
     nodes = graph.graph.nodes
     values = pytree.tree_leaves([*inputs, *map(value, nodes)])
@@ -204,9 +203,9 @@ def _transforms(node: Any) -> bool:
 
 
 def changes(graph: GraphModule) -> bool:
-    """Whether an op of dynamo's graph changed a tensor in place.
+    """Return whether an op of dynamo's graph mutated a tensor.
 
-    It ran on tensors without data, and their version says so; that of `torch._foreach_add_` only by its name.
+    It ran on tensors without data, and their version shows it; that of `torch._foreach_add_` only by its name.
     """
     leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves):
@@ -244,7 +243,7 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
 
 
 def _spell(graph: GraphModule) -> None:
-    """Ops that AOTAutograd makes of others, as programs have them: casts of numbers, and adaptive pools."""
+    """Restore ops that AOTAutograd rewrites to the form that programs have: casts of numbers, and adaptive pools."""
     aten = torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
         given, dtype = node.args

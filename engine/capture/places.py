@@ -1,6 +1,6 @@
-"""Where a torch call stands in the user's text: the line and columns that Python keeps for every instruction.
+"""Locations of torch calls in the user's text: the line and columns that Python keeps for every instruction.
 
-The text after `-c`, functions and modules all have a code object, so one device serves the three.
+The text after `-c`, functions and modules all have a code object, so one mechanism serves the three.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 
 class SourcePlaces:
-    """The places seen so far, numbered: an FX node carries the number, since it can carry no frame."""
+    """Numbered locations seen so far: an FX node carries the number, since it can carry no frame."""
 
     def __init__(self, *sources: Source):
-        """sources: texts that are not files; the file name of their code objects is the source's name."""
+        """Number locations of texts. sources: texts that are not files, under the file name of their code objects."""
         self._sources: dict[str, Source | None] = {source.name: source for source in sources}
         self._seen: list[tuple[CodeType, int]] = []
         self._numbers: dict[tuple[CodeType, int], int] = {}
 
     def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> int | None:
-        """The number of the innermost place of the user's among the callers of `frame`, below `outermost`."""
+        """Return the number of the user's innermost location among the callers of `frame`, below `outermost`."""
         sources = self._sources
         while frame is not None and frame.f_code is not outermost:
             code = frame.f_code
@@ -61,7 +61,7 @@ class SourcePlaces:
         return Span(found, line, len(text) - len(text.lstrip()), line, len(text.rstrip()))
 
     def of_error(self, error: BaseException) -> Span | None:
-        """The innermost place of the user's that the error passed through, None if it passed through none."""
+        """Return the innermost span of the user's text that the error passed through, None if there is none."""
         places = [at for at in _frames(error.__traceback__) if self._source(at[0]) is not None]
         return self._span(*places[-1]) if places else None
 

@@ -1,4 +1,4 @@
-"""How a captured function is called and what it returns: nested Python values outside, flat tensors inside."""
+"""Calling convention of a captured function: nested Python values outside, flat tensors inside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN = (int, float, complex, type(None), torch.SymInt, torch.SymFloat, torch.S
 
 
 class TensorSlot:
-    """Stands for a tensor in the copy of an object."""
+    """Marker for a tensor in the copy of an object."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ComplexOutput:
-    """A result of complex numbers. place: of the output that holds their parts."""
+    """Result of complex numbers; the field is the index of the output that holds their parts."""
 
     place: int
 
@@ -112,7 +112,7 @@ class ComplexOutput:
 
 @dataclass(frozen=True)
 class Empty:
-    """A result without elements: made anew at every call, by no kernel."""
+    """Result without elements: every call allocates it, without a kernel."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -123,7 +123,7 @@ class Empty:
 
 @dataclass(frozen=True)
 class ObjectOutput:
-    """A result that is an object with tensors inside. places: the outputs that these are."""
+    """Result that is an object with tensors inside, by the indices of the outputs that hold them."""
 
     mould: OutputTemplate
     places: tuple[int | Empty | ComplexOutput, ...]
@@ -135,15 +135,21 @@ Results = tuple[Any, tuple[int | Fixed | Empty | ComplexOutput | ObjectOutput, .
 
 @dataclass(frozen=True)
 class Signature:
-    """arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: of what is
-    returned."""
+    """Arguments and results of a captured function.
+
+    arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: the same of
+    the returned value.
+    """
 
     arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]]
     results: Results
 
     def of_outputs(self, outs: Sequence[Param], complexes: Container[int] = ()) -> Signature:
-        """The same where the empty ones of these outputs of the graph are none of its outputs. complexes: places of
-        those that hold the parts of complex numbers. Raises DplcError for an empty one of every size."""
+        """Return the signature for a graph that omits its outputs without elements.
+
+        complexes: indices of the outputs that hold the parts of complex numbers. Raises DplcError for an empty one of
+        every size.
+        """
         spec, leaves = self.results
         order = itertools.count()
         places: list[int | Empty | ComplexOutput] = [
@@ -181,7 +187,7 @@ class Signature:
         return bound
 
     def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
-        """What the function returns, given the outputs of the graph in order. device: of results without elements."""
+        """Return the function's result from the outputs of the graph in order. device: of results without elements."""
         spec, leaves = self.results
 
         def value(leaf: int | Fixed | Empty | ComplexOutput | ObjectOutput) -> Any:

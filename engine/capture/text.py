@@ -1,10 +1,12 @@
 """Capture of a `-c` text. The text is evaluated twice: once for real, once to be traced with the inputs handed in.
 
-What must not happen twice is kept from the first time:
-- a call that gives a module or a parameter, by its site and how often it ran: so neither initialisation nor `.float()`
-  is ever traced, and what factories make inside such a call are weights, not inputs;
+The second evaluation reuses these results of the first:
+
+- a call that returns a module or a parameter, by its site and how often it ran: neither initialisation nor `.float()`
+  is ever traced, and tensors of factories inside such a call are weights, not inputs;
 - a statement that defines a class, so that classes keep their identity;
-- a statement that changes a weight in place (`nn.init.ones_(m.weight)`): it prepares the program and is not part of it.
+- a statement that mutates a weight (`nn.init.ones_(m.weight)`): it prepares the program and does not belong to it.
+
 Everything else runs again, in the same order and in the same, emptied, scope.
 """
 
@@ -96,7 +98,10 @@ class _Instrument(ast.NodeTransformer):
 
 
 def parse(text: str) -> ParsedText:
-    """The program of a text. Raises DplcError for a syntax error and where the last statement is no expression."""
+    """Return the program of a text.
+
+    Raises DplcError for a syntax error and if the last statement is not an expression.
+    """
     source = Source(NAME, textwrap.dedent(text).strip("\n").rstrip())
     try:
         with warnings.catch_warnings():
@@ -152,10 +157,10 @@ MOST_COMPUTED = 1 << 27  # floating-point operations: a CPU needs milliseconds f
 
 
 class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says no types for it
-    """Within it, matmuls, convolutions and attention of more than MOST_COMPUTED operations give zeros.
+    """Mode in which matmuls, convolutions and attention of more than MOST_COMPUTED operations return zeros.
 
-    PyTorch's own table of operations says what counts. What a text asks of such values (`if (x @ w).sum() > 0`) could
-    go another way than it would; but it is traced without any values afterwards, where asking is an error.
+    PyTorch's own table of operations says what counts. A branch of a text on such values (`if (x @ w).sum() > 0`) could
+    go the wrong way; but the text is traced without any values afterwards, where such a branch is an error.
     """
 
     def __torch_dispatch__(
@@ -232,7 +237,10 @@ def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], 
 
 @dataclass
 class _Kept:
-    """What ran once. counts: how often every site had run by its end, so that the second time goes on from there."""
+    """Result of a call that ran once.
+
+    counts: how often every site had run by its end, from which the second evaluation continues.
+    """
 
     value: Any
     counts: dict[int, int]
@@ -287,7 +295,7 @@ class Evaluation:
         return result
 
     def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
-        """Evaluate with the inputs of the graph in place of what the factories made, and of the loose parameters."""
+        """Evaluate with the inputs of the graph instead of the tensors of factories and of the loose parameters."""
         self._reset()
         self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(self.made) :], strict=True)}
         try:
@@ -304,7 +312,7 @@ class Evaluation:
             self._scope.clear()
 
     def call(self, site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """What `function(*args, **kwargs)` gives; every call in the text comes through here."""
+        """Return `function(*args, **kwargs)`; every call in the text comes through here."""
         if function is torch.compile and args:
             return args[0]  # the same function, and no reason to wait for its compilation
         if function is map:
@@ -382,7 +390,10 @@ class Evaluation:
         return {name: item.sizes for name, item in zip(self.input_names(), self.made, strict=True) if item.sizes}
 
     def dim(self, name: str, low: int, high: int, by: int = 1, hint: int | None = None) -> Extent:
-        """`dim(s, 1..4096)` in a text. Raises UsageError for what is no range, and for another one of the name."""
+        """Return the extent of `dim(s, 1..4096)` in a text.
+
+        Raises UsageError for an invalid range, and for a second range of the name.
+        """
         dim = Dim(name, low, high, by, hint)
         known, extent = self._dims.setdefault(name, (dim, Extent(self._sizes.get(name, dim.size().hint), dim.size())))
         if known != dim:
