@@ -1,10 +1,10 @@
-"""A compiled model or `-c` text as a folder: every stage as text, CUDA, cubins, constants, and the launch plan.
+"""Artefact of a compiled model or `-c` text: a folder with every stage, CUDA, cubins, constants and the launch plan.
 
     NAME/
-      dplc-artefact.json       what dplc wrote here, with sizes and digests: by it alone is a folder an artefact
-      figures.json             what the compile gave: times, memory, counts (compiling.Figures)
+      dplc-artefact.json       the files that dplc wrote here, with sizes and digests: it alone marks an artefact
+      figures.json             results of the compile: times, memory, counts (compiling.Figures)
       plan.json                launches, buffers, the arena, which weights go where (plan_file.py is the schema)
-      constants.safetensors    what was computed ahead and no weight file holds
+      constants.safetensors    values that were computed ahead and that no weight file holds
       ir/torch.ir ..           the program at every stage
       cuda/KERNEL.cu           the text of every distinct kernel
       cubin/KERNEL.cubin       the same assembled for the plan's target, where an assembler was there
@@ -12,8 +12,9 @@
 
 Which row serves a call is data in plan.json (`rows`); kernels with sizes are the same for all calls of a row.
 
-`artefact_folder.py` writes it beside its place and then exchanges both. Loading executes nothing: the emulator later
-compiles only CUDA that dplc prints itself. Apart from figures.json, the same model gives the same bytes.
+`artefact_folder.py` writes a temporary folder next to the artefact and then exchanges both. Loading executes nothing:
+the emulator later compiles only CUDA that dplc prints itself. Apart from figures.json, the same model gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
 
 
 def _loose(kernel: Kernel) -> list[str]:
-    """What is wrong with the extents of a kernel's arrays: each is a number wherever the kernel is launched."""
+    """Return the errors in the extents of a kernel's arrays: each must be a number wherever the kernel is launched."""
     loose = [p.name for p in (*kernel.ins, *kernel.outs) if not all(map(only_sizes, p.shape))]
     return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
 
@@ -147,7 +148,7 @@ def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
 
 
 def _rules(comment: str) -> tuple[str, ...]:
-    """The rules that a comment names. What is no name of a rule is left out, and the text will differ."""
+    """Return the rules that a comment names. It skips words that are not names of rules; the text will differ."""
     lines = [line for line in comment.splitlines() if not line.startswith("grid ")]
     return tuple(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s|$)", " ".join(lines).removeprefix("rules: ")))
 
@@ -215,8 +216,10 @@ def _ends(tensor: Any) -> tuple[float, float]:
 
 
 def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Any]:
-    """{input: tensor} at a binding of the sizes, the same for the same seed; elements are evenly spread between the
-    ends of a record."""
+    """Return {input: random tensor} at a binding of the sizes, the same for the same seed.
+
+    Elements are evenly spread between the ends of a record.
+    """
     generator, made = torch.Generator().manual_seed(seed), {}
     for record in records:
         dtype = getattr(torch, DTYPES[record.dtype])
@@ -278,7 +281,7 @@ class Artefact:
 
     @property
     def extents(self) -> tuple[int | str, ...]:
-        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+        """Extents of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return self.plan.batch, self.plan.length
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
@@ -291,7 +294,7 @@ class Artefact:
         return Dispatch(row.when for row in self.plan.rows)
 
     def at(self, sizes: Binding) -> BoundModel:
-        """What serves calls of such lengths, which must be within their ranges."""
+        """Return the model that serves calls of such lengths, which must be within their ranges."""
         place = self.dispatch(sizes)
         part = self if place is None else self.rows[place]
         return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
@@ -318,8 +321,10 @@ class Artefact:
         return read_text(self.folder / "ir" / f"{stage}.ir")
 
     def torch_graph(self, sizes: Binding | None = None) -> TorchGraph:
-        """What the program computes where the sizes are these numbers (by default their hints): the reference runs
-        this in float64. Raises DplcError for what is no such graph."""
+        """Return the program's Torch IR where the sizes are these numbers (by default their hints).
+
+        The reference runs it in float64. Raises DplcError for an invalid graph.
+        """
         path = self.folder / "ir" / "torch.ir"
         try:
             _, units = read_program(read_text(path), str(path), self.plan.hints if sizes is None else sizes)
@@ -338,10 +343,10 @@ def is_artefact(folder: Path) -> bool:
 def save(
     compiled: CompiledModel, folder: Path, cubins: bool = True, weights: Path | None = None, tell: Tell = silent
 ) -> None:
-    """Write the artefact of a compiled model. What was at its place is replaced if dplc wrote all of it.
+    """Write the artefact of a compiled model. It replaces a folder that dplc wrote completely.
 
-    cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: where they are, to be found at a run.
-    Raises DplcError for a place that is taken.
+    cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: the folder where a run finds them.
+    Raises DplcError for any other folder or file of this name.
     """
     cubins = cubins and (find_nvrtc() is not None or find_program("nvcc") is not None)
     with replacing(folder) as workshop:
@@ -430,7 +435,7 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
 
 
 def _needed(within: str = "") -> Iterator[str]:
-    """The files that every plan has beside it. within: its folder in the artefact, with `/`."""
+    """Yield the files that accompany every plan. within: its folder in the artefact, with `/`."""
     yield from (within + name for name in (PLAN, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1])))
 
 

@@ -1,7 +1,7 @@
-"""What dplc wrote into a folder: every file with its size and digest. Only such a folder is an artefact.
+"""Manifest of the files that dplc wrote into a folder, with their sizes and digests.
 
-It tells an artefact from any other folder, whatever the files are called, and damage is found before
-anything is parsed. It is no protection: one who changes a file can change its digest here.
+It distinguishes an artefact from any other folder, whatever the files are called, and reveals damage before anything is
+parsed. It does not protect against an attacker, who can change a digest along with a file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OURS = re.compile(
 
 
 class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """size: bytes; sha256: of the content."""
+    """Record of a file. size: bytes; sha256: of the content."""
 
     size: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """files: {path within the folder, with `/`: what was written there}, every file but the manifest itself."""
+    """Record of a folder. files: {path in the folder, with `/`: its record}, every file but the manifest itself."""
 
     format: int
     dplc: str
@@ -182,7 +182,10 @@ def check_file(folder: Path, name: str, manifest: Manifest) -> None:
 
 
 def _record(path: Path) -> FileRecord | None:
-    """What a file is like; None for what is not a plain file. One that is too large to be ours is not read through."""
+    """Return the size and digest of a file; None if it is not a plain file.
+
+    A file that is too large to be ours is not read through.
+    """
     try:
         file = _plain(path)
     except (OSError, ValueError):
@@ -209,9 +212,9 @@ HERE = -100  # AT_FDCWD
 
 @contextlib.contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """A folder to write in, which goes to its place when all is well, and is gone when anything is not.
+    """Return a folder to write in, which replaces the named one on success and is removed on failure.
 
-    Raises DplcError where something is that dplc did not write, before and after what is done inside.
+    Raises DplcError for a folder that dplc did not write, before and after the block.
     """
     place = Path(os.path.realpath(folder))  # a link stays, and what it points to is replaced
     _check(place, folder)
@@ -240,7 +243,7 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 def _check(place: Path, folder: Path) -> None:
-    """Raises DplcError unless nothing is at a place, or an empty folder, or an artefact as dplc wrote it."""
+    """Raises DplcError unless the path is free, an empty folder, or an artefact as dplc wrote it."""
     if not os.path.lexists(place):
         return
     why = not_ours(place) if place.is_dir() else "is no folder"
@@ -249,7 +252,7 @@ def _check(place: Path, folder: Path) -> None:
 
 
 def _put(workshop: Path, place: Path) -> None:
-    """Rename a folder to its place; what dplc wrote there before is removed once the new one is there."""
+    """Rename a folder to its final path; the folder that dplc wrote there is removed once the new one is there."""
     if not place.exists() or not any(place.iterdir()):
         workshop.rename(place)
         return

@@ -1,4 +1,4 @@
-"""A model's bench: every distinct kernel and the whole, predicted; measured beside eager and torch.compile on a GPU."""
+"""Bench of a model: each distinct kernel and the whole, predicted; measured with eager and torch.compile on a GPU."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 @dataclass(frozen=True)
 class Comparison:
-    """judged: what the judge says, None where nothing was compared, which `why` explains."""
+    """Comparison of results. judged: the judgement, None if nothing was compared, for the reason in `why`."""
 
     judged: Judgement | None
     gate: float
@@ -252,7 +252,7 @@ def measure(
 
 
 def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> Any:
-    """transformers' own module on the same tensors."""
+    """Return the module of transformers itself on the same tensors."""
     plan = subject.plan
     model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)
     named = {name: weights[buffer] for buffer, wanted in subject.weights.items() for name in wanted.names}

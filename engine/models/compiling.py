@@ -1,4 +1,4 @@
-"""A model from its configuration to a launch plan, timed; and the figures that are told of it."""
+"""Compilation of a model from its configuration to a launch plan, timed; and its figures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ TOKENS, IMAGES = "input_ids", "pixel_values"
 
 
 def called(model: Any) -> Any:
-    """The part that is compiled: of an encoder and a decoder the encoder, for each token asks the decoder anew."""
+    """Return the part that is compiled.
+
+    For a model with an encoder and a decoder that is the encoder, since each token calls the decoder again.
+    """
     return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
 
 
@@ -97,7 +100,7 @@ def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, A
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
-    """How many tokens a model has, by its configuration or the part of it about texts."""
+    """Return the number of tokens of a model, by its configuration or the part of it about texts."""
     parts = (config, config.get("text_config"))
     found = (part.get("vocab_size") for part in parts if isinstance(part, Mapping))
     return next((words for words in found if words is not None), 2)
@@ -108,17 +111,20 @@ def vocabulary(config: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class CapturedModel:
-    """captured: the program; its parameters may be on the meta device. weights: {input of the graph: what it takes}."""
+    """Captured program of a model, with its weights by name.
+
+    captured: the program; its parameters may be on the meta device. weights: {input of the graph: its weight}.
+    """
 
     captured: Capture
     weights: Mapping[str, WeightRequest]
 
 
 def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
-    """What a model gives for `batch` sequences of `length` tokens, for images, or for spectra: of a causal language
-    model its logits, input_ids: i64[batch, length] -> f[batch, length, words].
+    """Capture a model's results for `batch` sequences of `length` tokens, for images, or for spectra.
 
-    length, batch: numbers, or ranges of what is known at a call. Raises DplcError for what cannot be compiled.
+    A causal language model returns its logits, input_ids: i64[batch, length] -> f[batch, length, words]. length, batch:
+    numbers, or ranges that are known at a call. Raises DplcError for a model that cannot be compiled.
     """
     if not isinstance(length, Dim) and length < 1:
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
@@ -183,11 +189,11 @@ def planned_peak(program: Program) -> int:
 
 
 def eager_peak(graph: TorchGraph) -> int:
-    """The least bytes that eager holds at once, beside weights, inputs and outputs, running op by op.
+    """Return the least bytes that eager holds at once, in addition to weights, inputs and outputs, running op by op.
 
-    Every op's result is a tensor of its own that lives to its last reader, except that what the op's schema allows to
-    be a view of its operand takes no memory and keeps the operand. Workspace inside an op counts as nothing. A size is
-    as great as it can be.
+    Every op's result is a tensor of its own that lives to its last reader. A result that the op's schema allows to be a
+    view of its operand needs no memory and keeps the operand. Workspace inside an op counts as nothing. A size has its
+    greatest value.
     """
     owner: dict[str, str] = {}
     last: dict[str, int] = {}
@@ -242,9 +248,9 @@ def _bytes(dtype: str, shape: tuple[Any, ...]) -> int:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What a model is compiled for: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
+    """Shape of a compile: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
 
-    length, batch: numbers, or ranges of what is known at a call.
+    length, batch: numbers, or ranges that are known at a call.
     """
 
     length: int | Dim = 32
@@ -272,16 +278,16 @@ class ModelShape:
 
     @property
     def told(self) -> str:
-        """`32 tokens`, `1..4096 tokens, 1..8 sequences`"""
+        """Text of the lengths: `32 tokens`, `1..4096 tokens, 1..8 sequences`."""
         tokens, batch = (n.range if isinstance(n, Dim) else str(n) for n in (self.length, self.batch))
         return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compile gave. Bytes; seconds by the clock.
+    """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
-    of the arena of temporaries, at the greatest lengths; eager_bytes: what eager holds, see `memory.EAGER`. seconds: of
+    of the arena of temporaries, at the greatest lengths; eager_bytes: that eager holds, see `memory.EAGER`. seconds: of
     building the module, of capture, of everything after; rss_bytes: the most this process ever held.
     """
 
@@ -328,11 +334,11 @@ class CompiledModel:
 
     @property
     def extents(self) -> tuple[Any, ...]:
-        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+        """Extents of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
 
     def at(self, sizes: Binding) -> BoundModel:
-        """What serves calls of such lengths; a row is compiled when it is first needed."""
+        """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
         place = self.rows.place(sizes) if self.rows is not None else None
         made = self.compilation if place is None else self.rows.compiled(self.rows.rows[place])  # type: ignore[union-attr]
         program = made.at(sizes) if made.sizes else made.program
@@ -353,7 +359,7 @@ class CompiledModel:
 
     @property
     def told(self) -> str:
-        """What it was compiled for: `32 tokens`, or its inputs where these are no tokens."""
+        """Text of the compiled lengths: `32 tokens`, or the inputs if these are not tokens."""
         captured = self.compilation.captured
         if TOKENS in captured.inputs:
             return self.shape.told
@@ -409,9 +415,9 @@ def compile_model(
 def with_rows(
     made: CompiledModel, options: Compiler, rows: Any, then: Callable[[Compilation], Compilation] | None = None
 ) -> CompiledModel:
-    """The model with parts of its range that are compiled for themselves. then: what is done with each of them.
+    """Return the model with parts of its range that are compiled separately. then: a change of each of them.
 
-    Raises UsageError for what is no row.
+    Raises UsageError for an invalid row.
     """
     if not rows or not made.sizes:
         return made
@@ -469,8 +475,11 @@ _BLOCK = re.compile(r"\.(\d+)\.")
 
 
 def launches_of_blocks(program: Program, weights: Mapping[str, WeightRequest]) -> dict[int, int]:
-    """{block: its launches}. A launch belongs to the first block whose weights it reads; one that reads none, to the
-    block before it. Launches before and after all blocks (the embedding, the head) belong to none."""
+    """Return {block: the number of its launches}.
+
+    A launch belongs to the first block whose weights it reads; one that reads none, to the preceding block. Launches
+    before and after all blocks (the embedding, the head) belong to none.
+    """
     counts: Counter[int] = Counter()
     current: int | None = None
     for launch in program.launches():

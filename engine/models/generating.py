@@ -1,5 +1,7 @@
-"""Text from a model, greedily: the prompt, of any length, at once or in pieces; then one token at a time, with a cache
-in place."""
+"""Text from a model, greedily: the prompt at once or in pieces, then one token at a time, with a cache.
+
+The prompt has any length. A token's call updates the cache without a copy, if it can.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,11 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
-    """All tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1]; then of every layer its keys and its
-    values, f[rows, heads, width], zeros after the prompt.
+    """Capture all tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1] and the cache.
 
-    length: of the prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps
-    anything else from token to token.
+    The cache holds the keys and values of every layer, f[rows, heads, width], zeros after the prompt. length: of the
+    prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps anything else
+    from token to token.
     """
 
     def prompt(input_ids: Any) -> tuple[Any, ...]:
@@ -66,7 +68,7 @@ def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
 
 
 def cache_of(model: Any, rows: int) -> list[CacheTensor]:
-    """What a model keeps where its cache has so many rows: of every layer its keys and its values.
+    """Return the cache tensors of a model for a number of rows: of every layer its keys and its values.
 
     Raises DplcError for a model that keeps anything else.
     """
@@ -130,7 +132,7 @@ def _next_token(model: Any, kept: Any, **arguments: Any) -> Any:
 
 
 class _PromptCache:
-    """What transformers takes for a cache while the prompt runs: attention gets the prompt's own keys and values."""
+    """Cache that transformers uses while the prompt runs: attention reads the prompt's own keys and values."""
 
     is_compileable = False
 
@@ -144,7 +146,7 @@ class _PromptCache:
         return self.layers[layer]
 
     def tensors(self) -> list[Any]:
-        """Of every layer the keys, then the values, a row of all heads for each position."""
+        """Return the keys, then the values of every layer, a row of all heads for each position."""
         return [_by_position(tensor) for layer in sorted(self.layers) for tensor in self.layers[layer]]
 
     def get_seq_length(self, *_: Any) -> Any:
@@ -155,7 +157,7 @@ class _PromptCache:
         return self.get_seq_length()
 
     def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
-        """(rows of the cache that attention reads, the position of the first)"""
+        """Return (rows of the cache that attention reads, the position of the first)."""
         return self.length, 0
 
 
@@ -207,7 +209,7 @@ class _Piece(_Written):
 
 
 def _by_position(tensor: Any) -> Any:
-    """f[1, heads, positions, width], as attention has it, to f[positions, heads, width], as the cache does."""
+    """Return f[1, heads, positions, width], as attention has it, as f[positions, heads, width], as the cache does."""
     return tensor[0].transpose(0, 1)
 
 
@@ -238,21 +240,24 @@ class Generation:
     reach: Dim | None = None
 
     def prompt_of(self, length: int, rows: int | None = None) -> BoundModel:
-        """What reads so many tokens of a prompt at once: all of them, or a piece, given so many rows of the cache."""
+        """Return the model that reads so many tokens of a prompt at once, given so many rows of the cache.
+
+        The tokens are all of the prompt, or a piece.
+        """
         numbers = {self.lengths.name: length, **({} if self.reach is None else {self.reach.name: rows or self.rows})}
         return self.prompt.at({name: numbers[name] for name in self.prompt.sizes})
 
     def token_of(self, rows: int) -> BoundModel:
-        """What reads one token, given so many rows of the cache."""
+        """Return the model that reads one token, given so many rows of the cache."""
         return self.token.at(dict.fromkeys(self.token.sizes, rows))
 
     @property
     def rows(self) -> int:
-        """Of the cache: a call is given its first."""
+        """Rows of the cache: a call is given the first of them."""
         return self.maximum if self.reach is None else self.reach.high
 
     def rows_up_to(self, tokens: int) -> int:
-        """How many a call is given that writes the last of so many tokens."""
+        """Return the number of rows for a call that writes the last of so many tokens."""
         return self.rows if self.reach is None else -(-tokens // self.reach.multiple) * self.reach.multiple
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
@@ -296,16 +301,17 @@ def _cache(program: Program) -> list[Buffer]:
 
 
 def _copied(program: Program) -> int:
-    """Bytes of the cache that a call does not write in place."""
+    """Return the bytes of the cache that a call does not update but copies."""
     return sum(buffer.nbytes for buffer in _cache(program) if buffer.name not in program.aliases.values())
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers.
+    """Memory on the device, in bytes.
 
-    copied: what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the
-    two calls, of the longest prompt or piece (with a second cache where that is not written in place).
+    weights: of the model; tables: other constants; cache: keys and values of all layers. copied: the second cache of a
+    token's call, 0 if the call writes to its input; prompt, token: temporaries of the two calls, of the longest prompt
+    or piece (with a second cache if that does not write to its input).
     """
 
     weights: int
@@ -328,7 +334,7 @@ def all_lengths(maximum: int) -> Dim:
 
 
 def rows_of_cache(maximum: int, step: int) -> Dim | None:
-    """How many rows of the cache a call may be given, where they are more than a step."""
+    """Return the range of cache rows that a call may be given, None if they are at most one step."""
     most = -(-maximum // step) * step
     return Dim("n", step, most, step, hint=min(USUAL // step * step or step, most)) if maximum > step else None
 
@@ -337,13 +343,14 @@ def compile_generation(
     source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
-    """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
-    one compile serves; maximum: of prompt and text; shape: dtype and layers; rows: parts of the range that are compiled
-    for themselves when a prompt needs them, as `dplc.compile` takes them; chunk: tokens of a prompt that are read at
-    once at most, so that temporaries are those of so many, None for all; step: rows by which the part of the cache
-    grows that a call is given.
+    """Compile a model to generate text.
 
-    Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
+    length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which one compile serves; maximum: of
+    prompt and text; shape: dtype and layers; rows: parts of the range that are compiled separately when a prompt needs
+    them, as in `dplc.compile`; chunk: the most tokens of a prompt that are read at once, which limits the temporaries,
+    None for all; step: rows by which the part of the cache grows that a call is given.
+
+    Raises DplcError for a prompt that leaves no room, and for a model that cannot be compiled.
     """
     for end in (length.low, length.high) if isinstance(length, Dim) else (length,):
         check_length(end, maximum)
@@ -378,7 +385,7 @@ def _number_or_range(lengths: Dim) -> int | Dim:
 
 
 def _in_place(call: Compilation) -> Compilation:
-    """A call with its outputs in the memory of its inputs, those that may: `Memory.copied` tells of others."""
+    """Return a call whose outputs share the memory of its inputs where they may: `Memory.copied` counts the others."""
     plan = call.plan
     sources = ["input_ids", *(f"cache_{place}" for place in range(len(plan.outputs) - 1))]
     pairs = enumerate(zip(plan.outputs, sources, strict=True))
@@ -398,10 +405,10 @@ def check_length(length: int, maximum: int) -> None:
 
 
 class Generator:
-    """A compiled model with its weights in place. One text at a time: the cache is the generator's own.
+    """Compiled model with its weights on the device. It generates one text at a time: the cache is the generator's own.
 
-    weights: {name in files: tensor}, all of `Generation.weights`; placed once for both calls. device: torch's, where
-    the executor finds tensors. length: of the first prompt; its kernels are built now, not when its token is asked for.
+    weights: {name in files: tensor}, all of `Generation.weights`; moved once for both calls. device: torch's, where the
+    executor finds tensors. length: of the first prompt; its kernels are built now, not when its token is needed.
     """
 
     def __init__(
@@ -468,7 +475,7 @@ class Generator:
         return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
 
     def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
-        """What reads a token, given so many rows of the cache."""
+        """Return the runner that reads a token, given so many rows of the cache."""
         return self._tokens.fresh(self.generation.token_of(rows), beside)
 
     def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
@@ -512,9 +519,9 @@ WITHOUT = "give the tokens themselves: --ids 1,2,3"
 
 
 class Tokenizer:
-    """transformers' tokenizer of a model: a folder, a configuration beside its tokenizer, or an id of the hub.
+    """Tokenizer of transformers for a model: a folder, a configuration in the tokenizer's folder, or an id of the hub.
 
-    Nothing of the model is executed. Raises DplcError where there is none.
+    Nothing of the model is executed. Raises DplcError if there is none.
     """
 
     def __init__(self, model: str) -> None:
@@ -551,7 +558,7 @@ class Stream:
         self._tokenizer, self._tokens, self._told = tokenizer, list[int](), ""
 
     def more(self, token: int, last: bool = False) -> str:
-        """What a token adds to the text: nothing yet where it ends inside a character."""
+        """Return the text that a token adds: nothing yet if it ends inside a character."""
         self._tokens.append(token)
         text = self._tokenizer.text(self._tokens)
         if text.endswith("\N{REPLACEMENT CHARACTER}") and not last:

@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What the driver loads for a kernel, and the registers of a thread; None where no assembler told."""
+    """Binary that the driver loads for a kernel, and the registers of a thread; None if no assembler reported them."""
 
     cubin: bytes
     registers: int | None
@@ -134,7 +134,7 @@ class _Made:
 
 @dataclass
 class PackReport:
-    """What was packed. refused: {case: why it is not there}."""
+    """Counts of packed cases and kernels. refused: {case: the reason for its absence}."""
 
     cases: int = 0
     kernels: int = 0
@@ -161,10 +161,11 @@ def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
     candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
 ) -> PackReport:  # fmt: skip
-    """Write a pack. candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES
-    schedules each. build: what the driver loads for a kernel.
+    """Write a pack.
 
-    A case that cannot be compiled is left out and reported. Raises DplcError where no case is to blame.
+    candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES schedules each.
+    build: builds the driver's binary of a kernel. A case that cannot be compiled is left out and reported. Raises
+    DplcError for an error that is not due to a case.
     """
     packed, made = PackReport(), list[_Made]()
     import_everything()
@@ -233,7 +234,7 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
 
 
 def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
-    """Seconds of all launches, before an assembler has told registers."""
+    """Return the predicted seconds of all launches, before an assembler has reported registers."""
     return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
 
 

@@ -66,7 +66,7 @@ def extent_at(extent: int | str, sizes: Binding) -> int:
 
 @functools.lru_cache(4096)
 def _tree(text: str) -> ast.expr:
-    """What a text says, which is parsed and never evaluated by Python. Raises DplcError."""
+    """Return the parsed expression of a text, which Python never evaluates. Raises DplcError."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -74,7 +74,7 @@ def _tree(text: str) -> ast.expr:
 
 
 def _value(tree: ast.expr, sizes: Binding) -> int:
-    """Raises KeyError for a name that is no size, and for anything else."""
+    """Return the value of an expression. Raises KeyError for an unknown size, and for any other expression."""
     if isinstance(tree, ast.Name):
         return sizes[tree.id]
     if isinstance(tree, ast.Constant) and type(tree.value) is int:
@@ -103,7 +103,7 @@ LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
 class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A buffer as kernels know it: without dimensions of one element. Extents may be made of sizes."""
+    """Buffer as kernels know it: without dimensions of one element. Extents may depend on sizes."""
 
     name: Identifier
     dtype: DtypeText
@@ -111,8 +111,10 @@ class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExampleRecord(BufferRecord, frozen=True, forbid_unknown_fields=True):
-    """An input of a text, with torch's shape, and the least and the greatest of its elements when it was compiled:
-    a run draws others between these."""
+    """Input of a text, with torch's shape, and its least and greatest element when it was compiled.
+
+    A run draws random elements between these.
+    """
 
     low: float
     high: float
@@ -145,15 +147,17 @@ class KernelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """kernel: its index; buffers: one for every parameter."""
+    """Launch of a kernel. kernel: its index; buffers: one for every parameter."""
 
     kernel: Count
     buffers: tuple[Identifier, ...]
 
 
 class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A constant that weight files hold. names: what a file may call it; shape as torch has it; pieces: as of
-    `weights.WeightRequest`."""
+    """Constant that weight files hold.
+
+    names: its possible names in a file; shape as in torch; pieces: as of `weights.WeightRequest`.
+    """
 
     buffer: Identifier
     names: Annotated[tuple[Line, ...], Meta(min_length=1)]
@@ -163,7 +167,7 @@ class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConditionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a row asks of a size: low..high, both included, a multiple of `multiple`."""
+    """Condition of a row on a size: low..high, both included, a multiple of `multiple`."""
 
     name: Identifier
     low: Number
@@ -182,18 +186,19 @@ class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
 
 
 class RowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Calls for which all of `when` holds are served by the plan in the folder `rows/N`, N its place in the table."""
+    """Row of the table: the plan in the folder `rows/N`, N its index, serves calls for which all of `when` holds."""
 
     when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A compiled model. Constants that are not weights are in `constants.safetensors`, under their buffers' names.
+    """Plan of a compiled model.
 
-    weights_from: the weights that the compile was checked against, "" for none. aliases: {output: the input whose
-    memory it takes}. length, batch: numbers, or names of sizes. sizes: what is known at a call; with any, offsets are
-    planned at each binding and none stands here. rows: the table of which the first row that holds serves a call.
-    examples: the inputs of a `-c` text, which has no `config`, and 0 for length and batch.
+    Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights
+    that the compile was checked against, "" for none. aliases: {output: the input whose memory it shares}. length,
+    batch: numbers, or names of sizes. sizes: known at a call; with any, offsets are planned at each binding and are not
+    in this file. rows: the table whose first matching row serves a call. examples: the inputs of a `-c` text, which has
+    no `config`, and 0 for length and batch.
     """
 
     dplc: Line
@@ -224,7 +229,7 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def hints(self) -> dict[str, int]:
-        """What the sizes are as a rule."""
+        """Typical values of the sizes."""
         return {size.name: size.hint for size in self.sizes}
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
@@ -232,14 +237,16 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
     def wanted(self) -> dict[str, WeightRequest]:
-        """{buffer: the weight it takes}"""
+        """Weights by buffer: {buffer: its weight}."""
         return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
 
     def program(
         self, kernels: Mapping[str, CudaKernel], sizes: Binding = AT_HINTS
     ) -> Program:  # fmt: skip
-        """The program, given its kernels by name, as they are at these sizes. Raises DplcError where the plan
-        contradicts itself."""
+        """Return the program, given its kernels by name, as they are at these sizes.
+
+        Raises DplcError if the plan contradicts itself.
+        """
         try:
             made = [kernels[record.name] for record in self.kernels]
             program = Program(
@@ -320,8 +327,10 @@ def check_plan(
 
 
 def check_rows(whole: PlanFile, rows: Sequence[PlanFile], path: Path) -> None:
-    """Raises DplcError where a row cannot serve what the table gives it: other tokens, results or weights than the plan
-    of the whole range has. path: of that plan."""
+    """Raises DplcError if a row cannot serve the calls that the table gives it.
+
+    Its tokens, results and weights must be those of the plan of the whole range. path: of that plan.
+    """
     _raise_first((f"row {n}: {p}" for n, row in enumerate(rows) for p in _row(whole, whole.rows[n].when, row)), path)
 
 
@@ -396,7 +405,10 @@ def _holds(outer: SizeRecord, inner: ConditionRecord) -> bool:
 
 
 def _at(records: Sequence[BufferRecord], sizes: Binding) -> list[tuple[str, int]]:
-    """What of each buffer is the same in all plans: a row of one length drops a dimension of one element."""
+    """Return the dtype and the number of elements of each buffer, which all plans share.
+
+    The shapes may differ: a row of one length drops a dimension of one element.
+    """
     return [(b.dtype, math.prod(extent_at(n, sizes) for n in b.shape)) for b in records]
 
 
@@ -431,7 +443,7 @@ def _weights(plan: PlanFile) -> Iterator[str]:
 
 
 def elements(buffer: BufferRecord) -> int:
-    """Of a buffer without sizes."""
+    """Return the number of elements of a buffer without sizes."""
     return math.prod(extent_at(n, {}) for n in buffer.shape)
 
 

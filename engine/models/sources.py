@@ -1,4 +1,4 @@
-"""Where a model's configuration comes from: a JSON file, a folder with a `config.json`, or an id of the hub.
+"""Sources of a model's configuration: a JSON file, a folder with a `config.json`, or an id of the hub.
 
 An id is looked up in the hub's cache on this machine, then among the configurations that come with dplc, then at the
 hub itself.
@@ -40,8 +40,10 @@ _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model as it was asked for. name: for people; config: its configuration, as the hub's JSON has it; a `-c` text
-    has none."""
+    """Name and configuration of a model.
+
+    name: for people; config: its configuration, as the hub's JSON has it; a `-c` text has none.
+    """
 
     name: str
     config: dict[str, Any]
@@ -172,7 +174,7 @@ def _cached(name: str) -> Path | None:
 
 
 def reach_hub() -> None:
-    """Raises OSError where there is no way to the hub: its own library would try for half a minute."""
+    """Raises OSError if the hub cannot be reached: its own library would try for half a minute."""
     from huggingface_hub import constants
 
     socket.create_connection((urlsplit(constants.ENDPOINT).hostname or "", 443), timeout=5).close()
@@ -197,11 +199,11 @@ _SAID_ELSEWHERE = frozenset(("model_type", "auto_map", "_attn_implementation", "
 
 
 def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) -> Any:
-    """The model of a configuration, in evaluation mode, on the meta device: of the class that it names, else the causal
-    language model of its architecture, else the model without a head.
+    """Return the model of a configuration, in evaluation mode, on the meta device.
 
-    dtype: of its parameters, one of COMPUTING_FLOATS. layers: how many of its blocks to keep, None for all. Raises
-    DplcError for an architecture that is unknown, and for a configuration that it does not accept.
+    Its class is the one that the configuration names, else the causal language model of its architecture, else the
+    model without a head. dtype: of its parameters, one of COMPUTING_FLOATS. layers: how many of its blocks to keep,
+    None for all. Raises DplcError for an architecture that is unknown, and for a configuration that it does not accept.
     """
     config = _configuration(source, layers)
     made = _class(source, config)
@@ -217,8 +219,10 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
 
 
 def names_of(model: Any) -> dict[int, tuple[str, ...]]:
-    """{id of a parameter or persistent buffer: its names in weight files}. Tied ones have several, and so have those
-    that transformers renames when it loads a file."""
+    """Return {id of a parameter or persistent buffer: its names in weight files}.
+
+    Tied ones have several, and so have those that transformers renames when it loads a file.
+    """
     found: dict[int, tuple[str, ...]] = {}
     older = _older_names(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -227,8 +231,11 @@ def names_of(model: Any) -> dict[int, tuple[str, ...]]:
 
 
 def pieces_of(model: Any) -> Callable[[str, tuple[int, ...]], Pieces]:
-    """What files may have in the stead of a weight, by its name and shape: a matrix for each expert, by transformers'
-    own table of conversions. Empty where that knows of none, or of another way to make it."""
+    """Return a function from the name and shape of a weight to the pieces that files may hold instead of it.
+
+    Such pieces are a matrix for each expert, by transformers' own table of conversions. The result is empty for a
+    weight without a conversion, or with another way to compute it.
+    """
     older = _older_names(model)
     steps = [(step, _ways(step)) for step in _conversions(model, "WeightConverter") if len(step.target_patterns) == 1]
 
@@ -248,7 +255,7 @@ STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `weig
 
 
 def _ways(step: Any) -> list[tuple[str, int | None]]:
-    """What a conversion does, in order, by transformers' names, and along which dimension."""
+    """Return the operations of a conversion, in order, by transformers' names, and the dimension of each."""
     return [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
 
 
@@ -264,7 +271,7 @@ def _conversions(model: Any, kind: str) -> list[Any]:
 
 
 def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
-    """What files may call a weight instead, by transformers' own table of renamings: by one of them, or by several."""
+    """Return a function that yields other names of a weight in files, by one or several renamings of transformers."""
     back = [step.reverse_transform() for step in _conversions(model, "WeightRenaming")][::-1]
 
     def older(name: str) -> Iterator[str]:
@@ -279,7 +286,7 @@ def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
 
 
 def _configuration(source: ModelSource, layers: int | None) -> Any:
-    """transformers' own configuration object."""
+    """Return the configuration object of transformers."""
     try:
         from transformers import CONFIG_MAPPING, AutoConfig
     except ImportError as error:
@@ -322,7 +329,7 @@ def _class(source: ModelSource, config: Any) -> Any:
 
 
 def _classes(table: Any, config: Any) -> tuple[Any, ...]:
-    """What a table has for a class of configurations."""
+    """Return the model classes that a table lists for a class of configurations."""
     if config not in table:
         return ()
     found = table[config]
@@ -357,7 +364,7 @@ def _derive_buffers(model: Any) -> None:
 
 
 def _unset(dtype: torch.dtype) -> float | int | bool:
-    """What stands where nothing has been written: no value that a configuration gives."""
+    """Return the value that marks unwritten elements: a configuration never gives it."""
     if dtype is torch.bool:
         return False
     return float("nan") if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype).min

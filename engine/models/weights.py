@@ -1,4 +1,4 @@
-"""Weights by name: from safetensors files, or made up. Only what is asked for is read, and nothing is executed."""
+"""Weights by name: from safetensors files, or random. Only requested tensors are read, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def check(folder: Path, wanted: Mapping[str, WeightRequest]) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a weight is: rows of (opened file, name in it), of one row with one name or of its pieces."""
+    """Location of a weight: rows of (opened file, name in it), of one row with one name or of its pieces."""
 
     rows: tuple[tuple[tuple[Any, str], ...], ...]
     whole: bool
 
     def shape(self) -> tuple[int, ...] | None:
-        """Of the whole; None where the pieces do not fit each other."""
+        """Return the shape of the whole; None if the pieces do not fit each other."""
         shapes = [[tuple(file.get_slice(name).get_shape()) for file, name in row] for row in self.rows]
         if self.whole:
             return shapes[0][0]  # type: ignore[no-any-return]
@@ -105,7 +105,7 @@ def _place(want: WeightRequest, rows: Rows, files: Mapping[str, Path], opened: M
 
 
 def _names_in(want: WeightRequest, files: Mapping[str, Path]) -> Rows:
-    """What the files call a weight, else its pieces; empty where neither is there."""
+    """Return the names of a weight in the files, else those of its pieces; empty if neither is there."""
 
     def known(names: Iterable[str]) -> str | None:
         return next((name for name in names if name in files), None)
@@ -134,8 +134,11 @@ def files_of(folder: Path) -> dict[str, Path]:
 def make(
     wanted: Mapping[str, WeightRequest], seed: int = 0, device: str = "cpu", scale: float = 0.05
 ) -> dict[str, Any]:
-    """Weights made up, the same for the same seed and device: vectors near 1 (norms stay norms), the rest normal with
-    `scale`. Raises DplcError for more than fits in memory."""
+    """Return random weights, the same for the same seed and device.
+
+    Vectors are near 1 (norms stay norms), the rest is normal with `scale`. Raises DplcError for more than fits in
+    memory.
+    """
     if device == "cpu":
         check_room(sum(4 * math.prod(want.shape) for want in wanted.values()), "the weights")
     generator = torch.Generator(device).manual_seed(seed)
