@@ -24,8 +24,10 @@ from .rewrite.terms.rewriter import TermRules, mentions_mat
 
 @dataclass
 class Toolchain:
-    """The rules of a compile. settings pin parameters, as `--set RULE.PARAM=VALUE` says. exact: without the algebra and
-    fusion that change a bit of the result (`@approx`); schedules still add up in an order of their own.
+    """Rules of a compile.
+
+    settings pin parameters, as `--set RULE.PARAM=VALUE` says. exact: without the algebra and fusion that change a bit
+    of the result (`@approx`); schedules still add up in an order of their own.
     """
 
     rules: RuleSet
@@ -51,7 +53,7 @@ class Toolchain:
 
     @functools.cached_property
     def exactly(self) -> Toolchain:
-        """The same rules, without algebra and fusion that change a bit."""
+        """Toolchain of the same rules, without algebra and fusion that change a bit."""
         return self if self.exact else Toolchain(self.rules, self.settings, exact=True)
 
     @functools.cached_property
@@ -201,8 +203,10 @@ def check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> Non
 
 
 def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
-    """Raises UsageError unless there is such a rule with such a parameter, of the kind of the value. what: how the
-    message begins."""
+    """Raises UsageError unless there is such a rule with such a parameter, of the kind of the value.
+
+    what: how the message begins.
+    """
     check_parameter(what, name, parameter, rules)
     wrong = wrong_kind(rules.rules[name], parameter, value) if parameter != PREFER else None
     if wrong is not None:

@@ -1,4 +1,4 @@
-"""What a compiled function is given: arguments checked by name, weights read where their modules hold them now."""
+"""Inputs of a compiled function: arguments checked by name, weights read where their modules hold them now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..language.rule import RuleSet
 
 
 class Parameters:
-    """How a function is called: what is given by name is put in its place (not for functions without a signature)."""
+    """Parameters of a function: named arguments move to their positions (not for functions without a signature)."""
 
     def __init__(self, function: Callable[..., Any]):
         called = function.forward if isinstance(function, torch.nn.Module) else function
@@ -68,7 +68,7 @@ class Frozen:
         self.versions = [(name, tensor, tensor._version) for name, tensor in kept if not tensor.is_inference()]
 
     def check(self) -> None:
-        """Raises DplcError for one that has been changed in place since."""
+        """Raises DplcError for one that has been mutated since."""
         if any(tensor._version != version for _, tensor, version in self.versions):
             what = "a tensor that the function found outside of its arguments has changed since it was compiled"
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
@@ -96,7 +96,7 @@ def _check_strides(name: str, tensor: Any, wanted: tuple[int, ...] | None) -> No
 
 
 def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes of a call, read off its tensors. places: (input, dimension, size).
+    """Return the sizes of a call, from the shapes of its tensors at (input, dimension, size).
 
     Raises DplcError for a length that was not compiled, and for two that must agree.
     """
@@ -169,10 +169,10 @@ def _place(tensor: Any) -> tuple[Any, ...]:
 
 
 class Weights:
-    """The parameters and buffers of a function's modules, under the names that its program gives them.
+    """Parameters and buffers of a function's modules, under the names that its program gives them.
 
     They are read at every call, through the module that holds them: a step of an optimiser, `load_state_dict`, or
-    another parameter put in the place of one all show.
+    another parameter that replaces one all show.
     """
 
     def __init__(self, function: Any, captured: Capture):
@@ -228,7 +228,7 @@ def gpu_of(where: Mapping[str, torch.device]) -> int | None:
 
 
 def devices_of(function: Callable[..., Any], values: Iterable[Any]) -> dict[str, torch.device]:
-    """Where example inputs and the weights of a function's modules are, by a name for messages."""
+    """Return the devices of example inputs and of the weights of a function's modules, by a name for messages."""
     leaves = torch.utils._pytree.tree_leaves(list(values))
     found = {f"input {place}": leaf.device for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
     for root in modules_of(function).values():
@@ -324,7 +324,7 @@ SPREAD = 4096  # elements that are looked at of a larger one
 
 
 class Preparation:
-    """Prepared weights, computed when first asked for and again where a weight has changed.
+    """Prepared weights, computed when they are first needed and again when a weight has changed.
 
     Compiles of parts of a size's range that prepare the same weight share it.
     """
@@ -337,7 +337,7 @@ class Preparation:
         return {each.input.name: self._made(each, tensors) for each in prepared}
 
     def forget(self) -> None:
-        """Compute all of them again when they are next asked for."""
+        """Compute all of them again when they are next needed."""
         self._kept.clear()
 
     def _made(self, each: Prepared, tensors: Mapping[str, Any]) -> Any:

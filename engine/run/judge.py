@@ -1,4 +1,4 @@
-"""What the judge compares with: a program of the user's own ops in float64, and as PyTorch computes it in eager."""
+"""References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Loop IR to Tile IR: kernels with a remembered schedule get it, the others go through the passes in their default
-order."""
+"""Lowering of Loop IR to Tile IR, by remembered schedules where there are any, else by the passes in default order."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ SCHEDULING = ("loop", "tile")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the schedule of a kernel of Loop IR comes from.
+    """Origin of the schedule of a kernel of Loop IR.
 
     source: the default order; the store, for this very kernel; the store, for the same kernel at other sizes. basis,
     seconds: of the remembered schedule, at the sizes it was found for. text: one line for people. brief: without
@@ -71,9 +70,9 @@ class ScheduleStore(Protocol):
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The rules and the target of a compile, the trace that the compile fills, and the store of schedules.
+    """Rules and target of a compile, the trace that the compile fills, and the store of schedules.
 
-    The rules and numbers that are declared for the target alone are in force in both. trace: None if nobody reads it.
+    The rules and numbers that are declared for the target alone are in force in both. trace: None if it is not needed.
     """
 
     tools: Toolchain
@@ -134,9 +133,9 @@ def names_of_all(kernels: Program) -> set[str]:
 
 
 def placed(made: Program, before: Program, taken: set[str]) -> Program:
-    """What became of some kernels, beside others: kernels and buffers that it made get names that are free.
+    """Rename the kernels and buffers that some kernels became, so that their names are free in the whole program.
 
-    A schedule is carried out without a look at its neighbours, so what it makes has names that are new among its own.
+    A schedule is carried out without a look at its neighbours, so new names are new only among its own.
     """
     own = names_of_all(made) - names_of_all(before)
     again = {}
@@ -159,8 +158,10 @@ def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_
 def predictions(
     kernels: Program, target: Target, registers: Sequence[int | None] | None = None
 ) -> tuple[Prediction, ...]:
-    """What the model says of kernels of Kernel IR, with their sizes at the hints. registers: of a thread of each, where
-    they are known."""
+    """Return the predictions of the model for kernels of Kernel IR, with their sizes at the hints.
+
+    registers: of a thread of each, where they are known.
+    """
     known, plain = registers or [None] * len(kernels), with_hints(kernels)
     return tuple(predict(instruction_counts(kernel, n), target) for kernel, n in zip(plain, known, strict=True))
 
@@ -185,15 +186,18 @@ def register_budget(tile: Tile, target: Target) -> int:
 
 
 def predicted_registers(program: Program, number: int, target: Target) -> int:
-    """Registers of a thread, predicted from Tile IR. NVRTC took 0.86 to 1.11 times as many for norms, products and
-    attention, 0.45 to 1.65 for small kernels (scans, a convolution of 3 channels), in 11 kernels on sm_80."""
+    """Return the registers of a thread, predicted from Tile IR.
+
+    NVRTC took 0.86 to 1.11 times as many for norms, products and attention, 0.45 to 1.65 for small kernels (scans, a
+    convolution of 3 channels), in 11 kernels on sm_80.
+    """
     site = Site(program, (number,), target)
     tile: Any = site.tile
     return min(int(registers(site, tile.axes, tile.body)), register_budget(tile, target))
 
 
 def estimated_registers(program: Program, target: Target) -> int:
-    """What the kernel that asks for most asks for by the estimate, budget or not."""
+    """Return the largest estimate of a thread's registers among the kernels, regardless of the budget."""
     sites = (Site(program, (number,), target) for number in range(len(program)))
     return max((int(registers(site, site.tile.axes, site.tile.body)) for site in sites if site.tile), default=0)
 

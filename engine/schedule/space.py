@@ -1,8 +1,9 @@
-"""The space of schedules of a kernel, read off the rules: at every pass, do nothing, do what the default order does, or
-fire a rule at a site with values for its parameters.
+"""Space of schedules of a kernel, derived from the rules.
 
-It is a graph of states, walked lazily: an option that is not taken is never built. States are merged by identity
-(programs are interned), what was walked recently is kept, so that walks which begin alike share their beginning.
+At every pass, a schedule does nothing, does the same as the default order, or fires a rule at a site with values for
+its parameters. The space is a graph of states, walked lazily: an option that is not taken is never built. States are
+merged by identity (programs are interned). Recently walked states are kept, so that walks which begin alike share their
+beginning.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FIRINGS = 4  # of one pass in one kernel that are decided one by one; then the d
 
 
 class DecisionPoint(NamedTuple):
-    """Where a decision is made, by name: what one schedule decides here another one may decide too."""
+    """Name of a decision in a walk: another schedule may decide at the same point."""
 
     step: str
     kernel: str
@@ -67,7 +68,7 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What became of a decision. token: what was really done, where the one wanted was not legal."""
+    """Result of a decision. token: the decision that was carried out, which differs if the wanted one was not legal."""
 
     state: State
     token: Token
@@ -128,7 +129,7 @@ class ScheduleCandidate:
 
     @functools.cached_property
     def sizes(self) -> dict[str, Size]:
-        """What is known at a call, by name."""
+        """Sizes that are known at a call, by name."""
         return sizes_in(self.loops)
 
     def at(self, sizes: Binding) -> Launched:
@@ -138,13 +139,15 @@ class ScheduleCandidate:
 
     @functools.cached_property
     def as_a_rule(self) -> Launched:
-        """The same at the hints: where it is timed."""
+        """Launch form at the hints, where it is timed."""
         return self.at(hints(self.loops))
 
 
 class Space:
-    """All schedules of a kernel of Loop IR. free: labels of the passes that are decided; None for all. The others do as
-    by default."""
+    """All schedules of a kernel of Loop IR.
+
+    free: labels of the passes that are decided; None for all. The others follow the default order.
+    """
 
     ways: Sequence[str] = ("",)
 
@@ -165,7 +168,7 @@ class Space:
     # ---- states
     @functools.cached_property
     def root(self) -> Move:
-        """Where the decisions begin."""
+        """First state at which there is something to decide."""
         tools = self.tools
         program = run_pipeline(tools.engine, tools.pipelines["loop"], self.loops, self.target)
         return self._advance(State(program, 0, 0), DEFAULT, [])
@@ -206,7 +209,7 @@ class Space:
 
     # ---- decisions
     def _after(self, state: State, token: Token) -> Move:
-        """What comes of a decision. One that is not legal here is taken for the nearest, or for the default."""
+        """Return the move of a decision. A decision that is not legal here becomes the nearest one, or the default."""
         if token == SKIP:
             return self._advance(state._replace(number=state.number + 1, firing=0), SKIP, [])
         spot = self._nearest(state, token) if isinstance(token, Fire) else None
@@ -281,7 +284,7 @@ class Space:
         return Fire(made.rule, made.site, tuple((name, _frozen(value)) for name, value in made.parameters.items()))
 
     def reference(self, state: State) -> Token:
-        """What the default order does here: one firing, SKIP, or DEFAULT where it may be more than one."""
+        """Return the decision of the default order here: one firing, SKIP, or DEFAULT if it may be more than one."""
         _, own = self.by_default(state)
         if not own:
             return SKIP
@@ -291,7 +294,7 @@ class Space:
         return any("repeat" in rule.attributes for rule in self.steps[state.step].rules)
 
     def domains(self, state: State, fire: Fire) -> dict[str, tuple[Any, ...]]:
-        """{parameter: its values}, each as it stands once those before it are decided as in `fire`."""
+        """Return {parameter: its values}, each after the preceding ones are decided as in `fire`."""
         found = spot_at(self.tools.engine, self.steps[state.step], fire.rule, state.program, self.target, fire.where)
         wanted, domains = dict(fire.values), dict[str, tuple[Any, ...]]()
         while found is not None and found.open is not None:
@@ -303,7 +306,7 @@ class Space:
 
     @staticmethod
     def distance(value: Any, other: Any) -> float:
-        """How far two plain values are apart: by logarithm for numbers, else whether they differ."""
+        """Return the distance of two plain values: by logarithm for numbers, else 0 or 1."""
         if value == other:
             return 0.0
         if isinstance(value, int) and isinstance(other, int) and value > 0 and other > 0:
@@ -312,7 +315,7 @@ class Space:
 
     # ---- walks
     def walk(self, policy: Policy, way: int = 0) -> ScheduleCandidate:
-        """A whole schedule; the policy is asked at every state."""
+        """Return a whole schedule; the policy decides at every state."""
         state, _, first = self.root
         schedule, genome = list(first), []
         while not self.done(state):
@@ -336,7 +339,7 @@ class Space:
 
     @functools.cached_property
     def granted(self) -> int:
-        """Registers that the default order asks for by the estimate: no schedule is refused for as many."""
+        """Registers that the default order needs by the estimate: no schedule is refused for as many."""
         return estimated_registers(self.default().tile, self.target)
 
 

@@ -1,6 +1,6 @@
 """Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
 
-Looking one up takes tens of microseconds. A schedule of other sizes is taken only where the model says that it is no
+One look-up takes tens of microseconds. A schedule of other sizes is used only if the model does not predict that it is
 slower than the default order; that is found out once for each kernel and process.
 """
 
@@ -40,7 +40,7 @@ Numbers = Mapping[str, str]  # {parameter of a kernel: `#n`}
 
 
 def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
-    """How the parameters of the kernels to be scheduled are written, whatever they are called."""
+    """Return {parameter: its number}, the written form of parameters that is independent of their names."""
     names = dict.fromkeys(param.name for kernel in program for param in (*kernel.ins, *kernel.outs))
     return {name: f"#{number}" for number, name in enumerate(names)}
 
@@ -84,7 +84,7 @@ def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleS
 
 
 def untiled(program: Program) -> bool:
-    """Whether some kernel is still a loop nest: passes that make its Tile are no decision."""
+    """Return whether some kernel is still a loop nest: the passes that create its Tile are not decisions."""
     return not all(contents(kernel) & Tile.mark for kernel in program)
 
 
@@ -153,8 +153,7 @@ def _walked(
 def _elsewhere(
     scheduler: Scheduler, step: PassStep, program: Program, decision: Decision, numbers: Numbers
 ) -> Program | None:
-    """The same rule with the same values, at its old site or else at the first one; None where it is legal at
-    neither."""
+    """Carry out a rule with the same values, at its old site or else at the first legal one; None if there is none."""
     try:
         return carried_out(scheduler, step, program, decision, numbers)
     except DplcError:
@@ -193,9 +192,9 @@ PATIENCE = 0.25  # seconds that a compile waits for the store
 
 
 def stored_schedules(tools: Toolchain, path: Path | None = None, wanted: bool = True) -> StoredSchedules | None:
-    """The store's schedules for a compile; None where there is no store, or it was switched off.
+    """Return the store's schedules for a compile; None without a store, or if it was switched off.
 
-    Nor are they asked for where the user pins parameters (`--set`): what is pinned is what should happen.
+    They are not used either if the user pins parameters (`--set`): the compile then follows the pinned values.
     """
     file = path or default_path()
     switched_off = path is None and os.environ.get(SWITCH, "0") not in ("", "0")
@@ -288,7 +287,7 @@ class StoredSchedules:
 
 
 def _seconds(program: Program, scheduler: Scheduler) -> float:
-    """What the model says of kernels of Tile IR, infinite where one cannot be launched."""
+    """Return the predicted seconds of kernels of Tile IR, infinite if one cannot be launched."""
     if refusal(program, scheduler.target) is not None:
         return math.inf
     registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
@@ -326,7 +325,10 @@ def sizes(entry: Entry) -> str:
 
 @dataclass(frozen=True)
 class TunedRange:
-    """Where a schedule holds: {name of a size: its part, or a number}. gain: default seconds over those of it."""
+    """Range in which a schedule holds: {name of a size: its part, or a number}.
+
+    gain: the seconds of the default order over its seconds.
+    """
 
     sizes: Mapping[str, Size | int]
     gain: float
