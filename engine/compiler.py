@@ -89,7 +89,7 @@ class Compilation:
         return {name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()}
 
     def at(self, sizes: Binding) -> Program:
-        """The launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
+        """Return the launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
         key = tuple(sizes[name] for name in self.sizes)
         if key not in self._bound:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
@@ -112,7 +112,7 @@ class Compilation:
         return {}
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage of STAGES. Raises UsageError for another name."""
+        """Return the program's text at a stage of STAGES. Raises UsageError for another name."""
         if stage == "cuda":
             return self.cuda
         units: dict[str, Any] = {
@@ -312,7 +312,7 @@ def launch_plan(
     kinds: Mapping[str, str],
     sizes: Binding = AT_HINTS,
 ) -> tuple[Program, tuple[int, ...]]:
-    """Launches in order with the buffers they touch, and the index of each launch's kernel.
+    """Return the launches in order with the buffers they touch, and the index of each launch's kernel.
 
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.

@@ -78,7 +78,7 @@ def _pairs(name: str) -> str:
 
 
 def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tuple[dict[str, Any], list[TorchOp]]:
-    """One constant for those of equal bits: every layer of a model makes its own view of what all of them read."""
+    """Merge constants of equal bits: every layer of a model computes its own view of the same values."""
     read = set().union(*(free_names(statement.args) for statement in rest)) & known.keys()
     outs = {out.name for out in graph.outs}
     first: dict[tuple[Any, ...], str] = {}

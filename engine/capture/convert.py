@@ -84,7 +84,7 @@ class Conversion:
 
 
 def dtype_name(dtype: Any) -> str:
-    """`f32` for torch.float32; torch's own word for a dtype that Torch IR has no name for."""
+    """Return `f32` for torch.float32; torch's own name for a dtype that Torch IR has no name for."""
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
@@ -185,9 +185,9 @@ class _Converter:
             raise DplcError(f"{name} is not supported", self.where(node))
 
     def inlined(self, module: Any, node: Any) -> bool:
-        """A region that only sets the gradient mode, or switches autocast off, means its body.
+        """Inline a region that only sets the gradient mode or the state of autocast; return whether the node is one.
 
-        The casts of one that switches it on are written out by then.
+        The casts of a region that switches autocast on are explicit ops by then.
         """
         name, args = node.target.name(), node.args
         if name == "wrap_with_set_grad_enabled":
@@ -240,7 +240,7 @@ class _Converter:
         return RandomNumbers(f"torch op '{name}' draws random numbers", span, notes, hint)
 
     def fields(self, node: Any, schema: Any) -> dict[str, tuple[Value, Value]]:
-        """{field: (value, default)} in schema order, without those that say where and how."""
+        """Return {field: (value, default)} in schema order, without those of device and memory layout."""
         found = {}
         for index, argument in enumerate(schema.arguments):
             if argument.name in schemas.PLACEMENT:
@@ -332,7 +332,7 @@ _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it
 
 
 def _needed(nodes: list[Any], outputs: Any) -> set[Any]:
-    """The nodes that the outputs need. The graph is functional, so the others do nothing."""
+    """Return the nodes that the outputs need. The graph is functional, so the others do nothing."""
     needed = {output for output in outputs if isinstance(output, torch.fx.Node)}
     for node in reversed(nodes):
         if node in needed:
@@ -347,7 +347,7 @@ def _aten(node: Any) -> str:
 
 
 def _same(value: Value, default: Value) -> bool:
-    """Whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
+    """Return whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
     if value == _END and default is None:
         return True
     if isinstance(value, bool) or isinstance(default, bool):
@@ -361,7 +361,7 @@ _TRAINING = ("train", "training")  # the fields that say whether a module trains
 
 
 def _quenched(fields: dict[str, tuple[Value, Value]]) -> bool:
-    """Whether a random op draws nothing: a dropout outside of training or of nothing, attention without dropout."""
+    """Return whether a random op draws nothing: a dropout outside of training or without a rate."""
     rates = ("dropout_p", "p") if any(name in fields for name in _TRAINING) else ("dropout_p",)
     return any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, *rates))
 

@@ -56,7 +56,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
-    """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
+    """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     _of_rows("cov", x)
     observations = x.shape[-1] if x.dim() else 1
     for name, weights, kind in (("fweights", fweights, "integral"), ("aweights", aweights, "floating point")):
@@ -76,7 +76,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _corrcoef(x: Any) -> Any:
-    """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
+    """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     _of_rows("corrcoef", x)
     return _square(x, x.dtype)
 
@@ -84,14 +84,17 @@ def _corrcoef(x: Any) -> Any:
 def _ctc_loss(
     x: Any, labels: Any, ends: Any, counts: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
 ) -> Any:
-    """A number of each sequence of x [steps, sequences, classes] or [steps, classes], or one of all."""
+    """Return a number for each sequence of x [steps, sequences, classes] or [steps, classes], or one for all."""
     return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
 
 
 def _max_pool1d(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
 ) -> Any:
-    """The largest of windows of x [.., channels, length], of which torch's own kernel takes one length alone."""
+    """Return an empty tensor for the maximum of windows of x [.., channels, length].
+
+    Torch's own kernel supports one length alone.
+    """
     rows = x.unsqueeze(-2)
     own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
     shape = torch.ops.aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
@@ -116,7 +119,7 @@ def _square(x: Any, dtype: Any) -> Any:
 def _gaussian_nll_loss(
     x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Any:
-    """The loss of a normal distribution, by its formula. Raises ValueError for what torch refuses of shapes."""
+    """Return the loss of a normal distribution, by its formula. Raises ValueError for shapes that torch refuses."""
     if not isinstance(var, torch.Tensor):
         if var < 0:
             raise ValueError("var has negative entry/entries")
@@ -148,7 +151,7 @@ def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
 
 
 def _attention(query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
-    """Attention that says that keys and values are equally many, which torch's own does not say of open lengths."""
+    """Compute attention after a check that keys and values are equally many, which torch omits for open lengths."""
     if isinstance(key.shape[-2], torch.SymInt) or isinstance(value.shape[-2], torch.SymInt):
         torch._check(key.shape[-2] == value.shape[-2])
     return F.scaled_dot_product_attention(query, key, value, *more, **options)
@@ -214,7 +217,7 @@ def ctc_loss(
 
 
 def _row(lengths: Any, like: Any) -> Any:
-    """Lengths as a tensor of one dimension."""
+    """Return lengths as a tensor of one dimension."""
     if isinstance(lengths, torch.Tensor):
         return lengths.reshape(-1).long()
     return torch.stack([torch.full((), n, dtype=torch.long, device=like.device) for n in lengths])
@@ -251,7 +254,7 @@ def _ways(paths: Any, blank: int) -> Any:
 
 
 def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
-    """The p-norm of each difference. mode: by which way PyTorch would compute it."""
+    """Return the p-norm of each difference. mode: PyTorch's choice of the method."""
     gap = _gaps(x, y)
     if p == 2:
         return (gap * gap).sum(-1).sqrt()
@@ -263,7 +266,7 @@ def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
 
 
 def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> Any:
-    """The derivative by x. Rows that are the same give 0; of the infinite norm every greatest element counts."""
+    """Return the derivative by x. Rows that are the same give 0; of the infinite norm every greatest element counts."""
     gap, far = _gaps(x, y), found[..., None]
     if p == 0:
         return torch.zeros_like(x)
@@ -509,7 +512,7 @@ BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vec
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """{overload: what PyTorch computes it by}. Ops of other libraries are there once these are imported."""
+    """Return {overload: its decomposition by PyTorch}. Ops of other libraries are there once these are imported."""
     foreign: dict[Any, Callable[..., Any]] = {
         getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
         getattr(torch.ops.prims, "fma", None): _multiplied_and_added,  # of torch._inductor
@@ -519,7 +522,7 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 @functools.cache
 def _own() -> dict[Any, Callable[..., Any]]:
-    """The table of ATen's ops."""
+    """Return the table of ATen's ops."""
     found: dict[Any, Callable[..., Any]] = {}
     for overload in _overloads({**FORMULAS, "by sizes": " ".join(BY_SIZES)}):
         formula = decomposition_table.get(overload) or _composite(overload)
@@ -557,7 +560,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
 
 
 def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """A resize of floats. PyTorch resizes integers in fixed point, of which its formula knows nothing."""
+    """Return a formula that resizes floats alone: PyTorch resizes integers in fixed point, unlike its formula."""
 
     def resized(x: Any, *given: Any, **options: Any) -> Any:
         return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
@@ -566,9 +569,9 @@ def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
-    """A resize to a number of elements or by scales. plain: the overload with both.
+    """Resize to a number of elements or by scales. plain: the overload with both.
 
-    Raises DplcError where a length may be one of those that PyTorch takes by the sizes, or another one.
+    Raises DplcError if it is open whether a length is one that PyTorch resizes by the sizes.
     """
     names = [argument.name for argument in overload._schema.arguments]
     given = dict(zip(names, values, strict=False)) | options
@@ -598,7 +601,7 @@ def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
-    """The scale of a dimension; None where its size says all."""
+    """Return the scale of a dimension; None if the sizes determine it."""
     if not scale:
         return scale
     for factor in times:
@@ -628,7 +631,7 @@ def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float
 
 
 def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
-    """A batch norm in evaluation mode. PyTorch's formula goes through an op that may write statistics."""
+    """Compute a batch norm in evaluation mode. PyTorch's formula uses an op that may write statistics."""
     formula = decomposition_table[torch.ops.aten._native_batch_norm_legit_functional.default]
     return formula(x, w, b, mean, variance, False, momentum, eps)[:3]
 
@@ -652,9 +655,10 @@ def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
 
 
 def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
-    """The memory of a tensor with other strides: its elements in order, which is what the rule reads.
+    """Return the memory of a tensor with other strides: its elements in order, as the rule reads them.
 
-    Elsewhere the elements are put in the order of their memory first. Raises DplcError where memory holds more.
+    Elsewhere the elements are first put in the order of their memory. Raises DplcError if the memory holds more
+    elements.
     """
     with disable_proxy_modes_tracing():  # the size of memory is not a value of the program
         count = x.untyped_storage().nbytes() // x.dtype.itemsize
@@ -688,7 +692,7 @@ def _trilinear(
     summed: Sequence[int],
     unroll_dim: int = 1,
 ) -> Any:
-    """The sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
+    """Return the sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
     for d in range(a.dim() + len(new_a)):
         a, b, c = (x.unsqueeze(d) if d in new else x for x, new in ((a, new_a), (b, new_b), (c, new_c)))
     product = a * b * c
@@ -696,7 +700,10 @@ def _trilinear(
 
 
 def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """The op on the first of all lists, on the second, .. What follows the tensors of addcdiv is its `value`."""
+    """Apply the op to the first tensors of all lists, to the second, ..
+
+    The argument after addcdiv's tensors is its `value`.
+    """
     count = next(len(given) for given in arguments if isinstance(given, (list, tuple)))
     results = []
     for index in range(count):
@@ -726,7 +733,7 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) ->
 
 
 def decomposed(targets: Iterable[Any]) -> bool:
-    """Whether one of these ops is in the table."""
+    """Return whether one of these ops is in the table."""
     return any(isinstance(target, torch._ops.OpOverload) and target in table() for target in targets)
 
 

@@ -62,19 +62,19 @@ class Lengths:
             self.ranges[e] = low, None if open_ else int(known.upper)
 
     def bound(self, args: Sequence[Any]) -> dict[Any, int]:
-        """The numbers of a call, by symbol."""
+        """Return the numbers of a call, by symbol."""
         found = {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
         found |= {e: args[index] for index, e in self.numbers.items() if e.is_Symbol and e not in found}
         return found
 
     def open_dimensions(self, index: int) -> Container[int] | None:
-        """The dimensions of an argument that its range speaks for; None for a number that is one of them."""
+        """Return the dimensions of an argument that a range covers; None for a number that is one of them."""
         if index in self.numbers:
             return None if self.numbers[index].free_symbols <= self.places.keys() else ()
         return self.dimensions.get(index, {})
 
     def row(self, symbol: Any, n: int) -> tuple[int, int, int]:
-        """(low, high, multiple) of what is compiled where this length is n: torch's range, or of those of WIDER."""
+        """Return (low, high, multiple) of the compile for a length n: torch's range, or one of those of WIDER."""
         low, high = self.ranges[symbol]
         if high is None:
             high = FIRST_ROW
@@ -155,7 +155,7 @@ class Lengths:
         return GraphModule(self.graph, inner), results
 
     def around(self, function: Function, results: Sequence[Any]) -> Function:
-        """The function of the graph's own arguments, of that of its tensors. results: as `of_tensors` says them."""
+        """Return the function of the graph's own arguments, given that of its tensors. results: as of `of_tensors`."""
         (form,) = self.graph.graph.output_node().args
         spec = pytree.tree_structure(form, is_leaf=lambda x: isinstance(x, torch.fx.Node))
         numbered = any(e is not None for e in results)
@@ -197,19 +197,19 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
 
 
 def _symbols(graph: GraphModule) -> set[Any]:
-    """All symbols of torch's in the shapes and numbers of a graph."""
+    """Return all symbols of torch's in the shapes and numbers of a graph."""
     known = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     found = (n for leaf in known for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
     return {symbol for n in found if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
 
 
 def is_number(node: Any) -> bool:
-    """Whether a node of a graph is a number that is known at a call."""
+    """Return whether a node of a graph is a number that is known at a call."""
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
 
 
 def _spoken(n: Any, known: Mapping[Any, Any]) -> Any:
-    """A number of the graph, computed from the lengths of its arguments."""
+    """Return a number of the graph, computed from the lengths of its arguments."""
     if not isinstance(n, torch.SymInt):
         return n
     made = evaluated(n.node.expr, known)
@@ -227,7 +227,7 @@ _READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.defaul
 
 
 def numbers(graph: GraphModule) -> dict[int, list[Any]]:
-    """{argument that is a number in a tensor of no dimensions: the nodes that read it}."""
+    """Return {argument that is a number in a tensor of no dimensions: the nodes that read it}."""
     found: dict[int, list[Any]] = {}
     for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
         readers = [user for user in node.users if user.target == "item" or user.target in _READS]
@@ -237,7 +237,7 @@ def numbers(graph: GraphModule) -> dict[int, list[Any]]:
 
 
 def guarded(graph: GraphModule) -> dict[int, Any]:
-    """{argument: its value}, of the numbers that have one value wherever this graph is called."""
+    """Return {argument: its value}, of the numbers that have one value wherever this graph is called."""
     known = {}
     for index, readers in numbers(graph).items():
         spoken = [value(reader) for reader in readers]
@@ -248,7 +248,7 @@ def guarded(graph: GraphModule) -> dict[int, Any]:
 
 
 def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
-    """The graph without such arguments, which have these values."""
+    """Return the graph without the arguments that have these values."""
     given = graph.graph.find_nodes(op="placeholder")
     gone = {given[index] for index in values}
     copies: dict[Any, Any] = {
@@ -262,7 +262,7 @@ def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
 
 
 def carried(graph: GraphModule) -> GraphModule:
-    """The graph where floats are read as tensors, as far as its ops take them so; the graph itself if none are."""
+    """Return the graph with floats read as tensors, where its ops accept them; the graph itself if there are none."""
     given = graph.graph.find_nodes(op="placeholder")
     found = dict[Any, Any]()  # a number: the tensor in its place
     for index, readers in numbers(graph).items():
@@ -332,7 +332,7 @@ def _tried(node: Any, numbers: Container[Any]) -> Any:
 
 
 def _like(a: Any, b: Any) -> bool:
-    """Whether two are tensors of one kind."""
+    """Return whether two values are tensors of one kind."""
     both = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     return both and a.dtype is b.dtype and len(a.shape) == len(b.shape)
 

@@ -166,7 +166,7 @@ class Replay(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _initialises(frame: FrameType | None) -> bool:
-    """Whether a module is being made: what a factory gives then is a weight."""
+    """Return whether a module is being created: the result of a factory is a weight then."""
     while frame is not None:
         if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
             return True
@@ -187,7 +187,7 @@ def _lengths(value: Any) -> bool:
 
 
 def _with_values(index: Any) -> Any:
-    """An index whose lists are tensors on the CPU: torch would make them on meta, where their values are lost."""
+    """Convert the lists of an index to tensors on the CPU: torch would create them on meta and lose their values."""
     if isinstance(index, tuple):
         return tuple(map(_with_values, index))
     return torch.tensor(index) if isinstance(index, list) and all(isinstance(n, int) for n in index) else index
@@ -251,7 +251,7 @@ class Root(torch.nn.Module):  # type: ignore[misc]
         return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
 
     def label(self, target: str) -> str:
-        """The name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
+        """Return the name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
         name, _, rest = target.partition(".")
         return "_".join(part for part in (self.labels.get(name, name), *rest.split(".")) if part)
 
@@ -320,7 +320,7 @@ def export(
 
 
 def _undecomposed(program: Any, root: Root, results: Results, sized: bool) -> Exported:
-    """The program of the user's own ops, functional. Raises DplcError where PyTorch cannot make it that."""
+    """Return the program of the user's own ops, functional. Raises DplcError if PyTorch cannot convert it."""
     if any(map(_mutable, _nodes(program))):
         with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
             try:
@@ -337,7 +337,7 @@ def _in_tensors(program: Any, sized: bool) -> Any:
 
 
 def explain(error: BaseException, span: Span | None) -> DplcError:
-    """One clear error for one that Python or torch raised while the user's program ran or was traced."""
+    """Return one clear error for an error of Python or torch while the user's program ran or was traced."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else ""
     if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
         return DplcError(
@@ -382,7 +382,7 @@ def _spoken(op: Any) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Torch prints the graph and warns when a trace fails; the one error we raise says it better."""
+    """Silence torch, which prints the graph and warns when a trace fails; our one error says it better."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -438,20 +438,20 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
 
 
 def _under_autocast(program: Any) -> bool:
-    """Whether autocast is on, around the capture or in a region of the program: PyTorch writes its casts out."""
+    """Return whether autocast is on, around the capture or in a region of the program: PyTorch adds its casts."""
     regions = (node for node in _nodes(program) if node.target is torch.ops.higher_order.wrap_with_autocast)
     return torch._C._is_any_autocast_enabled() or any(node.args[2] for node in regions)
 
 
 def _nodes(program: Any) -> Iterator[Any]:
-    """All nodes, those of regions such as `with torch.enable_grad()` included."""
+    """Yield all nodes, those of regions such as `with torch.enable_grad()` included."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield from module.graph.nodes
 
 
 def _strided(program: Any) -> tuple[int, ...]:
-    """Which user inputs, in order, share memory with a tensor that is read by strides."""
+    """Return the user inputs, in order, that share memory with a tensor that is read by strides."""
     nodes = list(_nodes(program))
     read = {x for node in nodes if "as_strided" in str(node.target) for x in storages(node.args[0])}
     if not read:
@@ -463,7 +463,7 @@ def _strided(program: Any) -> tuple[int, ...]:
 
 
 def _of_vmap(node: Any) -> bool:
-    """Whether a node wraps or unwraps the tensors of a `vmap`."""
+    """Return whether a node wraps or unwraps the tensors of a `vmap`."""
     return bool(getattr(node.target, "__module__", "") == predispatch.__name__)
 
 
@@ -473,7 +473,7 @@ def _mutable(node: Any) -> bool:
 
 
 def _changed(program: Any, node: Any) -> str | None:
-    """The input or weight whose memory a node changes, through views of it."""
+    """Return the input or weight whose memory a node changes, through views of it."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
         node = node.args[0]
     return next((s.target or s.arg.name for s in program.graph_signature.input_specs if s.arg.name == node.name), None)

@@ -28,7 +28,7 @@ def value(node: Any) -> Any:
 
 
 def is_view(node: Any) -> bool:
-    """Whether a node computes nothing: all its memory is that of the tensors it reads."""
+    """Return whether a node computes nothing: all its memory is that of the tensors it reads."""
     if not node.op.startswith("call_"):
         return False
     if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
@@ -37,7 +37,7 @@ def is_view(node: Any) -> bool:
 
 
 def storages(node: Any) -> set[int]:
-    """The identities of the memory of a node's tensors."""
+    """Return the identities of the memory of a node's tensors."""
     tensors = (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor))
     return {_unwrapped(x).untyped_storage()._cdata for x in tensors}
 
@@ -54,10 +54,10 @@ def split_off_views(
     compiled: Callable[[GraphModule], Function],
     known: Callable[[Sequence[Any], Any], int | None],
 ) -> Function:
-    """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
+    """Return the graph as a function: `compiled` compiles its computation; views among the results are derived from it.
 
-    Results have the strides that the graph gives them, since views that are taken of them later depend on these.
-    known: what a number of the graph is in a call with such arguments; None where they do not say.
+    Results have the strides that the graph gives them, since views that are derived later depend on these. known:
+    computes a number of the graph from the arguments of a call; None if they do not determine it.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
     views = _views(graph, results)
@@ -87,7 +87,7 @@ def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
 
 
 def _numeric(node: Any) -> bool:
-    """Whether a node computes lengths from lengths: no tensor comes of it."""
+    """Return whether a node computes lengths from lengths, not a tensor."""
     return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
 
 
@@ -97,7 +97,7 @@ def _unusual_strides(node: Any) -> tuple[int, ...] | None:
 
 
 def _views(graph: GraphModule, results: Sequence[Any]) -> set[Any]:
-    """The views among the results, and those that they are views of."""
+    """Return the views among the results, and those that they are views of."""
     found: set[Any] = set()
     for node in reversed(graph.graph.nodes):
         if (node in results or not found.isdisjoint(node.users)) and is_view(node):
@@ -106,7 +106,7 @@ def _views(graph: GraphModule, results: Sequence[Any]) -> set[Any]:
 
 
 def _computing(graph: GraphModule, results: Sequence[Any]) -> GraphModule:
-    """The graph with other results, and nothing that only views needed."""
+    """Return the graph with other results, and nothing that only views needed."""
     inner = torch.fx.Graph()
     copies: dict[Any, Any] = {}
     for node in graph.graph.nodes:
@@ -118,7 +118,7 @@ def _computing(graph: GraphModule, results: Sequence[Any]) -> GraphModule:
 
 
 def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
-    """Lengths among what results and views read, of tensors that are not there: those of a call say them, too."""
+    """Return lengths that results and views read, of absent tensors: those of a call also give them."""
     there = {*below, *views, *(node for node in graph.graph.nodes if node.op == "placeholder")}
     for node in graph.graph.nodes:
         if _numeric(node) and there.issuperset(node.all_input_nodes):
@@ -127,7 +127,7 @@ def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Se
 
 
 def _viewing(graph: GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
-    """The results, of the arguments and what was computed."""
+    """Return a function from the arguments and the computed tensors to the results."""
     inner = torch.fx.Graph()
     given = graph.graph.find_nodes(op="placeholder")
     copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
@@ -153,9 +153,9 @@ _READ, _SELECT, _WRITE = (
 
 
 def indexed(program: Any) -> Any:
-    """The exported program, functional, where what is selected at a number out of a tensor is indexed by the tensor.
+    """Return the functional program in which a selection at a number out of a tensor is an index by the tensor.
 
-    A number that anything else reads, too, stays for that.
+    A number with another reader stays for that.
     """
     graph = program.graph_module.graph
     for number in [node for node in graph.nodes if node.target is _READ and not _of_a_byte(node)]:
@@ -188,7 +188,7 @@ def _index(graph: Any, node: Any, number: Any) -> None:
 
 
 def _of_a_byte(number: Any) -> bool:
-    """Whether a tensor may be a mask, as bytes are for `v[i]` in eager mode: a trace shows a number there, too."""
+    """Return whether a tensor may be a mask, as bytes are for `v[i]` in eager mode: a trace shows a number there."""
     return number.args[0].meta["val"].dtype is torch.uint8
 
 
@@ -241,7 +241,7 @@ def _by_places(node: torch.fx.Node) -> bool:
 
 
 def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """The nodes that are computed from one, less those of `v[i] += x`."""
+    """Yield the nodes that are computed from one, without those of `v[i] += x`."""
     seen: set[torch.fx.Node] = set()
     left = list(read.users)
     while left:
@@ -253,7 +253,7 @@ def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
-    """Whether a node changes what is read and all that reads the result writes it to where it was."""
+    """Return whether a node changes a read value and all readers of the result write it back."""
     if node.op != "call_function" or node.args[:1] != (read,) or len(read.users) > 1 or len(node.users) != 1:
         return False
     writing = next(iter(node.users))
@@ -398,7 +398,7 @@ torch.fx.node.has_side_effect(_exit)
 
 
 def _calls(graph: GraphModule, kind: Any) -> Iterator[Any]:
-    """The calls of a kind that hold a body, those within a body too; then they are erased."""
+    """Yield the calls of a kind that hold a body, those within a body included; then erase them."""
     while calls := graph.graph.find_nodes(op="call_function", target=kind):
         yield from calls
         for call in reversed(calls):
@@ -407,7 +407,7 @@ def _calls(graph: GraphModule, kind: Any) -> Iterator[Any]:
 
 
 def _inline(graph: GraphModule, call: Any, body: Any, operands: Sequence[Any]) -> Any:
-    """The results of the nodes of a body, put before its call. body: the node that names it."""
+    """Insert the nodes of a body before its call and return their results. body: the node that names it."""
     nodes = graph.get_submodule(body.target).graph
     copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
     with graph.graph.inserting_before(call):
@@ -431,7 +431,7 @@ _QUOTIENTS = ("FloatTrueDiv", "IntTrueDiv")  # torch's, of floats and of lengths
 
 
 def as_tensors(program: Any) -> Any:
-    """The program, whose graph is changed: ops read floats of lengths as tensors, as far as they take one there."""
+    """Change the program so that ops read floats of lengths as tensors, if they accept one there; return it."""
     changed = False
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule) and any(map(_varies, module.graph.nodes)):
@@ -450,7 +450,7 @@ def constant_of(n: Any) -> float | None:
 
 
 def _varies(node: Any) -> bool:
-    """Whether it is a float that lengths decide; one out of a tensor is an element of it."""
+    """Return whether a node is a float that lengths decide; one out of a tensor is an element of it."""
     number = value(node)
     if node.op != "call_function" or not isinstance(number, torch.SymFloat):
         return False
@@ -508,7 +508,7 @@ def _is_float(x: Any) -> bool:
 
 
 def _taking_tensors(user: Any) -> Iterator[Any]:
-    """The overloads of an op that take what it is given, and tensors where such floats are."""
+    """Yield the overloads of an op that accept its arguments, with tensors for such floats."""
     packet = user.target.overloadpacket
     given = {argument.name: argument for argument in user.target._schema.arguments}
     values = dict(zip(given, user.args, strict=False)) | user.kwargs

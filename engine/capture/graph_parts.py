@@ -42,12 +42,12 @@ class Piece(torch.nn.Module):  # type: ignore[misc]
 
 
 def ops(graph: GraphModule) -> list[Any]:
-    """The nodes that compute, without those that switch autocast or gradients: torch gives them to every piece."""
+    """Return the nodes that compute, without switches of autocast or gradients, which torch adds to every piece."""
     return [node for node in graph.graph.nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
 
 
 def alike(graph: GraphModule, bad: Any) -> set[Any]:
-    """A node and what goes with it: the same function elsewhere, and what takes its several results apart."""
+    """Return a node and its related nodes: the same function elsewhere, and those that split its several results."""
     if bad.target is operator.getitem:  # which may be anything: a slice, a mask
         return {bad}
     found = {node for node in ops(graph) if (node.op, node.target) == (bad.op, bad.target)}
@@ -62,7 +62,7 @@ def _several(node: Any) -> bool:
 
 
 def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Function]) -> Function:
-    """The graph with `bad` nodes in eager and every run of others as `compiled` makes it, in the order of the graph."""
+    """Return the graph with `bad` nodes in eager and each sequence of others compiled, in the graph's order."""
     number: dict[Any, int] = {}
     run, last = 0, False
     for node in graph.graph.nodes:
@@ -123,14 +123,14 @@ class Shares:
     eager: dict[str, EagerOps] = field(default_factory=dict)
 
     def add_compiled(self, compilation: Any, ops: int) -> None:
-        """A part that was compiled. compilation: a `Compilation`; ops: of the part."""
+        """Count a part that was compiled. compilation: a `Compilation`; ops: of the part."""
         machine, kernels = compilation.target, with_hints(compilation.kernels)
         each = [predict(instruction_counts(kernel), machine).seconds for kernel in kernels]
         self.ops += ops
         self.seconds += sum(each[kernel] for kernel in compilation.launched)
 
     def add_eager(self, nodes: Any, problem: DplcError, bad: Any | None, machine: Target) -> None:
-        """Nodes of a graph that eager runs. bad: the one that the problem was found at."""
+        """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""
         found = self.eager.setdefault(problem.what, EagerOps(problem.what, user_place(bad, problem.span), problem.hint))
         found.ops += len(nodes)
         found.seconds += sum(eager_seconds(node, machine) for node in nodes)
@@ -159,7 +159,7 @@ class Shares:
 
 
 def eager_seconds(node: Any, machine: Target) -> float:
-    """An op in eager, predicted: a launch, and its tensors moved once. What it computes is not counted."""
+    """Predict an op in eager: a launch, and its tensors moved once. Its computation is not counted."""
     tensors = [value(argument) for argument in node.all_input_nodes] + [value(node)]
     leaves = [leaf for tensor in tensors for leaf in torch.utils._pytree.tree_leaves(tensor)]
     moved = sum(int(leaf.numel()) * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -167,7 +167,7 @@ def eager_seconds(node: Any, machine: Target) -> float:
 
 
 def _percent(share: float) -> str:
-    """`100%` for all of it alone."""
+    """Return a share as a percentage: `100%` only for the whole."""
     return "100%" if share == 1 else f"{min(share, 0.999):.1%}"
 
 
@@ -187,7 +187,7 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
-    """Whether gradients flow through a call or within it, or the graph ends in another gradient mode than it starts."""
+    """Return whether gradients flow through a call or within it, or the graph changes the gradient mode."""
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return True
     modes = [node.args[0] for node in graph.graph.nodes if node.target is torch._C._set_grad_enabled]
@@ -198,7 +198,7 @@ def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 def _transforms(node: Any) -> bool:
-    """Whether a node enters a `vmap`, a `grad` or another transform of torch.func, which wraps tensors."""
+    """Return whether a node enters a `vmap`, a `grad` or another transform of torch.func, which wraps tensors."""
     return getattr(node.target, "__name__", "").endswith("_increment_nesting")
 
 
@@ -214,7 +214,7 @@ def changes(graph: GraphModule) -> bool:
 
 
 def _ends_in_place(name: str) -> bool:
-    """`_foreach_add_`; not `operator.and_`, which is only not called `and`."""
+    """Return whether a name is that of a mutating op: `_foreach_add_`, but not `operator.and_`."""
     return name.endswith("_") and not keyword.iskeyword(name[:-1])
 
 
@@ -255,7 +255,7 @@ def _spell(graph: GraphModule) -> None:
 
 
 def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
-    """Another shape of all elements in order. Of a graph of dynamo's, the strides of arguments are guarded."""
+    """Reshape all elements in order. Dynamo guards the strides of arguments of its graphs."""
     whole = torch.empty(tuple(size), device="meta")
     if x.is_contiguous() and not offset and x.numel() == whole.numel() and tuple(stride) == whole.stride():
         return x.view(size)
@@ -267,7 +267,7 @@ def _as_strided_copy(x: Any, *where: Any) -> Any:
 
 
 def _or_left(op: Any, *arguments: Any) -> Any:
-    """An op by its formula. One that the formula refuses stays in the graph, for the part that compiles it."""
+    """Apply the formula of an op. An op that the formula refuses stays in the graph, for the part that compiles it."""
     try:
         return table()[op](*arguments)
     except DplcError:

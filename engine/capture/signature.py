@@ -39,18 +39,18 @@ class OutputTemplate:
     kept: Mapping[int, Any]
 
     def cast(self, tensors: Sequence[Any]) -> Any:
-        """A new object with these tensors, in the order of `tensors_of`."""
+        """Return a new object with these tensors, in the order of `tensors_of`."""
         filled = {id(hole): tensor for hole, tensor in zip(self.holes, tensors, strict=True)}
         return copy.deepcopy(self.value, {**self.kept, **filled})
 
 
 def tensors_of(value: Any) -> tuple[Any, ...]:
-    """The tensors that an object holds, each once, in the order of its attributes and items."""
+    """Return the tensors that an object holds, each once, in the order of its attributes and items."""
     return tuple(x for x in _inside(value, set()) if isinstance(x, torch.Tensor))
 
 
 def mould(value: Any) -> OutputTemplate:
-    """The form of an object. Raises DplcError for one that cannot be copied."""
+    """Return the form of an object. Raises DplcError for one that cannot be copied."""
     parts = list(_inside(value, set()))
     kept = {id(part): part for part in parts if isinstance(part, _CLOSED)}
     holes = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
@@ -62,7 +62,7 @@ def mould(value: Any) -> OutputTemplate:
 
 
 def _inside(value: Any, seen: set[int]) -> Iterator[Any]:
-    """The tensors in an object, and the parts of it that are closed; each once."""
+    """Yield the tensors in an object, and the parts of it that are closed; each once."""
     if id(value) in seen or isinstance(value, _PLAIN):
         return
     seen.add(id(value))
@@ -165,7 +165,7 @@ class Signature:
         return replace(self, results=(spec, tuple(map(placed, leaves))))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """{input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
+        """Return {input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
         spec, expected = self.arguments
         leaves, found = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
         if found != spec:
@@ -209,7 +209,7 @@ def _parts(name: str, given: Any) -> Any:
 
 
 def parts_of(tensor: Any) -> Any:
-    """Complex numbers as pairs of their parts, in one more dimension; of the same memory where it holds them so."""
+    """Return complex numbers as pairs of their parts, in one more dimension; a view if the memory holds them so."""
     return torch.view_as_real(tensor.resolve_conj().resolve_neg())
 
 
@@ -228,7 +228,7 @@ def odd_layout(what: str, tensor: Any) -> DplcError | None:
 
 
 def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
-    """Raises DplcError for a tensor of such a layout, or of a subclass that changes what operations do.
+    """Raise DplcError for a tensor with an unsupported layout, or of a subclass that changes its operations.
 
     wrappers: whether a wrapper subclass is allowed.
     """

@@ -186,13 +186,13 @@ def capture_text(
     text: str, seed: int = 0, dtype: str | None = None, values: bool = True,
     sizes: Binding = AT_HINTS,
 ) -> Capture:  # fmt: skip
-    """The program that the last expression of a text is. In scope: torch, nn, F, math, and `dim(s, 1..4096)`.
+    """Return the program of the last expression of a text. In scope: torch, nn, F, math, and `dim(s, 1..4096)`.
 
     seed: for torch.manual_seed, right before the text is evaluated. dtype: of the floats for which the text names none,
-    by our name; as torch has it if left out. Modules are in evaluation mode from the start. values: whether the program
-    will be run: `reference` of the result is then what the evaluation gave; without, large products of the last
-    expression are not computed. sizes: the lengths that the sizes of `dim` have in what is evaluated; by default their
-    hints. Raises DplcError with a caret in the text.
+    by our name; torch's default if left out. Modules are in evaluation mode from the start. values: whether the program
+    will be run: `reference` is then the result of the evaluation; without, large products of the last expression are
+    not computed. sizes: the lengths that the sizes of `dim` have in the evaluation; by default their hints. Raises
+    DplcError with a caret in the text.
     """
     program = parse(text)
     places = SourcePlaces(program.source)
@@ -210,7 +210,7 @@ def capture_text(
 
 
 def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], span: Span) -> Capture:
-    """The second evaluation. What the factories made, then the parameters outside of modules, are its inputs."""
+    """Return the second evaluation. Its inputs are the tensors of factories, then the parameters outside of modules."""
     made, weights = evaluation.made, evaluation.weights()
     modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
     loose = {label: weight for label, weight in weights.items() if label not in modules}
@@ -346,7 +346,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def _watching(self, record: Record) -> Iterator[None]:
-        """Notices when a module that is already made gets another parameter, buffer or child."""
+        """Notice when an existing module gets another parameter, buffer or child."""
 
         def registered(module: Any, name: str, value: Any) -> None:
             if id(module) in self._known:
@@ -365,7 +365,7 @@ class Evaluation:
                 handle.remove()
 
     def weights(self) -> dict[str, Any]:
-        """{label: module or parameter} of what the text made, by its variable, without what is inside another."""
+        """Return {label: module or parameter} of the text, by its variable, without those inside another."""
         made = {id(kept.value): kept.value for kept in self._calls.values()}
         inner: set[int] = set()
         for value in made.values():
@@ -380,13 +380,13 @@ class Evaluation:
         return labelled
 
     def input_names(self) -> tuple[str, ...]:
-        """A wish per input: the variable that holds it, else a letter."""
+        """Return a preferred name per input: the variable that holds it, else a letter."""
         variables = {id(value): name for name, value in reversed(self._names.items())}
         letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in self._names])
         return tuple(variables.get(id(made.tensor)) or next(letters, "x") for made in self.made)
 
     def dynamic(self) -> dict[str, dict[int, Size]]:
-        """The dimensions of the inputs that are sizes, by the names of the inputs."""
+        """Return the dimensions of the inputs that are sizes, by the names of the inputs."""
         return {name: item.sizes for name, item in zip(self.input_names(), self.made, strict=True) if item.sizes}
 
     def dim(self, name: str, low: int, high: int, by: int = 1, hint: int | None = None) -> Extent:
@@ -432,7 +432,7 @@ def _is_forward(function: Any) -> bool:
 
 
 def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion:
-    """A tensor that was lifted as a constant because the text kept it somewhere is one of the inputs."""
+    """Replace constants that are tensors of inputs, which the text kept somewhere, by these inputs."""
     written = conversion.written
     if written is not None:
         conversion = replace(conversion, written=lambda: _identified(written(), made))
@@ -454,7 +454,7 @@ def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[None]:
-    """A text may seed, draw and set the default dtype; all of it is undone afterwards."""
+    """Undo afterwards what a text may change: the seed, the random state and the default dtype."""
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]):

@@ -83,7 +83,7 @@ TRUST = "--trust-edited-cuda"
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of an artefact. Raises DplcError."""
+    """Return the text of a file of an artefact. Raises DplcError."""
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as error:
@@ -91,9 +91,9 @@ def read_text(path: Path) -> str:
 
 
 def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
-    """{name: its Kernel IR} and {name: kernel} of all kernels in a plan. trust: take CUDA that dplc did not print.
+    """Return {name: its Kernel IR} and {name: kernel} of all kernels in a plan.
 
-    Raises DplcError where plan, Kernel IR and CUDA do not agree.
+    trust: accept CUDA that dplc did not print. Raises DplcError if plan, Kernel IR and CUDA do not agree.
     """
     path = folder / KERNEL_IR
     units = read_kernels(path)
@@ -116,7 +116,7 @@ def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[
 
 
 def read_kernels(path: Path) -> dict[str, Kernel]:
-    """{name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
+    """Return {name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
     try:
         _, units = read_program(read_text(path), str(path), None)
         found: dict[str, Kernel] = {}
@@ -139,7 +139,7 @@ def _loose(kernel: Kernel) -> list[str]:
 
 
 def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
-    """The kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
+    """Return the kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
     try:
         return print_cuda(kernel, _rules(record.comment))
     except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
@@ -154,7 +154,7 @@ def _rules(comment: str) -> tuple[str, ...]:
 
 
 def _compare(record: KernelFile, printed: KernelFile, path: Path) -> None:
-    """Raises DplcError where a plan says another thing of a kernel than its Kernel IR."""
+    """Raise DplcError if a plan contradicts the Kernel IR of a kernel."""
     for field in record.__struct_fields__:
         if getattr(record, field) != getattr(printed, field):
             what = f"`{field}` of kernel `{record.name}` is not as {KERNEL_IR} says"
@@ -181,7 +181,7 @@ def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, t
 
 
 def _fit(captured: Capture) -> Capture:
-    """The program as an artefact has it: weights stay as they are. Raises DplcError for what none can be of."""
+    """Return the program as an artefact has it: weights stay unchanged. Raises DplcError if it cannot have one."""
     if not captured.inputs:
         raise DplcError("the text has no inputs: an artefact would give the same at every run")
     if captured.strides:
@@ -191,14 +191,14 @@ def _fit(captured: Capture) -> Capture:
 
 
 def _coarsest(captured: Capture) -> str:
-    """The dtype of floats, of those that the program takes and computes, that rounds most: results are judged by it."""
+    """Return the float dtype of the program's inputs and values that rounds most: results are judged by it."""
     kinds = {kind.dtype for kind in (*captured.graph.ins, *captured.graph.outs)}
     floats = [name for name in COMPUTING_FLOATS if name in kinds]
     return max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
 
 
 def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
-    """The inputs of a text, for a plan."""
+    """Return the inputs of a text, for a plan."""
     given = [param for param in captured.graph.ins if captured.kinds[param.name] == "input"]
     return tuple(_example(result_record(param.name, param), captured.tensors[param.name]) for param in given)
 
@@ -209,7 +209,7 @@ def _example(record: BufferRecord, tensor: Any) -> ExampleRecord:
 
 
 def _ends(tensor: Any) -> tuple[float, float]:
-    """The least and the greatest element that is finite; 0 and 1 where there is none."""
+    """Return the least and the greatest finite element; 0 and 1 if there is none."""
     found = tensor.detach().double()
     found = found[found.isfinite()].clamp(-FURTHEST, FURTHEST)
     return (float(found.min()), float(found.max())) if found.numel() else (0.0, 1.0)
@@ -285,7 +285,7 @@ class Artefact:
         return self.plan.batch, self.plan.length
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """(sequences, tokens of each) where the sizes are these numbers."""
+        """Return (sequences, tokens of each) where the sizes are these numbers."""
         return self.plan.tokens_at(sizes)
 
     @cached_property
@@ -300,13 +300,13 @@ class Artefact:
         return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
 
     def program_at(self, sizes: Binding) -> Program:
-        """The launches of this plan: the same kernels, with the grids and buffers of a binding."""
+        """Return the launches of this plan: the same kernels, with the grids and buffers of a binding."""
         if not self.sizes:
             return self.program
         return self.plan.program({n: bound(unit, self.kernels[n], sizes) for n, unit in self.units.items()}, sizes)
 
     def images(self) -> dict[tuple[str, str], bytes]:
-        """{(text of a kernel, arch): its cubin}, for the executor."""
+        """Return {(text of a kernel, arch): its cubin}, for the executor."""
         return {
             (part.kernels[name].text, part.plan.arch): image
             for part in (*self.rows, self)
@@ -315,7 +315,7 @@ class Artefact:
         }
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage. Raises DplcError for a stage that is not there."""
+        """Return the program's text at a stage. Raises DplcError for a stage that is not there."""
         if stage == STAGES[-1]:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
         return read_text(self.folder / "ir" / f"{stage}.ir")
@@ -336,7 +336,7 @@ class Artefact:
 
 
 def is_artefact(folder: Path) -> bool:
-    """Whether dplc wrote a folder, by what it left there to tell."""
+    """Return whether dplc wrote a folder, by its manifest."""
     return (folder / MANIFEST).is_file()
 
 
@@ -364,7 +364,7 @@ def _row(folder: Path, place: int) -> Path:
 
 
 def _save_plan(compiled: CompiledModel, folder: Path, cubins: bool, weights: Path | None, tell: Tell) -> None:
-    """A plan with everything that it names."""
+    """Write a plan with all files that it names."""
     (folder / "ir").mkdir(parents=True)
     for stage in STAGES[:-1]:
         (folder / "ir" / f"{stage}.ir").write_text(compiled.compilation.ir(stage))
@@ -382,7 +382,7 @@ def _save_record(path: Path, record: Any) -> None:
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
-    """The plan of a compiled model."""
+    """Return the plan of a compiled model."""
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
     kernels, launches = launch_records(program)
     sizes, arena = compilation.sizes, program.arena
@@ -412,9 +412,9 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
 
 
 def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
-    """The artefact in a folder. trust_edited_cuda: take CUDA that dplc did not print, which the emulator runs.
+    """Return the artefact in a folder. trust_edited_cuda: accept CUDA that dplc did not print, which the emulator runs.
 
-    Raises DplcError for a folder that is none, or is damaged.
+    Raises DplcError for a folder that is not an artefact, or is damaged.
     """
     if not is_artefact(folder):
         what = f"is no artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
@@ -440,7 +440,7 @@ def _needed(within: str = "") -> Iterator[str]:
 
 
 def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, trust: bool) -> Artefact:
-    """A plan with everything that it names. Raises DplcError."""
+    """Read a plan with all files that it names. Raises DplcError."""
     for name in _needed(within):
         check_file(folder, name, manifest)
     place = folder / within

@@ -103,7 +103,7 @@ def bench(
 
 
 def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> list[CaseRecord]:
-    """A record of every distinct kernel, over all its launches, and of the whole."""
+    """Return a record of every distinct kernel, over all its launches, and of the whole."""
     program, dtype = subject.program, subject.plan.dtype
     launches = Counter(kernel.name for kernel in program.kernels)
     cases = []
@@ -122,7 +122,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
 
 
 def _summary(record: ModelBench) -> str:
-    """One paragraph of totals."""
+    """Return one paragraph of totals."""
     found = record.figures
     return "; ".join(
         (
@@ -179,14 +179,14 @@ class Comparison:
 
 
 def emulator() -> EmulatorExecutor:
-    """The emulator as models run on it: temporaries in the arena, as on a GPU."""
+    """Return the emulator as models run on it: temporaries in the arena, as on a GPU."""
     return EmulatorExecutor(arena=True)
 
 
 def compare(
     found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Binding | None = None
 ) -> Comparison:
-    """Outputs against the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
+    """Compare outputs with the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
 
     Raises DplcError for a Torch IR that cannot be run.
     """

@@ -50,9 +50,9 @@ def called(model: Any) -> Any:
 
 
 def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extents]:
-    """{input: its extents} of a call of `called(model)`: tokens i64, all else floats.
+    """Return {input: its extents} of a call of `called(model)`: tokens i64, all else floats.
 
-    Raises DplcError for a model that takes anything else, and for one whose configuration leaves an extent open.
+    Raises DplcError for a model with any other input, and for a configuration that leaves an extent open.
     """
     part = called(model)
     kinds = (part.input_modalities,) if isinstance(part.input_modalities, str) else part.input_modalities
@@ -75,7 +75,7 @@ def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extent
 
 
 def _said(model: Any, field: str) -> Any:
-    """A number of the configuration, or of its part about images. Raises DplcError where there is none."""
+    """Return a number of the configuration, or of its part about images. Raises DplcError if there is none."""
     for config in (model.config, getattr(model.config, "vision_config", None)):
         value = getattr(config, field, None)
         if isinstance(value, int) or (isinstance(value, (list, tuple)) and len(value) == 2):
@@ -84,7 +84,7 @@ def _said(model: Any, field: str) -> Any:
 
 
 def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-    """{input: tensor}, the same for the same seed: tokens that the model has, floats of a normal distribution.
+    """Return {input: tensor}, the same for the same seed: tokens of the model, floats of a normal distribution.
 
     kinds: {input: (dtype by our name, shape as torch has it)}.
     """
@@ -140,7 +140,7 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
 
 
 def plain(part: Any) -> dict[str, bool]:
-    """The arguments with which a model returns tensors and no cache."""
+    """Return the arguments with which a model returns tensors and no cache."""
     cached = "use_cache" in inspect.signature(part.forward).parameters
     return {"return_dict": False, **({"use_cache": False} if cached else {})}
 
@@ -148,11 +148,11 @@ def plain(part: Any) -> dict[str, bool]:
 def capture_call(
     model: Any, arguments: Mapping[str, Any], function: Any = None, dynamic: Any = None
 ) -> CapturedModel:  # fmt: skip
-    """The call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
+    """Return the captured call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
 
-    Tensors among the arguments are inputs. What the model's weight files hold are parameters; its other buffers follow
+    Tensors among the arguments are inputs. Tensors of the model's weight files are parameters; its other buffers follow
     from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
-    that are known at a call, as `dplc.compile` takes them.
+    that are known at a call, as in `dplc.compile`.
     """
     try:
         captured = capture(function or model, (), arguments, dynamic)
@@ -184,7 +184,7 @@ EAGER = "a lower bound by liveness of Torch IR: every op's result to its last re
 
 
 def planned_peak(program: Program) -> int:
-    """Bytes of the temporaries, as the arena has them."""
+    """Return the bytes of the temporaries, as the arena has them."""
     return program.arena.bytes if program.arena else sum(b.nbytes for b in program.temporaries)
 
 
@@ -219,7 +219,7 @@ def eager_peak(graph: TorchGraph) -> int:
 
 
 def _base(op: TorchOp, owner: dict[str, str]) -> str:
-    """The tensor whose memory a result uses: its own, or that of the operand it is a view of."""
+    """Return the tensor whose memory a result uses: its own, or that of the operand it is a view of."""
     fields: dict[str, Any] = dict(op.args)
     for field in _viewed(op.op):
         for name in free_names((fields.get(field),)):
@@ -231,7 +231,7 @@ _VIEWED: dict[str, tuple[str, ...]] = {"Getitem": ("self",)}
 
 
 def _viewed(op: str) -> tuple[str, ...]:
-    """The operands that a result may be a view of, as the ATen schemas mark them."""
+    """Return the operands that a result may be a view of, as the ATen schemas mark them."""
     if op not in _VIEWED:
         packet = getattr(torch.ops.aten, schemas.aten_name(op))
         schema = getattr(packet, packet.overloads()[0])._schema
@@ -266,12 +266,12 @@ class ModelShape:
         return self.length, self.batch
 
     def at(self, binding: Binding) -> ModelShape:
-        """The shape where lengths are these numbers."""
+        """Return the shape where lengths are these numbers."""
         length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
 
     def within(self, row: Row) -> ModelShape:
-        """The shape where the lengths are those of a row."""
+        """Return the shape where the lengths are those of a row."""
         known: dict[str, int | Dim] = {dim.name: dim.low if dim.low == dim.high else dim for dim in row}
         length, batch = (known.get(n.name, n) if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
@@ -323,7 +323,7 @@ class CompiledModel:
         return self.compilation.sizes
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """(sequences, tokens of each) where the sizes are these numbers."""
+        """Return (sequences, tokens of each) where the sizes are these numbers."""
         length, batch = self.shape.at(sizes).numbers
         return batch, length
 
@@ -349,7 +349,7 @@ class CompiledModel:
         return BoundModel(program, outputs, self._constants(made.captured), place)
 
     def of_row(self, place: int) -> CompiledModel:
-        """A row as a model of its own; it is compiled now unless it has been."""
+        """Return a row as a model of its own; it is compiled now unless it has been."""
         assert self.rows is not None
         row = self.rows.rows[place]
         made = self.rows.compiled(row)
@@ -371,7 +371,7 @@ class CompiledModel:
         return self.compilation.program
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage. Raises UsageError for another name."""
+        """Return the program's text at a stage. Raises UsageError for another name."""
         return self.compilation.ir(stage)
 
     @property
@@ -383,7 +383,7 @@ class CompiledModel:
         )
 
     def constants(self) -> dict[str, Any]:
-        """{name: tensor} of what the program reads and no weight file holds, and of what only its Torch IR reads."""
+        """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR."""
         return self._constants(self.compilation.captured)
 
     def _constants(self, captured: Capture) -> dict[str, Any]:
@@ -450,7 +450,7 @@ def compile_call(
 
 
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
-    """The figures of a compile."""
+    """Return the figures of a compile."""
     program, weights = compilation.program, _read(captured, compilation)
     return Figures(
         launches=len(program.kernels),
@@ -466,7 +466,7 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
 
 
 def _read(captured: CapturedModel, compilation: Compilation) -> dict[str, WeightRequest]:
-    """The weights that the program reads once it is folded."""
+    """Return the weights that the program reads once it is folded."""
     kept = {param.name for param in compilation.captured.graph.ins}
     return {name: want for name, want in captured.weights.items() if name in kept}
 
@@ -495,7 +495,7 @@ def launches_of_blocks(program: Program, weights: Mapping[str, WeightRequest]) -
 
 
 def peak_rss() -> int:
-    """The most bytes that this process held in memory so far; 0 where the system does not tell."""
+    """Return the most bytes that this process has held in memory; 0 if the system does not report them."""
     try:
         import resource
     except ImportError:

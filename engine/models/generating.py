@@ -111,7 +111,7 @@ def capture_piece(
 
 
 def check_attention(model: Any, maximum: int) -> None:
-    """Raises DplcError where a token does not see all tokens before it, up to a maximum length."""
+    """Raise DplcError if a token does not see all preceding tokens, up to a maximum length."""
     config = model.config
     others = sorted(set(getattr(config, "layer_types", None) or ()) - set(KINDS))
     if others:
@@ -126,7 +126,7 @@ def _ids(model: Any, length: int) -> Any:
 
 
 def _next_token(model: Any, kept: Any, **arguments: Any) -> Any:
-    """The token of the largest logit after the last one given: i64[1]."""
+    """Return the token of the largest logit after the last one given: i64[1]."""
     (logits, *_) = model(past_key_values=kept, use_cache=True, return_dict=False, logits_to_keep=1, **arguments)
     return logits[:, -1].argmax(-1)
 
@@ -141,7 +141,7 @@ class _PromptCache:
         self.layers: dict[int, tuple[Any, Any]] = {}
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """The keys and values that this layer's attention reads."""
+        """Return the keys and values that this layer's attention reads."""
         self.layers[layer] = keys, values
         return self.layers[layer]
 
@@ -150,7 +150,7 @@ class _PromptCache:
         return [_by_position(tensor) for layer in sorted(self.layers) for tensor in self.layers[layer]]
 
     def get_seq_length(self, *_: Any) -> Any:
-        """The tokens before this call; of it a module makes its positions and the masks of its attention."""
+        """Return the tokens before this call: a module derives its positions and the masks of its attention from it."""
         return 0
 
     def get_query_offset(self, *_: Any) -> Any:
@@ -261,9 +261,9 @@ class Generation:
         return self.rows if self.reach is None else -(-tokens // self.reach.multiple) * self.reach.multiple
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
-        """(position, tokens) of what is read at once of a prompt.
+        """Return (position, tokens) of each piece of a prompt that is read at once.
 
-        Raises DplcError for a length that this was not compiled for.
+        Raises DplcError for a length that was not compiled.
         """
         if not self.lengths.admits(length):
             low, high = self.lengths.low, self.lengths.high
@@ -291,12 +291,12 @@ class Generation:
 
 
 def _largest(call: CompiledModel) -> Program:
-    """The launches of a call at its greatest lengths."""
+    """Return the launches of a call at its greatest lengths."""
     return call.compilation.at(call.compilation.largest_sizes) if call.sizes else call.program
 
 
 def _cache(program: Program) -> list[Buffer]:
-    """The inputs that are a cache: of a token, or of a piece."""
+    """Return the inputs that are a cache: of a token, or of a piece."""
     return [buffer for buffer in program.inputs if buffer.name.startswith("cache_")]
 
 
@@ -328,7 +328,7 @@ class Memory:
 
 
 def all_lengths(maximum: int) -> Dim:
-    """The prompts that leave room for a token. Raises DplcError where none does."""
+    """Return the range of prompts that leave room for a token. Raises DplcError if there is none."""
     check_length(1, maximum)
     return Dim("s", 1, maximum - 1, hint=min(USUAL, maximum - 1))
 
@@ -394,7 +394,7 @@ def _in_place(call: Compilation) -> Compilation:
 
 
 def check_length(length: int, maximum: int) -> None:
-    """Raises DplcError for a prompt without tokens, or that leaves no room for one more."""
+    """Raise DplcError for a prompt without tokens, or that leaves no room for one more."""
     if length < 1:
         raise DplcError("the prompt has no tokens")
     if length >= maximum:
@@ -428,9 +428,10 @@ class Generator:
         self._prompt(count, generation.rows_up_to(start + count))
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
-        """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
+        """Yield at most `count` new tokens, each when it is known.
 
-        No more come than there is room for. Raises DplcError for a prompt of a length that this was not compiled for.
+        A token of `stops` (by default the model's) is the last. It yields no more than there is room for. Raises
+        DplcError for a prompt of a length that was not compiled.
         """
         found, length = self.generation, len(prompt)
         found.pieces(length)
@@ -452,7 +453,7 @@ class Generator:
             token = _run(self._token, {"input_ids": token, "position": position}, cache, rows)
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
-        """The first new token, and the cache. The call's temporaries are given back."""
+        """Return the first new token, and the cache. The call's temporaries are freed."""
         ids = torch.tensor([list(prompt)], device=self._device)
         if self.generation.chunk is None:
             token, *cache = self._prompt(len(prompt)).run({"input_ids": ids})
@@ -469,7 +470,7 @@ class Generator:
         return token, cache
 
     def _empty_cache(self) -> list[Any]:
-        """Zeros: what is masked is multiplied by 0, and must be a number."""
+        """Return a cache of zeros: masked values are multiplied by 0, and must be numbers."""
         outputs = self.generation.token_of(self.generation.rows).outputs[1:]
         kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
         return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
@@ -483,7 +484,7 @@ class Generator:
 
 
 def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], rows: int) -> Any:
-    """The next token. The first rows of the cache are given, and are as the call leaves them."""
+    """Return the next token. The call reads and updates the first rows of the cache."""
     first = [tensor[:rows] for tensor in cache]
     token, *written = runner.run({**given, **{f"cache_{number}": tensor for number, tensor in enumerate(first)}})
     for before, after in zip(first, written, strict=True):
@@ -493,7 +494,7 @@ def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], ro
 
 
 def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """{buffer: tensor} of its weights. Raises DplcError for one that is not given."""
+    """Return {buffer: tensor} of its weights. Raises DplcError for a missing one."""
     missing = [want.names[0] for want in call.weights.values() if want.names[0] not in weights]
     if missing:
         raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
@@ -501,12 +502,12 @@ def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(call: CompiledModel) -> list[Buffer]:
-    """The constants that no weight file holds."""
+    """Return the constants that no weight file holds."""
     return [buffer for buffer in call.program.constants if buffer.name not in call.weights]
 
 
 def _stops(model: Any) -> frozenset[int]:
-    """The tokens that end a text, as the configuration says."""
+    """Return the tokens that end a text, as the configuration says."""
     found = model.config.eos_token_id
     return frozenset(found if isinstance(found, (list, tuple)) else () if found is None else (found,))
 
@@ -543,11 +544,11 @@ class Tokenizer:
             raise DplcError(f"the tokenizer of {model} cannot be used", notes=(lines[0],), hint=WITHOUT) from None
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of a text, with those that the model wants at its start."""
+        """Return the tokens of a text, with those that the model wants at its start."""
         return [int(number) for number in self._tokenizer(text)["input_ids"]]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens, without those that only mark its start and end."""
+        """Return the text of some tokens, without those that only mark its start and end."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
@@ -568,7 +569,7 @@ class Stream:
 
 
 def stops_of(model: str) -> frozenset[int] | None:
-    """The tokens that end a text as `generation_config.json` has them, which then counts; None if nothing says so."""
+    """Return the tokens that end a text by `generation_config.json`, which then counts; None if it has none."""
     folder = folder_of(model)
     if folder is None or not (folder / "generation_config.json").is_file():
         return None

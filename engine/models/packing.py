@@ -142,7 +142,7 @@ class PackReport:
 
 
 def assembled(kernel: CudaKernel, arch: str) -> Image:
-    """The cubin of a kernel. Raises BuildError."""
+    """Return the cubin of a kernel. Raises BuildError."""
 
     def build(product: Path) -> None:
         made = assemble(device_text([kernel]), arch)
@@ -190,7 +190,7 @@ def pack(
 
 
 def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: PackReport, say: Say) -> Iterator[_Made]:
-    """The cases of a suite, those that are the same program compiled once."""
+    """Yield the cases of a suite, those that are the same program compiled once."""
     known: dict[Any, _Made] = {}
     for case in picked.cases:
         subject = subject_of(picked.suite, case)
@@ -214,7 +214,7 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
 
 
 def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
-    """Random schedules of a program from fast to slow, as the model has it."""
+    """Yield random schedules of a program, from fast to slow by the model."""
     space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
     most = SLOWEST * _predicted(one.kernels, target)
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
@@ -239,7 +239,7 @@ def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
 
 
 def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:
-    """{text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
+    """Return {text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
     kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
     of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}
     say(f"assembling {len(kernels)} kernels")
@@ -310,7 +310,7 @@ def _name(kernel: CudaKernel) -> str:
 
 
 def _texts(program: Program) -> str:
-    """A digest of all kernels of a program."""
+    """Return a digest of all kernels of a program."""
     return digest([kernel.text for kernel in program.kernels])[:20]
 
 

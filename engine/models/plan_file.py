@@ -47,12 +47,12 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def extent_record(extent: Any) -> int | str:
-    """An extent as a plan holds it."""
+    """Return an extent as a plan holds it."""
     return print_expr(extent) if isinstance(extent, Node) else int(extent)
 
 
 def extent_at(extent: int | str, sizes: Binding) -> int:
-    """The number that an extent is where sizes are numbers. Raises DplcError for what is none."""
+    """Return the value of an extent where sizes are numbers. Raises DplcError for an invalid extent."""
     if isinstance(extent, int):
         return extent
     try:
@@ -181,7 +181,7 @@ class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
     hint: Number
 
     def size(self) -> Size:
-        """Raises DplcError for a range that holds nothing."""
+        """Return the size. Raises DplcError for an empty range."""
         return Dim(self.name, self.low, self.high, self.multiple, self.hint).size()
 
 
@@ -233,11 +233,11 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {size.name: size.hint for size in self.sizes}
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """(sequences, tokens of each) where the sizes are these numbers."""
+        """Return (sequences, tokens of each) where the sizes are these numbers."""
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
     def wanted(self) -> dict[str, WeightRequest]:
-        """Weights by buffer: {buffer: its weight}."""
+        """Return {buffer: its weight}."""
         return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
 
     def program(
@@ -271,17 +271,17 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def buffer_record(buffer: Any) -> BufferRecord:
-    """The record of a buffer, or of a parameter or result that has a name, a dtype and a shape."""
+    """Return the record of a buffer, or of a parameter or result that has a name, a dtype and a shape."""
     return result_record(buffer.name, buffer)
 
 
 def result_record(name: str, kind: Any) -> BufferRecord:
-    """The record of what is of some dtype and shape, under a name."""
+    """Return the record of a value with a dtype and a shape, under a name."""
     return BufferRecord(name, kind.dtype, tuple(map(extent_record, kind.shape)))
 
 
 def kernel_record(kernel: CudaKernel) -> KernelFile:
-    """The record of a kernel, without its text."""
+    """Return the record of a kernel, without its text."""
     params = []
     for p in kernel.params:
         box = {"source": p.box.source, "sides": p.box.sides, "swizzle": p.box.swizzle} if p.box else {}
@@ -290,7 +290,7 @@ def kernel_record(kernel: CudaKernel) -> KernelFile:
 
 
 def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecord]]:
-    """The distinct kernels of a program, and its launches."""
+    """Return the distinct kernels of a program, and its launches."""
     kernels = program.distinct_kernels()
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     launches = [LaunchRecord(place[launch.kernel.name], launch.buffers) for launch in program.launches()]
@@ -298,7 +298,7 @@ def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecor
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """A record in a JSON file. Raises DplcError for a file that is not there, or holds none."""
+    """Return a record in a JSON file. Raises DplcError for a file that is missing, or holds none."""
     try:
         return msgspec.json.decode(read_file(path), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -315,7 +315,7 @@ def _buffers(records: Sequence[BufferRecord], sizes: Binding) -> tuple[Buffer, .
 def check_plan(
     plan: PlanFile, program: Program, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel], path: Path
 ) -> None:
-    """Raises DplcError, naming the field, for the first thing that does not fit.
+    """Raise DplcError, naming the field, for the first mismatch.
 
     program: at the hints; units, kernels: of `kernels_of`; path: of the plan.
     """
@@ -327,7 +327,7 @@ def check_plan(
 
 
 def check_rows(whole: PlanFile, rows: Sequence[PlanFile], path: Path) -> None:
-    """Raises DplcError if a row cannot serve the calls that the table gives it.
+    """Raise DplcError if a row cannot serve the calls that the table gives it.
 
     Its tokens, results and weights must be those of the plan of the whole range. path: of that plan.
     """
@@ -344,7 +344,7 @@ def _raise_first(problems: Iterator[str], path: Path) -> None:
 
 
 def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
-    """The sizes of kernels are those of the plan, and offsets are planned for a binding."""
+    """Yield errors if the sizes of kernels are not those of the plan, or offsets are planned without a binding."""
     known = {record.name: record.size() for record in plan.sizes}
     if len(known) != len(plan.sizes):
         yield "`sizes`: a name is there twice"
@@ -357,7 +357,7 @@ def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
 
 
 def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel]) -> Iterator[str]:
-    """A plan with sizes agrees with its kernels at the ends of their ranges, too."""
+    """Yield errors if a plan with sizes contradicts its kernels at the ends of their ranges."""
     for sizes in _corners(plan.sizes) if plan.sizes else ():
         program = plan.program({name: bound(unit, kernels[name], sizes) for name, unit in units.items()}, sizes)
         yield from _results(plan, program, sizes)
@@ -365,7 +365,7 @@ def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, Cud
 
 
 def _corners(ranges: Sequence[ConditionRecord]) -> list[dict[str, int]]:
-    """All sizes at their least numbers, and all at their greatest."""
+    """Return all sizes at their least numbers, and all at their greatest."""
     low = {n.name: -(-n.low // n.multiple) * n.multiple for n in ranges}
     return [low, {n.name: n.high // n.multiple * n.multiple for n in ranges}]
 
@@ -399,7 +399,7 @@ def _row(whole: PlanFile, when: tuple[ConditionRecord, ...], row: PlanFile) -> I
 
 
 def _holds(outer: SizeRecord, inner: ConditionRecord) -> bool:
-    """Whether a range has all numbers of another, of which there are some."""
+    """Return whether a range has all numbers of another, which has some."""
     least = -(-inner.low // inner.multiple) * inner.multiple
     return outer.low <= inner.low and least <= inner.high <= outer.high and inner.multiple % outer.multiple == 0
 
@@ -462,7 +462,7 @@ def _tokens(plan: PlanFile) -> Iterator[str]:
 
 
 def _examples(plan: PlanFile) -> Iterator[str]:
-    """The inputs of a text, at both ends of the sizes, and every size among their extents."""
+    """Yield errors in the inputs of a text, at both ends of the sizes, and for a size that their extents lack."""
     told = {example.name: example for example in plan.examples}
     if len(told) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
         yield "`examples`: a name is there twice, or its ends are no range"
@@ -479,7 +479,7 @@ def _examples(plan: PlanFile) -> Iterator[str]:
 
 
 def _arena(program: Program) -> Iterator[str]:
-    """Every temporary lies within the arena, aligned, and apart from all that live when it does."""
+    """Yield errors if a temporary lies outside of the arena, is unaligned, or overlaps one that is live with it."""
     assert program.arena is not None
     offsets, lives = program.arena.offsets, lifetimes(program)
     names = {buffer.name for buffer in program.temporaries}

@@ -40,7 +40,7 @@ class Model:
         self._runner: DynamicModelRunner | None = None
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """The logits, on the device of the kernels; of a model that gives more, the tuple of its results.
+        """Return the logits, on the device of the kernels; of a model with several results, their tuple.
 
         inputs: tokens, images, spectra, in the order of the program. Raises DplcError for another shape or dtype.
         """
@@ -51,7 +51,7 @@ class Model:
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The results in order, on the device of the kernels. inputs: by name."""
+        """Return the results in order, on the device of the kernels. inputs: by name."""
         if self._runner is None:
             self.place(weights.make(self.compiled.weights))
         assert self._runner is not None
@@ -73,7 +73,7 @@ class Model:
         return self.compiled.figures
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
+        """Return the program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
         return self.compiled.ir(stage)
 
     @property
@@ -150,9 +150,9 @@ def compile_model(
 
 
 def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:
-    """The model of an artefact. Nothing in it is executed now, and later only CUDA that dplc prints of its Kernel IR.
+    """Return the model of an artefact. It executes nothing now, and later only CUDA that dplc prints of its Kernel IR.
 
-    trust_edited_cuda: take CUDA that was edited since, too: the emulator compiles and runs it on this machine. Raises
+    trust_edited_cuda: also accept CUDA that was edited since: the emulator compiles and runs it on this machine. Raises
     DplcError for a folder that is not an artefact, or is damaged.
     """
     chosen = _device(device)

@@ -60,7 +60,7 @@ class ModelRunner:
         self._session: Session = executor.prepare(program, placed, beside and beside._session)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit."""
+        """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
         given = {}
         for buffer in self.program.inputs:
             if buffer.name not in inputs:
@@ -74,7 +74,7 @@ class ModelRunner:
         return [results[output.buffer].reshape(output.shape) for output in self.outputs]
 
     def launch(self, place: int) -> None:
-        """One launch again, on the buffers of the latest run; for measuring it alone."""
+        """Repeat one launch on the buffers of the latest run, to measure it alone."""
         self._session.launch(place)
 
 

@@ -54,10 +54,9 @@ class ModelSource:
 
 
 def find(path_or_id: str, tell: Callable[[str], None] = lambda line: None) -> ModelSource:
-    """The model's configuration. Nothing of it is executed. tell: receives where that of an id comes from.
+    """Return the model's configuration. Nothing of it is executed. tell: receives the source of an id.
 
-    Raises DplcError for a path that is not there, a file that is not a model configuration, an id that the hub does
-    not give.
+    Raises DplcError for a missing path, a file that is not a model configuration, an id that the hub does not give.
     """
     path = Path(path_or_id)
     if path.is_dir():
@@ -76,7 +75,7 @@ def find(path_or_id: str, tell: Callable[[str], None] = lambda line: None) -> Mo
 
 
 def _hint_of_shipped(name: str) -> str | None:
-    """The configuration that comes with dplc for a model of this name or a variant of it (`..-Instruct`); else None."""
+    """Return a hint at the configuration that comes with dplc for this name or a variant (`..-Instruct`); else None."""
     asked = name.lower()
     shipped = [path for path in SHIPPED.glob("*.json") if asked.startswith(path.stem)]
     if not shipped:
@@ -86,17 +85,17 @@ def _hint_of_shipped(name: str) -> str | None:
 
 
 def _shown(path: Path) -> Path:
-    """A path as seen from the current folder, if it is below that."""
+    """Return a path as seen from the current folder, if it is below that."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def is_id(path_or_id: str) -> bool:
-    """Whether a text reads like an id of the hub, OWNER/NAME."""
+    """Return whether a text has the form of an id of the hub, OWNER/NAME."""
     return bool(_ID.fullmatch(path_or_id)) and not path_or_id.endswith(".json")
 
 
 def folder_of(path_or_id: str) -> Path | None:
-    """The folder with a model's other files; None for an id that is not in the hub's cache on this machine."""
+    """Return the folder with a model's other files; None for an id that is not in the hub's cache on this machine."""
     path = Path(path_or_id)
     if path.is_dir():
         return path
@@ -105,7 +104,7 @@ def folder_of(path_or_id: str) -> Path | None:
 
 
 def is_model(path_or_id: str) -> bool:
-    """Whether a path or id is rather a model's than something else's (a suite, an artefact)."""
+    """Return whether a path or id is a model's and not of another kind (a suite, an artefact)."""
     path = Path(path_or_id)
     if path.is_dir():
         return (path / CONFIG).is_file()
@@ -136,7 +135,7 @@ def _read(path: Path, name: str) -> ModelSource:
 
 
 def _of_id(name: str, tell: Callable[[str], None]) -> Path:
-    """The configuration of an id. Raises DplcError for one that is nowhere."""
+    """Return the configuration of an id. Raises DplcError if it is not found."""
     if (cached := _cached(name)) is not None:
         tell(f"the configuration of {name} is from the hub's cache on this machine")
         return cached
@@ -160,7 +159,7 @@ def _of_id(name: str, tell: Callable[[str], None]) -> Path:
 
 
 def _cached(name: str) -> Path | None:
-    """The configuration of an id in the hub's cache on this machine, if it is there."""
+    """Return the configuration of an id in the hub's cache on this machine, if it is there."""
     try:
         from huggingface_hub import constants, try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
@@ -174,7 +173,7 @@ def _cached(name: str) -> Path | None:
 
 
 def reach_hub() -> None:
-    """Raises OSError if the hub cannot be reached: its own library would try for half a minute."""
+    """Raise OSError if the hub cannot be reached: its own library would try for half a minute."""
     from huggingface_hub import constants
 
     socket.create_connection((urlsplit(constants.ENDPOINT).hostname or "", 443), timeout=5).close()
@@ -182,7 +181,7 @@ def reach_hub() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The hub's libraries remark on what they do; what is wrong comes as an exception."""
+    """Silence the remarks of the hub's libraries; an error still raises an exception."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -260,7 +259,7 @@ def _ways(step: Any) -> list[tuple[str, int | None]]:
 
 
 def _conversions(model: Any, kind: str) -> list[Any]:
-    """The steps of transformers' table for a model that are of a kind: WeightRenaming, WeightConverter."""
+    """Return the steps of a kind in transformers' table for a model: WeightRenaming, WeightConverter."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
 
@@ -308,9 +307,9 @@ def _configuration(source: ModelSource, layers: int | None) -> Any:
 
 
 def _class(source: ModelSource, config: Any) -> Any:
-    """The class of a model, out of transformers' own tables: no name of a configuration is looked up elsewhere.
+    """Return the class of a model, out of transformers' own tables: no name of a configuration is looked up elsewhere.
 
-    Raises DplcError for an architecture that these have no model of.
+    Raises DplcError for an architecture without a model in these.
     """
     from transformers import AutoModel, AutoModelForCausalLM
     from transformers.models.auto import modeling_auto
@@ -337,7 +336,7 @@ def _classes(table: Any, config: Any) -> tuple[Any, ...]:
 
 
 def _fewer(source: ModelSource, layers: int) -> dict[str, Any]:
-    """The fields that say how many blocks there are, for fewer blocks."""
+    """Return the fields for the number of blocks, for fewer blocks."""
     present = source.config.get("num_hidden_layers")
     if not isinstance(present, int):
         raise DplcError(f"the configuration of {source.name} does not say how many layers there are")
@@ -348,7 +347,7 @@ def _fewer(source: ModelSource, layers: int) -> dict[str, Any]:
 
 
 def _derive_buffers(model: Any) -> None:
-    """Give buffers that no weight file holds the values that the configuration says, as `from_pretrained` does."""
+    """Give buffers that no weight file holds their values by the configuration, as `from_pretrained` does."""
     kept = model.state_dict(keep_vars=True).keys()
     for path, module in model.named_modules():
         own = dict(module.named_buffers(recurse=False))

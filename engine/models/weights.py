@@ -43,11 +43,11 @@ Tell = Callable[[str, int, int], None]  # told of progress: what is being done, 
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Reports nothing."""
+    """Report nothing."""
 
 
 def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent) -> dict[str, Any]:
-    """{key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the dtypes that are wanted.
+    """Return {key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the wanted dtypes.
 
     Raises DplcError for a path without weights, files that cannot be read, and for missing tensors and other shapes:
     all of them at once.
@@ -62,7 +62,7 @@ def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent)
 
 
 def check(folder: Path, wanted: Mapping[str, WeightRequest]) -> None:
-    """Raises what `load` would, from the headers of the files alone."""
+    """Raise the errors of `load`, from the headers of the files alone."""
     with ExitStack() as stack:
         _places(folder, wanted, stack)
 
@@ -91,7 +91,7 @@ class _Place:
 
 
 def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack) -> dict[str, _Place]:
-    """{key of `wanted`: where it is}, everything found and of the right shape."""
+    """Return {key of `wanted`: its location}, everything found and of the right shape."""
     files = files_of(folder)
     opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
     found = {key: _names_in(want, files) for key, want in wanted.items()}
@@ -117,7 +117,7 @@ def _names_in(want: WeightRequest, files: Mapping[str, Path]) -> Rows:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """{name of a tensor: the file it is in}. A folder with an index says so itself; else every file is looked at."""
+    """Return {name of a tensor: its file}, by the index of a folder if it has one, else from every file."""
     if folder.is_file():
         paths = [folder]
     elif not folder.is_dir():
@@ -163,7 +163,7 @@ def _index(path: Path) -> dict[str, Path]:
 
 
 def _is_beside(index: Path, name: str) -> bool:
-    """Whether a file that an index names is there, in the folder of the index and in no other."""
+    """Return whether a file of an index exists, in the folder of the index and in no other."""
     return name == Path(name).name and len(name) <= LONGEST and "\0" not in name and (index.parent / name).is_file()
 
 

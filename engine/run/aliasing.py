@@ -39,7 +39,7 @@ def with_aliases(compilation: Compilation, wanted: Mapping[int, str]) -> Compila
 
 
 def refusal(plan: Plan, output: str, source: str) -> str | None:
-    """Why an output may not take the memory of an input; None if it may."""
+    """Return why an output may not share the memory of an input; None if it may."""
     inputs, outputs = ({param.name: param for param in params} for params in (plan.inputs, plan.outputs))
     if source not in inputs:
         return f"there is no input `{source}`"

@@ -155,17 +155,17 @@ def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
 
 
 def _usual(size: Dim | Size, low: int, high: int) -> Dim:
-    """A part of a range for its greatest length."""
+    """Return a part of a range, with its greatest length as the hint."""
     return Dim(size.name, low, high, size.multiple, hint=high // size.multiple * size.multiple)
 
 
 def octaves(size: Dim | Size, target: Target) -> tuple[Row, ...]:
-    """The parts of a range that suit products and norms of as many rows."""
+    """Return the parts of a range that suit products and norms of as many rows."""
     return tuple((row,) for row in _between(size, policy(target).range_ends))
 
 
 def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
-    """The parts of a range that end at `ends`, each for the greatest length in it."""
+    """Yield the parts of a range that end at `ends`, each for the greatest length in it."""
     low = size.low
     for high in (*(end for end in ends if size.low <= end < size.high), size.high):
         if high // size.multiple * size.multiple >= low:
@@ -174,7 +174,7 @@ def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
 
 
 def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
-    """The lengths in whole vectors, where most of what kernels read and write lies in rows as long as a size."""
+    """Return the lengths in whole vectors, if most data of the kernels lies in rows as long as a size."""
     numbers = policy(whole.target)
     step = math.lcm(size.multiple, numbers.vector_of_lengths)
     low, high = max(size.low, numbers.vectors_from), size.high // step * step
@@ -186,7 +186,7 @@ def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
 
 
 def _pays(whole: Compilation, make: Make, part: Dim) -> bool:
-    """Whether a compile for a part of the range issues fewer instructions by enough, at its hint and by the model."""
+    """Return whether a compile for a part of the range issues clearly fewer instructions, by the model at its hint."""
     assert part.hint is not None
     other = make(narrowed(whole.captured, (part,), whole.sizes))
     share: float = policy(whole.target).worth_of_vectors
@@ -248,7 +248,7 @@ def _condition(dim: Dim) -> dict[str, Any]:
 
 
 def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:
-    """The program where sizes are known better; a size of one number is that number."""
+    """Return the program with narrower sizes; a size of one number becomes that number."""
     known: dict[str, Any] = dict(sizes)
     for dim in row:
         known[dim.name] = dim.low if dim.low == dim.high else dim.size(None)
@@ -318,7 +318,7 @@ class Calls:
         return BoundCall(sizes, self._choose)
 
     def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
-        """Classes, layouts, dtypes and shapes; None where more is to be looked at, at every call."""
+        """Return classes, layouts, dtypes and shapes; None if every call needs further checks."""
         if self._whole.captured.strides:
             return None
         kind = []

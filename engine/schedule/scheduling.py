@@ -54,7 +54,7 @@ class Origin:
         return "" if self.source == "default" else f"schedule of `{self.kernel}`: {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {
             "kernel": self.kernel, "source": self.source, "basis": self.basis or None,
             "microseconds": None if self.seconds is None else self.seconds * 1e6, "about": self.text,
@@ -128,7 +128,7 @@ class Scheduler:
 
 
 def names_of_all(kernels: Program) -> set[str]:
-    """The names of kernels and of their buffers."""
+    """Return the names of kernels and of their buffers."""
     return {name for kernel in kernels for name in (kernel.name, *(p.name for p in (*kernel.ins, *kernel.outs)))}
 
 
@@ -150,7 +150,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
 
 
 def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_HINTS) -> tuple[CudaKernel, ...]:
-    """The CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of those that kernels declare."""
+    """Return the CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of the kernels' sizes."""
     named: Mapping[str, list[str]] = shaped or {}
     return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)
 
@@ -167,7 +167,7 @@ def predictions(
 
 
 def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None] | None = None) -> float:
-    """The predicted seconds of kernels of Kernel IR, one after the other."""
+    """Return the predicted seconds of kernels of Kernel IR, one after the other."""
     return sum(prediction.seconds for prediction in predictions(kernels, target, registers))
 
 
@@ -179,7 +179,7 @@ REGISTER_GRAIN = 8
 
 
 def register_budget(tile: Tile, target: Target) -> int:
-    """The registers that the compiler may give to a thread: what the blocks that must fit together leave it."""
+    """Return the registers that the compiler may give to a thread, limited by the blocks that must be co-resident."""
     threads = -(-_extent(tile, "THREAD") // 32) * 32
     share = target.registers // (threads * max(tile.resident, 1))
     return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
@@ -203,17 +203,17 @@ def estimated_registers(program: Program, target: Target) -> int:
 
 
 def refusal(program: Program, target: Target, granted: int = 0) -> str | None:
-    """Why a program cannot be launched, or would spill its registers; None if nothing is known against it.
+    """Return why a program cannot be launched, or would spill its registers; None if nothing is known against it.
 
-    granted: what the estimate says of a schedule that is known to do, the default one: where it is too high for that,
-    it is for others, too.
+    granted: the estimate for a schedule that is known to fit, the default one: if that estimate is too high, so are
+    others.
     """
     found = (_refusal(program, number, target, granted) for number in range(len(program)))
     return next((why for why in found if why is not None), None)
 
 
 def no_launch(program: Program, target: Target) -> str | None:
-    """Why no device launches a program, however many registers it takes; None if nothing is known against it."""
+    """Return why no device launches a program, however many registers it needs; None if nothing is known against it."""
     return next((why for number in range(len(program)) if (why := _no_launch(program, number, target))), None)
 
 

@@ -133,7 +133,7 @@ class ScheduleCandidate:
         return sizes_in(self.loops)
 
     def at(self, sizes: Binding) -> Launched:
-        """The candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
+        """Return the candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
         cuda = tuple(bound(kernel, made, sizes) for kernel, made in zip(self.kernels, self.cuda, strict=True))
         return Launched(with_sizes(self.loops, sizes), with_sizes(self.kernels, sizes), cuda)
 
@@ -182,7 +182,7 @@ class Space:
         )
 
     def _advance(self, state: State, token: Token, decisions: list[Decision]) -> Move:
-        """On to the next state at which there is something to decide."""
+        """Return the next state at which there is something to decide."""
         while not self.done(state):
             program, number, step = state.program, state.number, self.steps[state.step]
             if untiled(program):
@@ -221,7 +221,7 @@ class Space:
         return self._advance(following, DEFAULT, list(fired))
 
     def _default(self, state: State) -> tuple[State, Schedule]:
-        """The pass in this kernel, as the default order has it: the state after it, and what fired."""
+        """Run the pass in this kernel in the default order; return the state after it, and the firings."""
         engine, step = self.tools.engine, self.steps[state.step]
         program, made, log = engine.fire_at(step, state.program, state.number, self.target)
         decisions = (self._decision(state, FiringChoice(engine, rule, p, match, self.target)) for rule, match, p in log)
@@ -229,7 +229,7 @@ class Space:
         return self._taken(state, following, bool(log)), tuple(decisions)
 
     def _fired(self, state: State, spot: RuleSite) -> State | None:
-        """After one firing; None where it changes nothing."""
+        """Return the state after one firing; None if it changes nothing."""
         program = spot.choice.apply()
         if program == state.program:
             return None
@@ -247,7 +247,7 @@ class Space:
         return decision(self.steps[state.step], choice, self.numbers)
 
     def _nearest(self, state: State, fire: Fire) -> RuleSite | None:
-        """The spot and the values that were wanted, or the nearest values that are legal."""
+        """Return the wanted spot and values, or the nearest values that are legal."""
         step = self.steps[state.step]
         found = spot_at(self.tools.engine, step, fire.rule, state.program, self.target, fire.where)
         wanted = dict(fire.values)
@@ -261,26 +261,26 @@ class Space:
 
     # ---- options
     def _spots(self, state: State) -> tuple[RuleSite, ...]:
-        """The rules and sites of the pass at this kernel."""
+        """Return the rules and sites of the pass at this kernel."""
         step = self.steps[state.step]
         return tuple(spots(self.tools.engine, step, state.program, self.target, (state.number,)))
 
     def plain(self, value: Any) -> Any:
-        """A value as it is written down, hashable."""
+        """Return a value in its written form, hashable."""
         return _frozen(written(value, self.numbers))
 
     def plain_values(self, spot: RuleSite) -> tuple[Any, ...]:
-        """The values of the parameter that is open."""
+        """Return the values of the parameter that is open."""
         assert spot.open is not None
         return tuple(map(self.plain, spot.open.values))
 
     def token(self, spot: RuleSite) -> Fire:
-        """A spot as a token, with the values that are chosen."""
+        """Return a spot as a token, with the values that are chosen."""
         values = spot.choice.parameters.items()
         return Fire(spot.rule, spot.where, tuple((name, self.plain(value)) for name, value in values))
 
     def fire_of(self, made: Decision) -> Fire:
-        """A decision as a token."""
+        """Return a decision as a token."""
         return Fire(made.rule, made.site, tuple((name, _frozen(value)) for name, value in made.parameters.items()))
 
     def reference(self, state: State) -> Token:
@@ -327,14 +327,14 @@ class Space:
         return ScheduleCandidate(self, state.program, tuple(schedule), tuple(genome))
 
     def states(self, genome: tuple[tuple[DecisionPoint, Token], ...]) -> Iterator[tuple[State, Token]]:
-        """The states of a walk, with what was decided there."""
+        """Yield the states of a walk, each with its decision."""
         state = self.root.state
         for _, token in genome:
             yield state, token
             state = self.after(state, token).state
 
     def default(self, way: int = 0) -> ScheduleCandidate:
-        """The schedule of the default order."""
+        """Return the schedule of the default order."""
         return self.walk(lambda space, state, slot: DEFAULT)
 
     @functools.cached_property
@@ -386,7 +386,7 @@ class ProgramCandidate:
 
 
 def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
-    """Every kernel once, with how many of a program are the same but for their names."""
+    """Return every kernel once, with the number of kernels that are the same but for their names."""
     found: dict[str, tuple[Kernel, int]] = {}
     for kernel in kernels:
         first, count = found.get(key(kernel), (kernel, 0))
@@ -426,7 +426,7 @@ class ProgramSpace:
         return tuple((self.kernel(kernel), count) for kernel, count in distinct(kernels))
 
     def kernel(self, kernel: Kernel) -> Space:
-        """The space of a kernel, shared by all that are the same but for their names."""
+        """Return the space of a kernel, shared by all that are the same but for their names."""
         name = key(kernel)
         if name not in self._kernels:
             self._kernels[name] = Space(self.tools, (kernel,), self.target, self.free)
@@ -438,7 +438,7 @@ class ProgramSpace:
         return tuple(self._spaces)
 
     def walk(self, policy: Policy, way: int = 0) -> ProgramCandidate:
-        """Decide everything: the policy is called wherever there is a decision."""
+        """Return the candidate of a walk; the policy is called wherever there is a decision."""
         parts = tuple((space.walk(policy), count) for space, count in self.spaces(way))
         return ProgramCandidate(way, self.ways[way], parts, self.problems.get(way, ""))
 

@@ -46,7 +46,10 @@ def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
 
 
 def written(value: Any, numbers: Numbers) -> Any:
-    """A value of a parameter as JSON: numbers, texts, lists. A record is written as the first name among its fields."""
+    """Return a value of a parameter as JSON: numbers, texts, lists.
+
+    A record is written as the first name among its fields.
+    """
     if isinstance(value, Var):
         return _plain_name(value.name, numbers)
     if isinstance(value, Node):
@@ -60,19 +63,19 @@ def written(value: Any, numbers: Numbers) -> Any:
 
 
 def _plain_name(name: str, numbers: Numbers) -> str:
-    """`#0` for the first parameter, `#0_smem` for what is named after it."""
+    """Return `#0` for the first parameter, `#0_smem` for a name derived from it."""
     base, _, suffix = name.rpartition("_")
     return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
 
 
 def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision:
-    """A choice as it is remembered."""
+    """Return a choice in the form that the store keeps."""
     values = {name: written(value, numbers) for name, value in choice.parameters.items()}
     return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
 
 
 def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
-    """A spot with the values that were written down; None where one is not there or not legal."""
+    """Return a spot with the values of a stored decision; None if one is not there or not legal."""
     found: RuleSite | None = spot
     while found is not None and found.open is not None:
         wanted = values.get(found.open.name)
@@ -119,7 +122,7 @@ class Adapted:
 def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> Adapted:
     """Replay a schedule that was found for other sizes: each firing where it is legal, else the default of its pass.
 
-    A pass that did nothing there does nothing here.
+    A pass without a firing there has none here.
     """
     numbers = numbers_of((kernel,))
     kept = 0
@@ -143,7 +146,7 @@ def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, sha
 def _walked(
     scheduler: Scheduler, kernel: Kernel, decide: Callable[[PassStep, Program], Program], shaped: Shaped | None
 ) -> Program:
-    """A kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
+    """Return a kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
     program = scheduler.passes("loop", (kernel,), shaped)
     return scheduler.passes(
         "tile", program, shaped, lambda step, program: None if untiled(program) else decide(step, program)
@@ -166,7 +169,7 @@ def _elsewhere(
 
 
 def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: Decision, numbers: Numbers) -> Program:
-    """A program after a decision. Raises DplcError where it is not legal."""
+    """Return a program after a decision. Raises DplcError if it is not legal."""
     spot = spot_at(scheduler.tools.engine, step, wanted.rule, program, scheduler.target, wanted.site)
     found = None if spot is None else chosen(spot, wanted.parameters, numbers)
     if found is None:
@@ -176,7 +179,7 @@ def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: 
 
 
 def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
-    """The program after a choice, which the trace records."""
+    """Return the program after a choice, which the trace records."""
     made = choice.apply()
     if trace is not None:
         before = tuple(kernel for kernel in choice.program if kernel not in made)
@@ -209,7 +212,7 @@ def stored_schedules(tools: Toolchain, path: Path | None = None, wanted: bool = 
 
 @functools.lru_cache(maxsize=4)
 def _opened(file: Path, identity: tuple[int, int, int], rules: RuleSet) -> StoredSchedules:
-    """Kept open, until the file is another one or the process has forked."""
+    """Return the schedules of a store, kept open until the file changes or the process forks."""
     return StoredSchedules(SqliteStore(file, rules, patience=PATIENCE))
 
 
@@ -270,7 +273,7 @@ class StoredSchedules:
         return adapted.program, _origin(kernel, "nearest", entry, brief)
 
     def _relative(self, key: TuningKey, target: Target) -> Entry | None:
-        """The best schedule at the nearest sizes that is worth a try here."""
+        """Return the best schedule at the nearest sizes that is worth a try here."""
         farthest, near = policy(target).farthest_octaves, dict[tuple[int, ...], float]()
         for entry in (family := self.store.family(key)):
             near[entry.key.extents] = distance(key.extents, entry.key.extents, farthest)
@@ -278,7 +281,7 @@ class StoredSchedules:
         return min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
 
     def _is_slower(self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, scheduler: Scheduler) -> bool:
-        """Whether the model prefers the default order. Raises DplcError for a schedule that cannot be launched."""
+        """Return whether the model prefers the default order. Raises DplcError if the schedule cannot be launched."""
         known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
         if known not in self._slower:
             quiet = replace(scheduler, trace=None)
@@ -309,13 +312,13 @@ def _origin(kernel: Kernel, source: Literal["store", "nearest"], entry: Entry, b
 
 
 def figures(entry: Entry) -> str:
-    """`12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
+    """Return the text `12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
     tuned = entry.tuned
     return f"{tuned.seconds * 1e6:.4g} us, default order {tuned.default_seconds * 1e6:.4g} us, {tuned.basis}"
 
 
 def sizes(entry: Entry) -> str:
-    """The extents of an entry, without repetitions, as they come: `512x2048`."""
+    """Return the extents of an entry, without repetitions, as they come: `512x2048`."""
     shown: Sequence[int] = tuple(dict.fromkeys(entry.key.extents))
     return "x".join(map(str, shown))
 
@@ -335,7 +338,7 @@ class TunedRange:
 
 
 def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, target: Target) -> Iterator[TunedRange]:
-    """The parts of a kernel's ranges, and lengths in them, whose schedules are faster than the default order.
+    """Yield the parts of a kernel's ranges, and lengths in them, with schedules that are faster than the default order.
 
     Such an entry is of this very kernel with narrower sizes, and holds under the rules in force.
     """
@@ -355,7 +358,7 @@ def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, tar
 
 
 def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
-    """The sizes as an entry has them; None where they are not a part of a kernel's."""
+    """Return the sizes as an entry has them; None if they are not a part of a kernel's."""
     sizes = sizes_of(kernel)
     usual = _lengths(kernel, sizes, entry.key.extents)
     if usual is None or len(entry.key.ranges) not in (0, len(sizes)):
@@ -373,7 +376,7 @@ def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
 
 
 def _lengths(kernel: Kernel, sizes: Sequence[Size], extents: Sequence[int]) -> dict[str, int] | None:
-    """The numbers of sizes at which a kernel has such extents, as dimensions or loops that are sizes tell them."""
+    """Return the sizes at which a kernel has such extents, from its dimensions or loops that are sizes."""
     written = written_extents(kernel)
     if len(written) != len(extents):
         return None
