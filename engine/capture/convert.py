@@ -361,7 +361,7 @@ _TRAINING = ("train", "training")  # the fields that say whether a module trains
 
 
 def _quenched(fields: dict[str, tuple[Value, Value]]) -> bool:
-    """Return whether a random op draws nothing: a dropout outside of training or without a rate."""
+    """Return whether a random op draws nothing: dropout outside of training or of rate 0, attention without dropout."""
     rates = ("dropout_p", "p") if any(name in fields for name in _TRAINING) else ("dropout_p",)
     return any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, *rates))
 
