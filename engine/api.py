@@ -1,4 +1,4 @@
-"""The Python face: `dplc.compile(module_or_function, example_inputs)`."""
+"""Python interface: `dplc.compile(module_or_function, example_inputs)`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ DEVICES = ("cuda", "emulator", "reference")
 
 
 class Rules:
-    """The built-in rules with the .rw files and folders of a user laid over them, read and checked once.
+    """Built-in rules with the .rw files and folders of a user as overrides, read and checked once.
 
     `Rules("mine.rw", "folder")`; printed, it is the passes in order. Raises DplcError for a file that does not check.
     """
@@ -73,11 +73,11 @@ RuleSource = str | Path | Iterable[str | Path] | Rules | RuleSet | None
 
 
 class Compiled:
-    """A compiled function: call it like the original, with tensors of the shapes it was compiled for.
+    """Compiled function: call it like the original, with tensors of the shapes it was compiled for.
 
-    `.ir(stage)` is the program's text (torch, tensor, loop, tile, kernel, cuda), `.cuda` the CUDA text, `.trace` what
-    the rules did, `.timings` milliseconds per stage, `.notes` what the last run did besides launching, `.remembered` a
-    line for everything that a tuning store decided.
+    `.ir(stage)` is the program's text (torch, tensor, loop, tile, kernel, cuda), `.cuda` the CUDA text, `.trace` the
+    trace of the rules, `.timings` milliseconds per stage, `.notes` the copies and other extra steps of the last run,
+    `.remembered` a line for everything that a tuning store decided.
     """
 
     def __init__(
@@ -102,7 +102,11 @@ class Compiled:
         self._calls = Calls(compilation, self._serving)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's value, computed by the kernels. Raises DplcError for arguments that do not fit."""
+        """Return the function's value, computed by the kernels.
+
+        Raises:
+            DplcError: if an argument does not fit, or a fixed tensor has changed since the compile.
+        """
         captured = self.compilation.captured
         if self._frozen is not None:
             self._frozen.check()
@@ -124,7 +128,18 @@ class Compiled:
         self._preparation.forget()
 
     def at(self, **sizes: int) -> Program:
-        """The launches that serve calls of these lengths: `compiled.at(s=7).kernels`. Raises DplcError, UsageError."""
+        """Return the launches that serve calls of these lengths: `compiled.at(s=7).kernels`.
+
+        Args:
+            sizes: a length for every size of the program.
+
+        Returns:
+            The program with the grids and buffers of these lengths.
+
+        Raises:
+            UsageError: if the names are not those of the program's sizes.
+            DplcError: for a length that was not compiled.
+        """
         declared = self.compilation.sizes
         if sizes.keys() != declared.keys():
             what = f"its sizes are {', '.join(declared) or 'none'}, not {', '.join(sizes) or 'none'}"
@@ -134,9 +149,16 @@ class Compiled:
         return self._calls.at(sizes).program
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs of the graph in order, with torch's shapes, given {input name: tensor}.
+        """Return the outputs of the graph in order, with torch's shapes. The reference computes in float64.
 
-        What is not given is what it was when the program was captured. The reference computes in float64.
+        Args:
+            inputs: {input name: tensor}. A missing input has its value from the capture.
+
+        Returns:
+            A tensor for each output.
+
+        Raises:
+            DplcError: for a length that was not compiled.
         """
         tensors = {**self.compilation.captured.tensors, **inputs}
         return self._run(inputs, self._calls.at(sizes_of_call(self.compilation.inputs_with_sizes, tensors)))
@@ -167,15 +189,18 @@ class Compiled:
         return self.compilation if self.rows is None else self.rows.at(sizes)
 
     def warm_up(self) -> None:
-        """Build and load the kernels and take their memory now, as a capture by `torch.cuda.graph` needs it.
+        """Build and load the kernels and allocate their memory now, as a capture by `torch.cuda.graph` needs it.
 
-        On the GPU that is torch's current one, unless another was named. Raises DplcError.
+        On the GPU that is torch's current one, unless another was named.
+
+        Raises:
+            DplcError: if the device is missing or a kernel cannot be built.
         """
         if self.device != "reference":
             self.executor.warm_up(self.program)
 
     def _runner(self, arrays: Mapping[str, Any]) -> Executor:
-        """The executor of the GPU that the arrays are on, unless one was named or all of them are on the CPU."""
+        """Return the executor of the GPU with the arrays, unless one was named or all of them are on the CPU."""
         if self.device != "cuda":
             return self.executor
         ordinal = gpu_of({name: array.device for name, array in arrays.items()})
@@ -188,7 +213,7 @@ class Compiled:
 
     @functools.cached_property
     def executor(self) -> Executor:
-        """What launches the kernels, made when first needed. Raises DplcError for a device that is not there."""
+        """Executor of the kernels, created when first needed. Raises DplcError for a device that is not there."""
         return executor(self.device)
 
     @property
@@ -221,7 +246,7 @@ class Compiled:
         return f"<dplc.Compiled for {self.device}: {kernels}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the kernels with their predicted times, their CUDA, and the rules that fired."""
+        """Return HTML for notebooks: the kernels with their predicted times, their CUDA, and the rules that fired."""
         made = self.compilation
         told = zip(made.cuda_kernels, predictions(made.kernels, made.target), strict=True)
         rows = [
@@ -257,26 +282,39 @@ def compile(
 
     Tensors among the arguments, alone or in tuples, lists and dicts, are inputs: of these shapes and dtypes. All else
     is fixed, and so is every tensor that is neither an argument nor a parameter or buffer of a module: an attribute, a
-    global, a variable around the function. (Called after one of these changed in place, it raises.) Parameters and
+    global, a variable around the function. (A call raises an error after one of these was mutated.) Parameters and
     buffers are read at every call.
 
-    It is inference: results carry no gradients. Modules are compiled in the mode that they are in; what draws random
-    numbers or keeps statistics in training is refused (`.eval()` first), a BatchNorm without running statistics has
-    those of its batch.
+    It is inference: results carry no gradients. Modules are compiled in the mode that they are in. An op that draws
+    random numbers or keeps statistics in training is refused (call `.eval()` first); a BatchNorm without running
+    statistics has those of its batch. Any number of threads may compile; one compiles at a time.
 
-    device: cuda, cuda:N, emulator or reference; by default where the inputs and the module are: their GPU, or the
-    emulator for the CPU. On cuda what is on the CPU is moved, weights once (`Compiled.notes` says so). rules: a rule
-    file or folder, several, or a `dplc.Rules`; beside the built-in ones. target: an architecture (`sm_90a`) or device
-    name. settings: {rule: {parameter: value}}. trace: keep the trace now; else
-    `.trace` compiles once more when it is first read. db: the tuning store whose schedules are
-    replayed (None: the user's own; False: none; `Compiled.remembered` and the log `dplc` say what came of it; of rows
-    the log, when they are compiled). explore: search spellings and cuts together, and take the best candidate. exact:
-    no rule that reorders floating point (@approx) fires, on any level. dynamic: dimensions that are known at a call,
-    {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}, or torch.export's `dynamic_shapes`: one program for every
-    length of the range. rows: parts of the range that are compiled for themselves when a call first needs them (the log
-    `dplc` says so): by default those that the store has faster schedules for, and beside them the usual ones of one
-    size, at most twelve; [dplc.Dim("s", 1, 64), ..] those that you want, () none. Raises UsageError for options that
-    mean nothing, DplcError for what cannot be compiled. Any number of threads may compile; they take turns.
+    Args:
+        function: a function or a module.
+        example_inputs: the positional arguments of the call.
+        kwargs: the named arguments of the call.
+        device: cuda, cuda:N, emulator or reference; by default that of the inputs and the module: their GPU, or the
+            emulator for the CPU. On cuda, tensors on the CPU are moved, weights once (`Compiled.notes` says so).
+        rules: a rule file or folder, several, or a `dplc.Rules`; in addition to the built-in ones.
+        target: an architecture (`sm_90a`), a device name or a device file (.toml).
+        settings: {rule: {parameter: value}}.
+        trace: keep the trace now; else `.trace` compiles once more when it is first read.
+        db: the tuning store whose schedules are replayed (None: the user's own; False: none). `Compiled.remembered` and
+            the log `dplc` report its decisions; for rows the log, when they are compiled.
+        explore: search spellings and cuts together, and use the best candidate.
+        exact: no rule that reorders floating point (@approx) fires, on any level.
+        dynamic: dimensions that are known at a call, {input: {dimension: dplc.Dim("s", 1, 4096, hint=512)}}, or
+            torch.export's `dynamic_shapes`: one program for every length of the range.
+        rows: parts of the range that are compiled separately when a call first needs them (the log `dplc` says so). By
+            default those that the store has faster schedules for, and in addition the usual ones of one size, at most
+            twelve; [dplc.Dim("s", 1, 64), ..] for your own choice, () for none.
+
+    Returns:
+        The compiled function.
+
+    Raises:
+        UsageError: for an option without a meaning.
+        DplcError: if the function cannot be compiled.
     """
     check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
@@ -316,7 +354,12 @@ def compile_options(
     Args:
         ordinal: the GPU that holds the arguments.
         tell: receives a line for each fusion plan that the tuning store decides.
-    Raises: UsageError, DplcError for options that mean nothing.
+
+    Returns:
+        The name of the device, and the compiler with its store and its search.
+
+    Raises:
+        UsageError, DplcError: for an option without a meaning.
     """
     chosen, compiler = choices(device, rules, target, settings, ordinal, exact)
     tools, machine = compiler.tools, compiler.target
@@ -340,9 +383,16 @@ def rows_of(
     The log says which decisions of a row come from the tuning store.
 
     Args:
-        rows: as `compile` takes them.
+        whole: the compile of the whole range.
+        options: those of the whole range, which each row uses as well.
+        rows: as in `compile`.
         then: a change of each compiled row.
-    Raises: UsageError for a row that is not part of the range.
+
+    Returns:
+        The rows with their dispatch.
+
+    Raises:
+        UsageError: for a row that is not part of the range.
     """
     schedules = options.schedules if isinstance(options.schedules, StoredSchedules) else None
 
@@ -360,7 +410,15 @@ def rows_of(
 
 
 def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:
-    """What a tuning store decided, a line each, in the log too. fusing: what it said of the way of fusing."""
+    """Return the decisions of a tuning store, a line each, and write them to the log.
+
+    Args:
+        fusing: the lines about the fusion plan.
+        compilation: its kernels' schedules give the other lines.
+
+    Returns:
+        All lines, in order.
+    """
     told = (*fusing, *(origin.line for origin in compilation.origins if origin.line))
     for line in told:
         LOG.info(line)
@@ -375,9 +433,17 @@ def choices(
     ordinal: int | None = None,
     exact: bool = False,
 ) -> tuple[str, Compiler]:
-    """Return the device and the compiler of some options of `compile`. ordinal: the GPU that holds the arguments.
+    """Return the device and the compiler of some options of `compile`.
 
-    Raises DplcError for options that mean nothing.
+    Args:
+        device, rules, target, settings, exact: as in `compile`.
+        ordinal: the GPU that holds the arguments.
+
+    Returns:
+        The name of the device, and a compiler without a trace, a store or a search.
+
+    Raises:
+        DplcError: for an option without a meaning.
     """
     files = rules.rules if isinstance(rules, Rules) else rules
     check_kinds(device=device, rules=files, target=target, settings=settings, exact=exact)
@@ -386,8 +452,18 @@ def choices(
 
 
 def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) -> Toolchain:
-    """The toolchain of what a caller gave; exact: less what is @approx. Raises DplcError for rules that do not check
-    and for settings of no rule."""
+    """Return the toolchain of a caller's rules and settings.
+
+    Args:
+        rules, settings: as in `compile`.
+        exact: leave out the rules that are @approx.
+
+    Returns:
+        The toolchain, checked.
+
+    Raises:
+        DplcError: for rules that do not check, and for settings of an unknown rule.
+    """
     if isinstance(rules, Rules):
         rules = rules.rules
     tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules)
@@ -403,8 +479,17 @@ def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) 
 
 
 def choose_device(device: str | None) -> str:
-    """The device asked for: cuda, cuda:N, emulator or reference. By default the GPU if torch sees one and PyCUDA is
-    there, else the emulator."""
+    """Return the named device, or the default: the GPU if torch sees one and PyCUDA is there, else the emulator.
+
+    Args:
+        device: cuda, cuda:N, emulator or reference; None for the default.
+
+    Returns:
+        The name of the device.
+
+    Raises:
+        UsageError: for any other name.
+    """
     if device is None:
         return "cuda" if _gpu() else "emulator"
     if device not in DEVICES and not re.fullmatch(r"cuda:\d{1,4}", device):
@@ -417,8 +502,19 @@ def choose_device(device: str | None) -> str:
 
 
 def target_for(device: str, wanted: str | Target | None = None, ordinal: int | None = None) -> Target:
-    """What to compile for: what is wanted (an architecture or a device by name); else the GPU that is there, for
-    programs that will run on it; else sm_80. Raises UsageError."""
+    """Return the target of a compile: the wanted one, else that of the GPU for programs that run on it, else sm_80.
+
+    Args:
+        device: the device that will run the program.
+        wanted: an architecture, a device name or a device file (.toml), or a target.
+        ordinal: the GPU that holds the arguments.
+
+    Returns:
+        The target.
+
+    Raises:
+        UsageError: for an unknown name.
+    """
     if isinstance(wanted, Target):
         return wanted
     if wanted is not None or not device.startswith("cuda") or not _gpu():
@@ -434,11 +530,11 @@ def _gpu() -> bool:
 
 
 def _tensor(param: Param, result: Any, sizes: Binding) -> Any:
-    """A result as a tensor, also of a program that is given none."""
+    """Return a result as a tensor, even if the program was given none."""
     return result if is_tensor(result) else as_tensor(buffer(param, sizes), result)
 
 
 def _shaped(tensor: Any, shape: tuple[int, ...], plain: list[int]) -> Any:
-    """A tensor as kernels know it: as a rule without dimensions of size 1, a scalar with one element."""
+    """Return a tensor as kernels know it: as a rule without dimensions of size 1, a scalar with one element."""
     alike = tensor.shape != shape and [n for n in tensor.shape if n != 1] == plain
     return tensor.detach().reshape(shape) if alike else tensor.detach()

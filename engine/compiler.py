@@ -1,4 +1,4 @@
-"""The whole way, told once: a captured program through six IRs to CUDA text and a launch plan."""
+"""Compilation of a captured program through six IRs to CUDA text and a launch plan."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ TIMED = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
 
 @dataclass
 class Compilation:
-    """A program at every stage. timings: milliseconds per stage; trace: what the rules did, if it was asked for.
+    """Program at every stage.
 
-    tensor is the program after algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels
-    hold every kernel once, however often the program launches it; launched says which, for every launch. origins: where
-    their schedules come from; empty if no store was asked. since: the stage at which it began; what stands before is
-    not there.
+    timings: milliseconds per stage; trace: the trace of the rules, if the caller wanted it. tensor is the program after
+    algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels hold every kernel once,
+    however often the program launches it; launched says which, for every launch. origins: of their schedules; empty
+    without a store. since: the stage at which it began; earlier stages are absent.
     """
 
     captured: Capture
@@ -74,7 +74,7 @@ class Compilation:
 
     @cached_property
     def sizes(self) -> dict[str, Size]:
-        """What is known at a call, by name."""
+        """Sizes that are known at a call, by name."""
         return sizes_in((self.plan.kernels, *self.plan.inputs, *self.plan.outputs))
 
     @cached_property
@@ -89,7 +89,7 @@ class Compilation:
         return {name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()}
 
     def at(self, sizes: Binding) -> Program:
-        """The launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
+        """Return the launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
         key = tuple(sizes[name] for name in self.sizes)
         if key not in self._bound:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
@@ -103,7 +103,7 @@ class Compilation:
 
     @property
     def buffers(self) -> Buffers:
-        """What its launches read and write, with sizes where extents are made of them."""
+        """Buffers that its launches read and write; extents may depend on sizes."""
         assert self.steps is not None
         return buffers_of(self.plan, self.steps, self.captured.kinds)
 
@@ -112,7 +112,7 @@ class Compilation:
         return {}
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage of STAGES. Raises UsageError for another name."""
+        """Return the program's text at a stage of STAGES. Raises UsageError for another name."""
         if stage == "cuda":
             return self.cuda
         units: dict[str, Any] = {
@@ -139,8 +139,11 @@ class Compilation:
 
 
 class Stopwatch:
-    """Milliseconds per stage. begun: told of every stage when it begins, with its place in TIMED and how many are;
-    made: of what a stage of STAGES made, when it is made."""
+    """Milliseconds per stage.
+
+    begun: called when a stage begins, with its name, its index in TIMED and their number; made: called with the result
+    of a stage of STAGES.
+    """
 
     def __init__(
         self,
@@ -309,7 +312,7 @@ def launch_plan(
     kinds: Mapping[str, str],
     sizes: Binding = AT_HINTS,
 ) -> tuple[Program, tuple[int, ...]]:
-    """Launches in order with the buffers they touch, and the index of each launch's kernel.
+    """Return the launches in order with the buffers they touch, and the index of each launch's kernel.
 
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.
@@ -332,7 +335,7 @@ def launch_plan(
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
-    """The buffers, by the kernel's own names, that its parameters stand for: a tensor map's is what it describes."""
+    """Return the buffers of a kernel's parameters, by its own names: a tensor map's is the buffer that it describes."""
     names = [param.name for param in (*kernel.ins, *kernel.outs)]
     place = {param.name: name for param, name in zip(made.params, names, strict=False)}
     return (*names, *(place[param.box.source] for param in made.params if param.box is not None))

@@ -24,8 +24,10 @@ from .rewrite.terms.rewriter import TermRules, mentions_mat
 
 @dataclass
 class Toolchain:
-    """The rules of a compile. settings pin parameters, as `--set RULE.PARAM=VALUE` says. exact: without the algebra and
-    fusion that change a bit of the result (`@approx`); schedules still add up in an order of their own.
+    """Rules of a compile.
+
+    settings pin parameters, as `--set RULE.PARAM=VALUE` says. exact: without the algebra and fusion that change a bit
+    of the result (`@approx`); schedules still add up in an order of their own.
     """
 
     rules: RuleSet
@@ -33,11 +35,11 @@ class Toolchain:
     exact: bool = False
 
     def on(self, target: Target) -> Target:
-        """The target of a compile with these rules: what they override of the policy goes with it."""
+        """Return the target of a compile with these rules, with the numbers of the policy that they override."""
         return under(target, self.rules.on(target).numbers)
 
     def at(self, target: Target) -> Toolchain:
-        """The toolchain with what the rules declare for this target alone; itself where that is nothing."""
+        """Return the toolchain with the declarations of the rules for this target alone; itself without any."""
         rules = self.rules.on(target)
         if rules is self.rules:
             return self
@@ -51,7 +53,7 @@ class Toolchain:
 
     @functools.cached_property
     def exactly(self) -> Toolchain:
-        """The same rules, without algebra and fusion that change a bit."""
+        """Toolchain of the same rules, without algebra and fusion that change a bit."""
         return self if self.exact else Toolchain(self.rules, self.settings, exact=True)
 
     @functools.cached_property
@@ -87,7 +89,7 @@ class Toolchain:
         return FusionRules((rule for rule in self._named("tensor", "fusion") if mentions_mat(rule)), self._flat())
 
     def _named(self, *chosen: str) -> Iterable[Rule]:
-        """The rules on values that some pipelines name, in their order, each once."""
+        """Return the rules on values that some pipelines name, in their order, each once."""
         named = {rule.name: rule for name in chosen for step in self.pipelines[name] for rule in step.rules}
         values = (rule for rule in named.values() if rule.level == "tensor")
         return (rule for rule in values if not (self.exact and APPROX in rule.attributes))
@@ -101,7 +103,7 @@ class Toolchain:
         )
 
     def _pinned(self) -> dict[str, dict[str, Any]]:
-        """The settings that are of parameters."""
+        """Return the settings of parameters, without `prefer`."""
         return {name: {k: v for k, v in values.items() if k != PREFER} for name, values in self.settings.items()}
 
     def _flat(self) -> dict[str, Any]:
@@ -109,9 +111,10 @@ class Toolchain:
 
 
 def toolchain(rules: Iterable[Path | str] | RuleSet | None = None, settings: Settings | None = None) -> Toolchain:
-    """The built-in rules with the user's laid over them, checked. Raises DplcError for a rule file that does not check.
+    """Return the built-in rules with the user's as overrides, checked.
 
     settings: values of parameters; `{rule: {"prefer": False}}` lets a rule fire wherever it is legal (`--prefer RULE`).
+    Raises DplcError for a rule file that does not check.
 
     The last few are kept: rules are compiled once for all compiles of a process that use them.
     """
@@ -123,7 +126,7 @@ def toolchain(rules: Iterable[Path | str] | RuleSet | None = None, settings: Set
 
 
 def exactly(rules: RuleSet) -> RuleSet:
-    """The rules less those that reorder floating point, on every level."""
+    """Return the rules without those that reorder floating point, on every level."""
     names = sorted(rule.name for rule in rules.rules.values() if APPROX in rule.attributes)
     found = _EXACT.get(rules.digest)
     if found is None:
@@ -133,7 +136,7 @@ def exactly(rules: RuleSet) -> RuleSet:
 
 
 def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
-    """The rules with more rule files laid over them, checked. Raises DplcError for a file that does not check."""
+    """Return the rules with more rule files as overrides, checked. Raises DplcError for a file that does not check."""
     if not paths:
         return tools
     files = [read_rules(rule_source(path)) for given in paths for path in rule_paths(Path(given))]
@@ -153,7 +156,7 @@ _RECENT: dict[tuple[str, ...], Toolchain] = {}
 
 
 def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolchain:
-    """The toolchain of these rules and settings: made and checked when they are first seen."""
+    """Return the toolchain of these rules and settings, created and checked at its first use."""
     key = (rules.digest, *paths, repr(sorted((name, sorted(values.items())) for name, values in settings.items())))
     tools = _RECENT.pop(key, None)
     if tools is None:
@@ -166,14 +169,14 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
 
 
 def _refuse_broken(rules: RuleSet, paths: tuple[str, ...]) -> None:
-    """Raises DplcError for everything that is wrong in the user's files; our own are checked by our tests."""
+    """Raise DplcError for all errors in the user's files; our own are checked by our tests."""
     broken = errors(check(rules, {str(file) for path in paths for file in rule_paths(Path(path))})) if paths else []
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
 
 
 def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:
-    """`RULE.PARAM=VALUE` texts. Raises UsageError for an unknown rule or parameter, or a value not constant."""
+    """Read `RULE.PARAM=VALUE` texts. Raises UsageError for an unknown rule or parameter, or a value not constant."""
     out: dict[str, dict[str, Any]] = {}
     for text in given:
         left, equals, value = text.partition("=")
@@ -190,7 +193,7 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
 
 
 def check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> None:
-    """Raises UsageError unless there is such a rule with such a parameter. what: how the message begins."""
+    """Raise UsageError unless there is such a rule with such a parameter. what: how the message begins."""
     if name not in rules.rules:
         raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
     known = [p.name for p in rules.rules[name].parameters]
@@ -201,8 +204,10 @@ def check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> Non
 
 
 def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
-    """Raises UsageError unless there is such a rule with such a parameter, of the kind of the value. what: how the
-    message begins."""
+    """Raise UsageError unless there is such a rule with such a parameter, of the kind of the value.
+
+    what: how the message begins.
+    """
     check_parameter(what, name, parameter, rules)
     wrong = wrong_kind(rules.rules[name], parameter, value) if parameter != PREFER else None
     if wrong is not None:
@@ -210,7 +215,7 @@ def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleS
 
 
 def _constant(setting: str, value: str) -> Any:
-    """A value in the rule language: a number, a role, a tuple. Read by the rules' own parser; nothing is evaluated."""
+    """Return a value in the rule language: a number, a role, a tuple. The rules' own parser reads it."""
     try:
         (rule,) = parse(Source("--set", f"rule x(x = {value}) on tile\nmatch\n    Sync()\nrewrite\n    Sync()\n"))
         assert isinstance(rule, s.Rule) and rule.parameters[0].default is not None

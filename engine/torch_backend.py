@@ -1,11 +1,11 @@
-"""`torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, forward and backward.
+"""Backend of `torch.compile(model, backend="dplc")`: the parts of a program that dynamo finds, forward and backward.
 
 A part is compiled when it is first called with tensors of some shapes, for these shapes. A length that dynamo keeps
 open (`dynamic=True`, `mark_dynamic`, a second shape) is a size, and one compile serves its range
 (`capture/dynamic_inputs.py`). A length that cannot be a size is compiled for each value, after a warning that says why.
-AOTAutograd handles in-place changes and gradients (`capture/graph_parts.py`). An op that no rule supports is cut out
-and runs in eager, after one warning that says how many ops, why, where, and what to do. Options that mean nothing are
-errors at the first call. torch finds this backend through the entry point group `torch_dynamo_backends`.
+AOTAutograd handles mutations and gradients (`capture/graph_parts.py`). An op that no rule supports is cut out and runs
+in eager, after one warning that says how many ops, why, where, and what to do. Options that mean nothing are errors at
+the first call. torch finds this backend through the entry point group `torch_dynamo_backends`.
 """
 
 from __future__ import annotations
@@ -42,22 +42,31 @@ DRAWN = "nothing to do: the numbers are those that PyTorch draws without dplc, f
 
 
 class EagerWarning(UserWarning):
-    """A part of a program runs in eager."""
+    """Warning that a part of a program runs in eager."""
 
 
 class LengthWarning(UserWarning):
-    """A part of a program is compiled anew for every length, or for every value of a number."""
+    """Warning that a part of a program is compiled again for every length, or for every value of a number."""
 
 
 class OptionWarning(UserWarning):
-    """An option of torch.compile that dplc does not heed."""
+    """Warning about an option of torch.compile that dplc does not heed."""
 
 
 def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Function:
-    """What dynamo calls with a part of a program and gets a function for.
+    """Return the function for a part of a program; dynamo calls this backend.
 
-    options: of torch.compile, handed to `dplc.compile` (device, rules, target, settings, db, explore, exact); `shares`
-    is a `Shares`, which counts what is compiled and what is not.
+    Args:
+        graph: the part.
+        example_inputs: the arguments of its first call.
+        options: of torch.compile, passed to `dplc.compile` (device, rules, target, settings, db, explore, exact);
+            `shares` is a `Shares`, which counts the ops that are compiled and those that run in eager.
+
+    Returns:
+        A function that compiles at its first call.
+
+    Raises:
+        UsageError: if `shares` is not a `Shares`.
     """
     graph = graph if needs_autograd(graph, example_inputs) else without_checkpoints(graph)
     graph = by_elements(flattened(graph, example_inputs))
@@ -115,7 +124,7 @@ def _warn_of_number(told: set[str], before: Any, now: Any, *more: str) -> None:
 
 
 def _to_the_user() -> int:
-    """Frames from a warning to the line that called a compiled function: beyond our own files and torch's."""
+    """Return the number of frames from a warning to the user's line, beyond our own files and torch's."""
     ours = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
@@ -124,7 +133,7 @@ def _to_the_user() -> int:
 
 
 def _reading(op: Any) -> tuple[str, ...]:
-    """Where a number is read, and what to do."""
+    """Return notes that say where a number is read, and what to do."""
     place = user_place(op, None)
     return (*((f"at {place}",) if place else ()), "help: an op that takes a tensor there, as products and sums do")
 
@@ -134,11 +143,14 @@ def _unheeded(what: str, instead: str) -> None:
 
 
 class FixedLengths(DplcError):
-    """A graph compiles for one length, but not for all of a range."""
+    """Error for a graph that compiles for one length, but not for all of a range."""
 
 
 class NotCompiled(Exception):
-    """A graph compiles for no length. problem: why; node: the name of the op that is the reason, if it is one."""
+    """Error for a graph that compiles for no length.
+
+    problem: the reason; node: the name of the op that causes it, if it is one.
+    """
 
     def __init__(self, problem: DplcError, node: str | None):
         super().__init__(problem.what)
@@ -146,10 +158,10 @@ class NotCompiled(Exception):
 
 
 class GraphPart:
-    """A part of a program, compiled once for each signature of its arguments: ranges of its lengths, all else as it is.
+    """Part of a program, compiled once for each signature of its arguments: ranges of its lengths, all else unchanged.
 
-    told: causes that were warned of; total: ops of the part that dynamo found, of which this may be a piece; shares:
-    count what is compiled here.
+    The constructor's third argument is the set of causes with a warning so far. total: ops of the part that dynamo
+    found, of which this may be a piece; shares: counts the ops that are compiled here.
     """
 
     def __init__(
@@ -181,7 +193,7 @@ class GraphPart:
         return self.compiled[signature](*args)
 
     def _signature(self, args: Sequence[Any]) -> tuple[Hashable, Lengths | None]:
-        """What of a call decides what runs, and the lengths that do not."""
+        """Return the key of a call by which it finds its compile, and the lengths that are not part of the key."""
         lengths = self.lengths
         memory = tuple(map(in_memory, args)) if self.by_strides else ()
         rows = lengths.rows(args) if lengths is not None else None
@@ -200,7 +212,7 @@ class GraphPart:
             _warn_of_number(self.told, before[index], given[index], hint)
 
     def _lengths(self) -> Lengths | None:
-        """What dynamo left open of the graph, None where that is nothing or is not to be had."""
+        """Return the open lengths of dynamo's graph, None if there are none or they cannot be sizes."""
         if not any(is_number(n) or has_lengths(n) for n in self.graph.graph.nodes if n.op == "placeholder"):
             return None
         try:
@@ -219,7 +231,10 @@ class GraphPart:
             _warn_of_lengths(problem.what, (*([f"  at {place}"] if place else []), *notes))
 
     def _compile(self, args: Sequence[Any], lengths: Lengths | None) -> Function:
-        """What runs for such arguments. Raises UsageError for options that mean nothing: eager would hide them."""
+        """Return the function for such arguments.
+
+        Raises UsageError for options that mean nothing: eager would hide them.
+        """
         options = dict(self.options)
         on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
         options.setdefault("device", "cuda" if on_gpu else "emulator")
@@ -241,7 +256,7 @@ class GraphPart:
         return split_off_views(self.graph, lambda graph: self._computed(graph, args, options), at_call(self.graph))
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """One function for a range of every length. Raises FixedLengths, NotCompiled."""
+        """Return one function for a range of every length. Raises FixedLengths, NotCompiled."""
         try:
             return self._for_rows(lengths, args, options)
         except Narrower as asked:
@@ -250,7 +265,7 @@ class GraphPart:
             raise FixedLengths(asked.what, asked.span, asked.notes) from None
 
     def _for_rows(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """The same for the ranges as they are known. Raises Narrower for what asks for others."""
+        """Return one function for the ranges as they are known. Raises Narrower if the program needs others."""
         graph, results = lengths.of_tensors(args)
         tensors = [x for index, x in enumerate(args) if index not in lengths.numbers]
 
@@ -267,7 +282,7 @@ class GraphPart:
             return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
 
     def _computed(self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """A function for one shape of each argument, in eager where the graph does not compile."""
+        """Return a function for one shape of each argument, in eager where the graph does not compile."""
         try:
             made = self._compiled(graph, args, options)
         except UsageError:  # it is about the options
@@ -279,7 +294,7 @@ class GraphPart:
     def _sized(
         self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
     ) -> Function:
-        """A function for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
+        """Return a function for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
         try:
             return self._counted(graph, self._compiled(graph, args, options, dynamic))
         except Narrower:
@@ -296,7 +311,7 @@ class GraphPart:
         raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
 
     def _counted(self, graph: GraphModule, made: Compiled) -> Function:
-        """A part that was compiled; the same part in eager, where who counts asks that nothing runs."""
+        """Return a compiled part; the same part in eager if the counts are for compiles that do not run."""
         if self.shares is None:
             return made
         self.shares.add_compiled(made.compilation, len(ops(graph)))
@@ -304,7 +319,7 @@ class GraphPart:
         return made if self.shares.runs else forward
 
     def _eager(self, graph: GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
-        """The graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
+        """Return the graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
         every = ops(graph)
         nodes = alike(graph, bad) if bad in every else set(every)
         if self.shares is not None:
@@ -327,7 +342,17 @@ class GraphPart:
 
 
 def shares_in(options: dict[str, Any]) -> Shares | None:
-    """What counts, taken out of the options. Raises UsageError for anything else under its name."""
+    """Return the `Shares` among the options of torch.compile, and remove it from them.
+
+    Args:
+        options: the options, which the function changes.
+
+    Returns:
+        The `Shares`, None if there is none.
+
+    Raises:
+        UsageError: for anything else under its name.
+    """
     found = options.pop("shares", None)
     if found is not None and not isinstance(found, Shares):
         raise UsageError("the option `shares` is no dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
@@ -335,8 +360,18 @@ def shares_in(options: dict[str, Any]) -> Shares | None:
 
 
 def check_options(options: Mapping[str, Any]) -> Target:
-    """Return the target of some options. Raises UsageError for an option that `dplc.compile` does not have, DplcError
-    for a value that means nothing."""
+    """Return the target of some options.
+
+    Args:
+        options: as in `dplc.compile`.
+
+    Returns:
+        The target that they name, or the default.
+
+    Raises:
+        UsageError: for an option that `dplc.compile` does not have.
+        DplcError: for a value without a meaning.
+    """
     for name in options:
         if name not in OPTIONS:
             notes = (f"options are {', '.join(OPTIONS)}",)
@@ -346,7 +381,7 @@ def check_options(options: Mapping[str, Any]) -> Target:
 
 
 def has_lengths(node: Any) -> bool:
-    """Whether a tensor of dynamo's graph has a length that is open."""
+    """Return whether a tensor of dynamo's graph has a length that is open."""
     return any(isinstance(n, torch.SymInt) for n in getattr(value(node), "shape", ()))
 
 
@@ -356,8 +391,15 @@ def in_memory(argument: Any) -> Hashable:
 
 
 def described(argument: Any, open_dimensions: Container[int] | None = ()) -> Hashable:
-    """What of an argument decides how a part is compiled; numbers are fixed. open_dimensions: which do not decide; None
-    of a number that a tensor says as well."""
+    """Return the properties of an argument that decide how a part is compiled; numbers are fixed.
+
+    Args:
+        argument: a tensor, a number, or a tuple or list of them.
+        open_dimensions: the dimensions that do not decide; None for a number that a tensor gives as well.
+
+    Returns:
+        A key: equal keys share a compile.
+    """
     if open_dimensions is None:
         return None
     if isinstance(argument, torch.Tensor):

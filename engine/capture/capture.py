@@ -39,7 +39,7 @@ from .signature import Fixed, Pairs, Signature, check_kind, parts_of, tensors_of
 
 
 def modules_of(function: Any) -> dict[str, Any]:
-    """{label: module} for the modules that a function or module uses, without those inside of another one.
+    """Return {label: module} for the modules that a function or module uses, without those inside of another one.
 
     A module is labelled by the variable that holds it; the module that is captured itself has the label "". A module
     that is not found is not lost: its weights are constants of the trace.
@@ -89,7 +89,7 @@ def _reachable(value: Any, label: str, seen: set[int]) -> Iterator[tuple[str, An
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables that a function reads: closure, defaults, globals. Only names that its code mentions."""
+    """Yield the variables that a function reads: closure, defaults, globals. Only names that its code mentions."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -112,21 +112,22 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def _of_the_user(value: Any) -> bool:
-    """Torch's own functions hold no modules of the user's."""
+    """Return whether a value may hold modules of the user: torch's own functions hold none."""
     return not str(getattr(value, "__module__", "")).startswith("torch.") or isinstance(value, torch.nn.Module)
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A captured program.
+    """Captured program with its tensors.
 
-    graph: what it computes. tensors: {input name: tensor}, for every input of the graph; of the declared shape and
-    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: where in the user's text it
-    was asked for; the path of its module where no line of the user's did}. inputs: the user inputs in calling order.
-    signature: how the function is called and what it returns. reference: what torch itself gave, one tensor per output
-    of the graph (texts only, else None). folds: loading may compute with weights; else they stay as their files are.
-    strides: {input: its strides}, of those whose memory is read by strides. written: the program of the user's own ops
-    and its tensors, where some of them were decomposed; it gives None where Torch IR cannot say them.
+    graph: the computation. tensors: {input name: tensor} for every input of the graph, with the declared shape and
+    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: the span of the user's text
+    that requested it, or the path of its module if no line of the user's text did}. inputs: the user inputs in calling
+    order. signature: how to call the function and what it returns. reference: torch's own results, one tensor per
+    output of the graph (texts only, else None). folds: whether loading may compute with weights; else they stay as
+    their files hold them. strides: {input: its strides}, for inputs whose memory is read by strides. written: the
+    program of the user's own ops and its tensors, if some of them were decomposed; it returns None if Torch IR cannot
+    express them.
     """
 
     graph: TorchGraph
@@ -146,11 +147,11 @@ class Capture:
 def capture(
     function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None
 ) -> Capture:
-    """The program that `function(*example_args, **kwargs)` is, for arguments of these shapes and dtypes.
+    """Return the program of `function(*example_args, **kwargs)`, for arguments of these shapes and dtypes.
 
     function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
-    arguments, nested as one likes; tensors in it are inputs, everything else is fixed. dynamic: the dimensions that are
-    known at a call (`sizes.declared`). Raises DplcError where it cannot be compiled.
+    arguments, nested as needed; tensors in it are inputs, everything else is fixed. dynamic: the dimensions that are
+    known at a call (`sizes.declared`). Raises DplcError if it cannot be compiled.
     """
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
@@ -199,9 +200,10 @@ def finish(
     keep_inputs: bool,
     reference: Sequence[Any] | None = None,
 ) -> Capture:
-    """The capture of a conversion, without the weights that nothing reads (and the inputs, unless they are kept).
+    """Return the capture of a conversion, without unread weights.
 
-    Outputs without elements are no outputs of the graph: the signature knows them.
+    Unread inputs are left out unless `keep_inputs` holds. The graph omits outputs without elements: the signature holds
+    them.
     """
     graph = _of_full_outputs(conversion.graph)
     full = [index for index, out in enumerate(conversion.graph.outs) if 0 not in out.shape]
@@ -231,7 +233,7 @@ def _tensors(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _written(conversion: Conversion, given: Mapping[str, Any]) -> tuple[TorchGraph, Mapping[str, Any]] | None:
-    """The program of the user's own ops, and its tensors; None where it is what was captured, or cannot be said."""
+    """Return the program of the user's own ops, and its tensors; None if it is the captured one, or not expressible."""
     if conversion.written is None:
         return None
     try:
@@ -246,7 +248,7 @@ def _of_floats(tensor: Any) -> Any:
 
 
 def check_dtypes(captured: Capture) -> None:
-    """Raises DplcError for a dtype that cannot be compiled, except where only constants are computed: those fold."""
+    """Raise DplcError for a dtype that cannot be compiled, except in computations of constants: those fold."""
     reached = set()
     for param in captured.graph.ins:
         reached.add(param.name)
@@ -267,7 +269,7 @@ def check_dtypes(captured: Capture) -> None:
 
 
 def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
-    """An error at the first of the values whose place is known."""
+    """Return an error at the first of the values whose span is known."""
     place = next((captured.spans[name] for name in names if name in captured.spans), None)
     if isinstance(place, str):
         return DplcError(what, None, (f"in {place}", *notes), hint)
@@ -279,7 +281,7 @@ def _hint(dtype: str) -> str:
 
 
 def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """A name per leaf: the parameter's, with the way to the leaf inside of it (`batch_ids`, `xs_0`)."""
+    """Return a name per leaf: the parameter's, with the path to the leaf inside of it (`batch_ids`, `xs_0`)."""
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         parameters = list(inspect.signature(called).parameters.values())
@@ -299,7 +301,7 @@ def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def with_graph(captured: Capture, graph: TorchGraph, constants: Mapping[str, Any]) -> Capture:
-    """The capture with another graph, whose further inputs are the given constants."""
+    """Return the capture with another graph, whose further inputs are the given constants."""
     kinds = {param.name: captured.kinds.get(param.name, "constant") for param in graph.ins}
     tensors = captured.tensors  # which may be drawn when one is read
     if constants or kinds.keys() != tensors.keys():
@@ -312,7 +314,7 @@ def with_graph(captured: Capture, graph: TorchGraph, constants: Mapping[str, Any
 
 
 def check_types(graph: TorchGraph, name: str) -> None:
-    """Raises DplcError for the first op that torch refuses, or whose result is of another type than the text says.
+    """Raise DplcError for the first op that torch refuses, or whose result is not of the type in the text.
 
     name: of the file, for messages.
     """
@@ -343,7 +345,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
 
 
 def _empty(kind: TensorType) -> Any:
-    """A tensor of a type, without memory. Raises DplcError for one that is larger than any memory."""
+    """Return a tensor of a type, without memory. Raises DplcError for one that is larger than any memory."""
     import torch
 
     try:

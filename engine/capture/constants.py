@@ -1,8 +1,8 @@
-"""Constants: what no input reaches is computed once, by torch on the CPU, when the program is compiled.
+"""Constant folding: torch computes values that depend on no input, on the CPU, when the program is compiled.
 
-Attention-mask arithmetic, position ids, causal masks: in a model they are dozens of small ops that make one tensor of
-known values. A result that something else reads becomes an input of the kind "constant". A tensor without elements
-depends on nothing, whatever it is made of: it is a constant, and what follows from it folds too (the sum of nothing).
+Attention-mask arithmetic, position ids, causal masks: a model uses dozens of small ops to compute one tensor of known
+values. A result that something else reads becomes an input of the kind "constant". A tensor without elements depends on
+nothing: it is a constant whatever its operands are, and its consumers fold too (the sum of nothing).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .signature import parts_of
 
 
 def bits(tensor: torch.Tensor) -> Any:
-    """The bytes of a tensor's elements in their order, as numpy has them.
+    """Return the bytes of a tensor's elements in their order, as numpy holds them.
 
-    PyTorch calls a tensor of one element contiguous whatever its stride is (`x[::2]` of two), and then reads it under
-    no narrower dtype: the stride is said anew.
+    PyTorch calls a tensor of one element contiguous whatever its stride is (`x[::2]` of two elements), and then does
+    not read it under a narrower dtype: the function sets the stride explicitly.
     """
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
-    """The capture with everything folded that depends on no input, parameter or buffer, up to `largest_constant`
-    elements a tensor.
+    """Return the capture with every value folded that depends on no input, parameter or buffer.
 
-    What was a constant already (a tensor written out in a function, or of its closure) counts as known. The tensors of
-    the constants are in `tensors`. Raises DplcError for a dtype that cannot be compiled and did not fold away.
+    Folding covers tensors of up to `largest_constant` elements. A constant of the capture (a tensor written out in a
+    function, or of its closure) counts as known. The tensors of the constants are in `tensors`. Raises DplcError for a
+    dtype that cannot be compiled and did not fold away.
     """
     largest = (numbers or built_in_policy()).largest_constant
     graph = captured.graph
@@ -73,12 +73,12 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
 
 
 def _pairs(name: str) -> str:
-    """What the pairs of a constant of complex numbers are called."""
+    """Return the name of the pairs of a constant of complex numbers."""
     return f"{name}_pairs"
 
 
 def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tuple[dict[str, Any], list[TorchOp]]:
-    """One constant for those of equal bits: every layer of a model makes its own view of what all of them read."""
+    """Merge constants of equal bits: every layer of a model computes its own view of the same values."""
     read = set().union(*(free_names(statement.args) for statement in rest)) & known.keys()
     outs = {out.name for out in graph.outs}
     first: dict[tuple[Any, ...], str] = {}
@@ -101,7 +101,10 @@ def _empty(statement: TorchOp) -> bool:
 
 
 def _without_elements(kind: Any) -> bool:
-    """Of an input or a result. One of every size is left to the rules: a tensor of numbers has one shape."""
+    """Return whether an input or a result has no elements at a fixed shape.
+
+    Rules handle one of every size: a tensor of numbers has one shape.
+    """
     return 0 in kind.shape and not has_sizes(kind.shape)
 
 

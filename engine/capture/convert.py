@@ -1,7 +1,8 @@
-"""An exported program -> Torch IR. Op names, fields and defaults come from the ATen schemas; there is no table of ops.
+"""Conversion of an exported program to Torch IR, by the ATen schemas instead of a table of ops.
 
-Statements are those that an output needs. A statement names the fields of its overload that differ from their
-defaults, and those without one (schemas.py says how the overload is read off them).
+The schemas give op names, fields and defaults. Statements are those that an output needs. A statement names the fields
+of its overload that differ from their defaults, and those without a default (schemas.py says how the overload is read
+off them).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class RandomNumbers(DplcError):
 
 
 class Names:
-    """Names that are used once and are no words of the syntax: `mul`, `mul_1`, `mul_2`."""
+    """Unique names that do not clash with words of the syntax: `mul`, `mul_1`, `mul_2`."""
 
     def __init__(self) -> None:
         self._used = set(_RESERVED)
@@ -65,9 +66,12 @@ class Names:
 
 @dataclass
 class Conversion:
-    """Torch IR with what it came from. inputs: the name of every user input in order, used or not. complexes: inputs
-    that are given as the pairs of complex numbers; complex_outs: places of such outputs. written: where ops were
-    decomposed, the conversion of the user's own ops."""
+    """Torch IR with its origin.
+
+    inputs: the name of every user input in order, used or not. complexes: inputs that are given as the pairs of complex
+    numbers; complex_outs: indices of such outputs. written: where ops were decomposed, the conversion of the user's own
+    ops.
+    """
 
     graph: TorchGraph
     inputs: tuple[str, ...]
@@ -80,17 +84,17 @@ class Conversion:
 
 
 def dtype_name(dtype: Any) -> str:
-    """`f32` for torch.float32; torch's own word for a dtype that Torch IR has no name for."""
+    """Return `f32` for torch.float32; torch's own name for a dtype that Torch IR has no name for."""
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def convert(
     exported: Exported, input_names: tuple[str, ...], places: SourcePlaces, dynamic: Dynamic = MappingProxyType({})
 ) -> Conversion:
-    """The Torch IR of an exported program. input_names: wishes for the names of the user inputs, in order; dynamic:
-    their dimensions that are sizes.
+    """Return the Torch IR of an exported program.
 
-    Raises DplcError for an op that Torch IR cannot say: random, sized by the values of a tensor, or no ATen op.
+    input_names: preferred names of the user inputs, in order; dynamic: their dimensions that are sizes. Raises
+    DplcError for an op that Torch IR cannot express: random, sized by the values of a tensor, or not an ATen op.
     """
     found = _Converter(exported, input_names, places, dynamic).run()
     written = exported.written
@@ -155,7 +159,7 @@ class _Converter:
             self.tensors[name] = tensor if name not in self.complexes else parts_of(tensor)
 
     def added(self, source: str, op: str, kind: TensorType) -> Var:
-        """A statement that nobody wrote: complex numbers come and go as the pairs of their parts."""
+        """Add a statement that has no counterpart in the program: complex numbers pass as the pairs of their parts."""
         name = self.names.fresh(source)
         self.body.append(TorchOp(name, op, (("self", Var(source)),), (kind,)))
         return Var(name)
@@ -181,9 +185,9 @@ class _Converter:
             raise DplcError(f"{name} is not supported", self.where(node))
 
     def inlined(self, module: Any, node: Any) -> bool:
-        """A region that only sets the gradient mode, or switches autocast off, means its body.
+        """Inline a region that only sets the gradient mode or the state of autocast; return whether the node is one.
 
-        The casts of one that switches it on are written out by then.
+        The casts of a region that switches autocast on are explicit ops by then.
         """
         name, args = node.target.name(), node.args
         if name == "wrap_with_set_grad_enabled":
@@ -226,7 +230,7 @@ class _Converter:
         self.emit(node, op, _bound(op, args, node))
 
     def random(self, name: str, fields: dict[str, tuple[Value, Value]], node: Any) -> DplcError:
-        """The error for an op that draws: which module asks for it, where no line of the user's does."""
+        """Return the error for an op that draws random numbers (with its module if no line is known)."""
         span = self.where(node)
         notes = () if span is not None else (f"in {_module_path(node)}",)
         if any(key in fields for key in (*_TRAINING, "dropout_p")):
@@ -236,7 +240,7 @@ class _Converter:
         return RandomNumbers(f"torch op '{name}' draws random numbers", span, notes, hint)
 
     def fields(self, node: Any, schema: Any) -> dict[str, tuple[Value, Value]]:
-        """{field: (value, default)} in schema order, without those that say where and how."""
+        """Return {field: (value, default)} in schema order, without those of device and memory layout."""
         found = {}
         for index, argument in enumerate(schema.arguments):
             if argument.name in schemas.PLACEMENT:
@@ -320,7 +324,7 @@ class _Converter:
 
 
 def _of_tensors(node: Any) -> bool:
-    """Whether a call reads a tensor: a number of its is no length then."""
+    """Return whether a call reads a tensor: its numbers are not lengths then."""
     return any(isinstance(read.meta.get("val"), torch.Tensor) for read in node.all_input_nodes)
 
 
@@ -328,7 +332,7 @@ _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it
 
 
 def _needed(nodes: list[Any], outputs: Any) -> set[Any]:
-    """The nodes that the outputs need. The graph is functional, so the others do nothing."""
+    """Return the nodes that the outputs need. The graph is functional, so the others do nothing."""
     needed = {output for output in outputs if isinstance(output, torch.fx.Node)}
     for node in reversed(nodes):
         if node in needed:
@@ -343,7 +347,7 @@ def _aten(node: Any) -> str:
 
 
 def _same(value: Value, default: Value) -> bool:
-    """Whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
+    """Return whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
     if value == _END and default is None:
         return True
     if isinstance(value, bool) or isinstance(default, bool):
@@ -357,7 +361,7 @@ _TRAINING = ("train", "training")  # the fields that say whether a module trains
 
 
 def _quenched(fields: dict[str, tuple[Value, Value]]) -> bool:
-    """Whether a random op draws nothing: a dropout outside of training or of nothing, attention without dropout."""
+    """Return whether a random op draws nothing: dropout outside of training or of rate 0, attention without dropout."""
     rates = ("dropout_p", "p") if any(name in fields for name in _TRAINING) else ("dropout_p",)
     return any(name in fields and fields[name][0] == 0 for name in (*_TRAINING, *rates))
 
@@ -376,7 +380,7 @@ def _bound(op: str, args: Value, node: Any) -> Value:
 
 
 def _module_path(node: Any) -> str:
-    """The module that a node belongs to, for an op that no line of the user's asked for."""
+    """Return the module that a node belongs to, for an op without a line of the user's text."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else ("", "the function")
     kind = kind if isinstance(kind, str) else kind.__name__

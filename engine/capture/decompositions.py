@@ -1,7 +1,7 @@
-"""What PyTorch itself says of ops that no rule takes: the one table of them.
+"""PyTorch's own decompositions of ops that no rule handles, in one table.
 
-A rule would say the same formula again. What is made of them are ops of rules, and what depends on no input (the places
-and weights of a resize) folds. No rule takes an op that stands here (a test).
+A rule would repeat the same formula. The decompositions use ops that have rules, and the values that depend on no input
+(the positions and weights of a resize) fold. No rule handles an op of this table (a test checks this).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
-    """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
+    """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     _of_rows("cov", x)
     observations = x.shape[-1] if x.dim() else 1
     for name, weights, kind in (("fweights", fweights, "integral"), ("aweights", aweights, "floating point")):
@@ -76,7 +76,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _corrcoef(x: Any) -> Any:
-    """A number or a square of x [variables, observations]. Raises RuntimeError for what torch refuses."""
+    """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     _of_rows("corrcoef", x)
     return _square(x, x.dtype)
 
@@ -84,14 +84,17 @@ def _corrcoef(x: Any) -> Any:
 def _ctc_loss(
     x: Any, labels: Any, ends: Any, counts: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
 ) -> Any:
-    """A number of each sequence of x [steps, sequences, classes] or [steps, classes], or one of all."""
+    """Return a number for each sequence of x [steps, sequences, classes] or [steps, classes], or one for all."""
     return x.new_empty((x.shape[1],) if reduction == 0 and x.dim() == 3 else ())
 
 
 def _max_pool1d(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
 ) -> Any:
-    """The largest of windows of x [.., channels, length], of which torch's own kernel takes one length alone."""
+    """Return an empty tensor for the maximum of windows of x [.., channels, length].
+
+    Torch's own kernel supports one length alone.
+    """
     rows = x.unsqueeze(-2)
     own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
     shape = torch.ops.aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
@@ -116,7 +119,7 @@ def _square(x: Any, dtype: Any) -> Any:
 def _gaussian_nll_loss(
     x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Any:
-    """The loss of a normal distribution, by its formula. Raises ValueError for what torch refuses of shapes."""
+    """Return the loss of a normal distribution, by its formula. Raises ValueError for shapes that torch refuses."""
     if not isinstance(var, torch.Tensor):
         if var < 0:
             raise ValueError("var has negative entry/entries")
@@ -135,7 +138,10 @@ def _gaussian_nll_loss(
 
 
 def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
-    """torch.linspace of a number of steps that is known at a call: from both ends to the middle, as torch does it."""
+    """Return torch.linspace with a number of steps that is known at a call.
+
+    It computes from both ends to the middle, as torch does.
+    """
     if not isinstance(steps, torch.SymInt) or "out" in where:
         return torch.linspace(start, end, steps, **where)
     dtype = where.pop("dtype", None) or torch.get_default_dtype()
@@ -145,7 +151,7 @@ def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
 
 
 def _attention(query: Any, key: Any, value: Any, *more: Any, **options: Any) -> Any:
-    """Attention that says that keys and values are equally many, which torch's own does not say of open lengths."""
+    """Compute attention after a check that keys and values are equally many, which torch omits for open lengths."""
     if isinstance(key.shape[-2], torch.SymInt) or isinstance(value.shape[-2], torch.SymInt):
         torch._check(key.shape[-2] == value.shape[-2])
     return F.scaled_dot_product_attention(query, key, value, *more, **options)
@@ -175,8 +181,10 @@ def ctc_loss(
     reduction: int = MEAN,
     zero_infinity: bool = False,
 ) -> Any:
-    """log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
-    lengths: of n sequences and of their labels, lists or tensors. NotImplemented for no steps and for no sequences.
+    """Return the CTC loss of log probabilities, or NotImplemented for no steps and for no sequences.
+
+    log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
+    lengths: of n sequences and of their labels, lists or tensors.
     """
     if log_probs.dim() == 2:
         one = ctc_loss(
@@ -209,14 +217,14 @@ def ctc_loss(
 
 
 def _row(lengths: Any, like: Any) -> Any:
-    """Lengths as a tensor of one dimension."""
+    """Return lengths as a tensor of one dimension."""
     if isinstance(lengths, torch.Tensor):
         return lengths.reshape(-1).long()
     return torch.stack([torch.full((), n, dtype=torch.long, device=like.device) for n in lengths])
 
 
 def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
-    """The labels of each sequence, [n, s]; what stands behind its last one is any label."""
+    """Return the labels of each sequence, [n, s]; entries after the last label hold any label."""
     if targets.dim() == 2:
         return targets.long()
     known = isinstance(target_lengths, Sequence)
@@ -228,14 +236,14 @@ def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
 
 
 def _paths(labels: Any, blank: int) -> Any:
-    """A blank before, between and behind the labels: [n, 2*s + 1]."""
+    """Return the labels with a blank before, between and after them: [n, 2*s + 1]."""
     blanks = torch.full_like(labels, blank)
     pairs = torch.stack((blanks, labels), 2).reshape(labels.shape[0], -1)
     return functional.pad(pairs, (0, 1), value=blank)
 
 
 def _ways(paths: Any, blank: int) -> Any:
-    """Whether a step may go to each place of a path from each other one: [n, to, from]."""
+    """Return whether a step may go to each position of a path from each other position: [n, to, from]."""
     place = torch.arange(paths.shape[1], device=paths.device)
     back = place[:, None] - place
     skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
@@ -246,7 +254,7 @@ def _ways(paths: Any, blank: int) -> Any:
 
 
 def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
-    """The p-norm of each difference. mode: by which way PyTorch would compute it."""
+    """Return the p-norm of each difference. mode: PyTorch's choice of the method."""
     gap = _gaps(x, y)
     if p == 2:
         return (gap * gap).sum(-1).sqrt()
@@ -258,7 +266,7 @@ def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
 
 
 def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> Any:
-    """The derivative by x. Rows that are the same give 0; of the infinite norm every greatest element counts."""
+    """Return the derivative by x. Rows that are the same give 0; of the infinite norm every greatest element counts."""
     gap, far = _gaps(x, y), found[..., None]
     if p == 0:
         return torch.zeros_like(x)
@@ -273,7 +281,7 @@ def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> A
 
 
 def _gaps(x: Any, y: Any) -> Any:
-    """[.., n, m, k]"""
+    """Return the differences of all pairs of rows: [.., n, m, k]."""
     return x[..., :, None, :] - y[..., None, :, :]
 
 
@@ -289,7 +297,10 @@ def encoder_layer(
     eps: float, scale_1: Any, shift_1: Any, scale_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any,
     down_bias: Any, mask: Any = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """nn.TransformerEncoderLayer. x: [batch, places, width]. NotImplemented where `attention` is."""
+    """Decompose nn.TransformerEncoderLayer. x: [batch, sequence, width].
+
+    Returns NotImplemented where `attention` does.
+    """
 
     def attended(y: Any) -> Any:
         return attention(y, y, y, width, heads, qkv, qkv_bias, out, out_bias, mask, False, True, mask_type)
@@ -315,9 +326,10 @@ def attention(
     query: Any, key: Any, value: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any,
     mask: Any = None, need_weights: bool = True, average_weights: bool = True, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
-    """nn.MultiheadAttention: results [batch, places, width], and weights where they are needed, else nothing.
+    """Decompose nn.MultiheadAttention.
 
-    mask: what is not 0 is hidden. NotImplemented for nested tensors and for a mask of no kind.
+    Returns the results [batch, sequence, width], and the weights if they are needed, else None. mask: nonzero entries
+    are hidden. Returns NotImplemented for nested tensors and for a mask without a type.
     """
     if query.is_nested or query.dim() != 3 or (mask is not None and mask_type is None):
         return NotImplemented
@@ -341,7 +353,7 @@ def attention(
 
 
 def _spread(hidden: Any, mask_type: int | None) -> Any:
-    """A mask as it stands beside scores [batch, heads, queries, keys]."""
+    """Return a mask broadcast to scores [batch, heads, queries, keys]."""
     return hidden[:, None, None] if mask_type == OF_KEYS else hidden[None, None] if mask_type == OF_SCORES else hidden
 
 
@@ -394,7 +406,7 @@ def _parts(n: int, m: int, like: Any) -> Any:
 
 
 def _product(counts: Sequence[Any]) -> Any:
-    """The product of a number for each place along each dimension."""
+    """Return the outer product of the counts along each dimension."""
     return functools.reduce(operator.mul, (n.reshape(-1, *[1] * d) for d, n in enumerate(reversed(counts))))
 
 
@@ -500,7 +512,7 @@ BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vec
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """{overload: what PyTorch computes it by}. Ops of other libraries are there once these are imported."""
+    """Return {overload: its decomposition by PyTorch}. Ops of other libraries are there once these are imported."""
     foreign: dict[Any, Callable[..., Any]] = {
         getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
         getattr(torch.ops.prims, "fma", None): _multiplied_and_added,  # of torch._inductor
@@ -510,7 +522,7 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 @functools.cache
 def _own() -> dict[Any, Callable[..., Any]]:
-    """The table of ATen's ops."""
+    """Return the table of ATen's ops."""
     found: dict[Any, Callable[..., Any]] = {}
     for overload in _overloads({**FORMULAS, "by sizes": " ".join(BY_SIZES)}):
         formula = decomposition_table.get(overload) or _composite(overload)
@@ -548,7 +560,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
 
 
 def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """A resize of floats. PyTorch resizes integers in fixed point, of which its formula knows nothing."""
+    """Return a formula that resizes floats alone: PyTorch resizes integers in fixed point, unlike its formula."""
 
     def resized(x: Any, *given: Any, **options: Any) -> Any:
         return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
@@ -557,9 +569,9 @@ def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
-    """A resize to a number of elements or by scales. plain: the overload with both.
+    """Resize to a number of elements or by scales. plain: the overload with both.
 
-    Raises DplcError where a length may be one of those that PyTorch takes by the sizes, or another one.
+    Raises DplcError if it is open whether a length is one that PyTorch resizes by the sizes.
     """
     names = [argument.name for argument in overload._schema.arguments]
     given = dict(zip(names, values, strict=False)) | options
@@ -577,8 +589,10 @@ def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
 
 
 def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
-    """Results so many times as long as the input are taken by the sizes, whatever the scale is: of the nearest elements
-    by PyTorch's kernel of small images and of those with channels last alone.
+    """Return the factors for which a resize computes its scale from the sizes, whatever the given scale is.
+
+    A factor is the length of the result over that of the input. For nearest elements only PyTorch's kernels of small
+    images and of channels-last images do so.
     """
     if plain is not torch.ops.aten.upsample_nearest2d.default:
         return () if "nearest" in plain.name() else (1,)
@@ -587,7 +601,7 @@ def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
-    """The scale of a dimension; None where its size says all."""
+    """Return the scale of a dimension; None if the sizes determine it."""
     if not scale:
         return scale
     for factor in times:
@@ -603,8 +617,9 @@ def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) ->
 
 
 def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float | None], wide: Any) -> Any:
-    """The elements of x [n, c, lengths..] nearest to places of a grid [n, c, sizes..]. offset: of a place in its cell;
-    wide: the dtype of a place before it is rounded to f32, and that down.
+    """Return the elements of x [n, c, lengths..] that are nearest to the points of a grid [n, c, sizes..].
+
+    offset: of a point in its cell; wide: the dtype of a coordinate before it is rounded to f32, and that down.
     """
     places, rank = [], len(sizes)
     for d, (length, size, scale) in enumerate(zip(x.shape[2:], sizes, scales, strict=True)):
@@ -616,15 +631,15 @@ def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float
 
 
 def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
-    """A batch norm in evaluation mode. PyTorch's formula goes through an op that may write statistics."""
+    """Compute a batch norm in evaluation mode. PyTorch's formula uses an op that may write statistics."""
     formula = decomposition_table[torch.ops.aten._native_batch_norm_legit_functional.default]
     return formula(x, w, b, mean, variance, False, momentum, eps)[:3]
 
 
 def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = None) -> Any:
-    """Rows [s, k] in groups, each times the matrix of its group [e, k, n]. ends: [e], where each group ends.
+    """Multiply rows [s, k] in groups, each by the matrix of its group [e, k, n]. ends: [e], where each group ends.
 
-    Rows behind the last group give zeros.
+    Rows after the last group give zeros.
     """
     if x.dim() != 2 or w.dim() != 3 or ends is None or bias is not None:
         return NotImplemented
@@ -640,9 +655,10 @@ def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
 
 
 def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
-    """The memory of a tensor with other strides: its elements in order, which is what the rule reads.
+    """Return the memory of a tensor with other strides: its elements in order, as the rule reads them.
 
-    Elsewhere the elements are put in the order of their memory first. Raises DplcError where memory holds more.
+    Elsewhere the elements are first put in the order of their memory. Raises DplcError if the memory holds more
+    elements.
     """
     with disable_proxy_modes_tracing():  # the size of memory is not a value of the program
         count = x.untyped_storage().nbytes() // x.dtype.itemsize
@@ -656,7 +672,7 @@ def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | 
 
 
 def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
-    """Elements put at strided places of a tensor's memory."""
+    """Scatter values to strided positions of a tensor's memory."""
     if not x.is_contiguous() or x.storage_offset():
         return NotImplemented
     places = torch.full(tuple(size), offset or 0, dtype=torch.int64, device=x.device)
@@ -676,7 +692,7 @@ def _trilinear(
     summed: Sequence[int],
     unroll_dim: int = 1,
 ) -> Any:
-    """The sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
+    """Return the sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
     for d in range(a.dim() + len(new_a)):
         a, b, c = (x.unsqueeze(d) if d in new else x for x, new in ((a, new_a), (b, new_b), (c, new_c)))
     product = a * b * c
@@ -684,7 +700,10 @@ def _trilinear(
 
 
 def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """The op on the first of all lists, on the second, .. What follows the tensors of addcdiv is its `value`."""
+    """Apply the op to the first tensors of all lists, to the second, ..
+
+    The argument after addcdiv's tensors is its `value`.
+    """
     count = next(len(given) for given in arguments if isinstance(given, (list, tuple)))
     results = []
     for index in range(count):
@@ -695,14 +714,17 @@ def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
 
 
 def derived() -> AbstractContextManager[None]:
-    """Return a context in which PyTorch derives the formulas of `DERIVED` in place of these ops."""
+    """Return a context in which PyTorch derives the formulas of `DERIVED` instead of these ops."""
     formulas = {overload: decomposition_table[overload] for overload in _overloads({"": DERIVED})}
     formulas[torch.ops.aten.grid_sampler_2d.default] = _sampled
     return replaced(formulas, torch._C.DispatchKey.Autograd)
 
 
 def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
-    """PyTorch's formula with the derivative of its kernel: 0 by places of nearest elements, and by those at an edge."""
+    """Apply PyTorch's formula with the derivative of its kernel.
+
+    It is 0 with respect to the coordinates of nearest elements, and to those at an edge.
+    """
     bilinear, nearest = (mode == number for number in range(2))
     if bilinear and padding and align_corners:
         grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)
@@ -711,12 +733,12 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) ->
 
 
 def decomposed(targets: Iterable[Any]) -> bool:
-    """Whether one of these ops is in the table."""
+    """Return whether one of these ops is in the table."""
     return any(isinstance(target, torch._ops.OpOverload) and target in table() for target in targets)
 
 
 def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
-    """Those of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
+    """Yield the overloads of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
     for name in " ".join(by_subject.values()).split():
         packet = getattr(torch.ops.aten, name, None)
         for overload in (getattr(packet, word) for word in packet.overloads()) if packet else ():
@@ -725,7 +747,7 @@ def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
 
 
 def _composite(overload: Any) -> Callable[..., Any] | None:
-    """The kernel of an op that is made of others. (`overload.decompose` asks for a table first: ours.)"""
+    """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     try:
         has = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)

@@ -25,9 +25,9 @@ WIDER = 16  # times as far goes each range behind it
 
 
 class Lengths:
-    """The lengths of a graph, and its other numbers, which are fixed.
+    """Lengths of a graph, and its other numbers, which are fixed.
 
-    Raises DplcError for a graph whose lengths no dimension of a tensor tells.
+    Raises DplcError for a graph with a length that is not a dimension of a tensor.
     """
 
     def __init__(self, graph: GraphModule):
@@ -62,19 +62,19 @@ class Lengths:
             self.ranges[e] = low, None if open_ else int(known.upper)
 
     def bound(self, args: Sequence[Any]) -> dict[Any, int]:
-        """The numbers of a call, by symbol."""
+        """Return the numbers of a call, by symbol."""
         found = {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
         found |= {e: args[index] for index, e in self.numbers.items() if e.is_Symbol and e not in found}
         return found
 
     def open_dimensions(self, index: int) -> Container[int] | None:
-        """The dimensions of an argument that its range speaks for; None for a number that is one of them."""
+        """Return the dimensions of an argument that a range covers; None for a number that is one of them."""
         if index in self.numbers:
             return None if self.numbers[index].free_symbols <= self.places.keys() else ()
         return self.dimensions.get(index, {})
 
     def row(self, symbol: Any, n: int) -> tuple[int, int, int]:
-        """(low, high, multiple) of what is compiled where this length is n: torch's range, or of those of WIDER."""
+        """Return (low, high, multiple) of the compile for a length n: torch's range, or one of those of WIDER."""
         low, high = self.ranges[symbol]
         if high is None:
             high = FIRST_ROW
@@ -87,13 +87,13 @@ class Lengths:
         return max(low, known.low), min(high, known.high), known.multiple
 
     def narrow(self, found: Size, args: Sequence[Any]) -> bool:
-        """Take a range that a compile asked for; False where a call with such arguments is outside of it."""
+        """Adopt a range that a compile needs; return False if a call with such arguments is outside of it."""
         symbol = next(symbol for symbol in self.places if str(symbol) == found.name)
         self.narrowed[symbol] = found
         return self.rows(args) is not None
 
     def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
-        """Of every length of a call its range; None where one is outside of what one program serves."""
+        """Return the range of every length of a call; None if a length is outside of what one program serves."""
         found = []
         for symbol, (index, place) in self.places.items():
             n = args[index].shape[place]
@@ -104,7 +104,7 @@ class Lengths:
         return tuple(found)
 
     def dynamic(self, graph: GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
-        """What `dplc.compile(dynamic=)` takes for a call with such tensors.
+        """Return the value of `dynamic=` in `dplc.compile` for a call with such tensors.
 
         graph: one of tensors alone; args: of the graph with numbers. The lengths of the call are the hints.
         """
@@ -120,10 +120,10 @@ class Lengths:
         }
 
     def of_tensors(self, args: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-        """The graph without numbers among its arguments and results, and the results: a symbol's expression for a
-        number, None for a tensor.
+        """Return the graph without numbers among its arguments and results, and the results.
 
-        args: of a call, which fix the numbers that are no lengths.
+        A result is a symbol's expression for a number, None for a tensor. args: of a call, which fix the numbers that
+        are not lengths.
         """
         inner = torch.fx.Graph()
         copies: dict[Any, Any] = {}
@@ -155,7 +155,7 @@ class Lengths:
         return GraphModule(self.graph, inner), results
 
     def around(self, function: Function, results: Sequence[Any]) -> Function:
-        """The function of the graph's own arguments, of that of its tensors. results: as `of_tensors` says them."""
+        """Return the function of the graph's own arguments, given that of its tensors. results: as of `of_tensors`."""
         (form,) = self.graph.graph.output_node().args
         spec = pytree.tree_structure(form, is_leaf=lambda x: isinstance(x, torch.fx.Node))
         numbered = any(e is not None for e in results)
@@ -169,8 +169,10 @@ class Lengths:
 
 
 def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
-    """What a number of a graph is in a call of it, given the arguments of that call: a stride of a result, say. None
-    for one that they do not tell, as what is read out of a tensor."""
+    """Return a function that computes a number of a graph (such as a stride of a result) from the arguments of a call.
+
+    It returns None for a number that the arguments do not determine, such as a value that is read out of a tensor.
+    """
     places: dict[
         Any, tuple[int, int | None]
     ] = {}  # expression: an argument that is it, or one with a dimension that is
@@ -195,19 +197,19 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
 
 
 def _symbols(graph: GraphModule) -> set[Any]:
-    """All symbols of torch's in the shapes and numbers of a graph."""
+    """Return all symbols of torch's in the shapes and numbers of a graph."""
     known = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     found = (n for leaf in known for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
     return {symbol for n in found if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
 
 
 def is_number(node: Any) -> bool:
-    """Whether a node of a graph is a number that is known at a call."""
+    """Return whether a node of a graph is a number that is known at a call."""
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
 
 
 def _spoken(n: Any, known: Mapping[Any, Any]) -> Any:
-    """A number of the graph, computed from the lengths of its arguments."""
+    """Return a number of the graph, computed from the lengths of its arguments."""
     if not isinstance(n, torch.SymInt):
         return n
     made = evaluated(n.node.expr, known)
@@ -225,7 +227,7 @@ _READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.defaul
 
 
 def numbers(graph: GraphModule) -> dict[int, list[Any]]:
-    """{argument that is a number in a tensor of no dimensions: the nodes that read it}."""
+    """Return {argument that is a number in a tensor of no dimensions: the nodes that read it}."""
     found: dict[int, list[Any]] = {}
     for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
         readers = [user for user in node.users if user.target == "item" or user.target in _READS]
@@ -235,7 +237,7 @@ def numbers(graph: GraphModule) -> dict[int, list[Any]]:
 
 
 def guarded(graph: GraphModule) -> dict[int, Any]:
-    """{argument: its value}, of the numbers that have one value wherever this graph is called."""
+    """Return {argument: its value}, of the numbers that have one value wherever this graph is called."""
     known = {}
     for index, readers in numbers(graph).items():
         spoken = [value(reader) for reader in readers]
@@ -246,7 +248,7 @@ def guarded(graph: GraphModule) -> dict[int, Any]:
 
 
 def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
-    """The graph without such arguments, which have these values."""
+    """Return the graph without the arguments that have these values."""
     given = graph.graph.find_nodes(op="placeholder")
     gone = {given[index] for index in values}
     copies: dict[Any, Any] = {
@@ -260,7 +262,7 @@ def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
 
 
 def carried(graph: GraphModule) -> GraphModule:
-    """The graph where floats are read as tensors, as far as its ops take them so; the graph itself if none are."""
+    """Return the graph with floats read as tensors, where its ops accept them; the graph itself if there are none."""
     given = graph.graph.find_nodes(op="placeholder")
     found = dict[Any, Any]()  # a number: the tensor in its place
     for index, readers in numbers(graph).items():
@@ -285,8 +287,10 @@ _PLACE = torch.empty((), dtype=torch.float64, device="meta")
 
 
 def _as_tensors(given: Any, readers: Sequence[Any]) -> dict[Any, Any] | None:
-    """{number: the argument that holds it, None of one that is computed of such numbers alone}; None where an op that
-    reads one of them takes no tensor there."""
+    """Return {number: the argument that holds it}, or None if an op that reads one of them accepts no tensor there.
+
+    The argument is None for a number that is computed from such numbers alone.
+    """
     found: dict[Any, Any] = dict.fromkeys(readers, given)
     pending = list(readers)
     while pending:
@@ -303,7 +307,7 @@ def _as_tensors(given: Any, readers: Sequence[Any]) -> dict[Any, Any] | None:
 
 
 def _tried(node: Any, numbers: Container[Any]) -> Any:
-    """What an op gives for tensors without data where a number is a tensor; None where it takes none."""
+    """Return the result of an op for tensors without data where a number is a tensor; None if the op accepts none."""
     kind = _kind_beside(node)
 
     def stand_in(x: Any) -> Any:
@@ -328,13 +332,13 @@ def _tried(node: Any, numbers: Container[Any]) -> Any:
 
 
 def _like(a: Any, b: Any) -> bool:
-    """Whether two are tensors of one kind."""
+    """Return whether two values are tensors of one kind."""
     both = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     return both and a.dtype is b.dtype and len(a.shape) == len(b.shape)
 
 
 def _kind_beside(node: Any) -> torch.dtype | None:
-    """The dtype in which torch takes a float beside an op's tensors; None beside numbers alone."""
+    """Return the dtype that torch gives a float among an op's tensors; None if the op reads numbers alone."""
     tensors = [x for x in map(value, node.all_input_nodes) if isinstance(x, torch.Tensor)]
     kinds = {torch.result_type(torch.empty(1, dtype=x.dtype, device="meta"), 1.0) for x in tensors}
     if not kinds:
@@ -355,10 +359,11 @@ def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:
 
 
 class ByNumbers:
-    """A function that is made anew for every value of its numbers.
+    """Function that is compiled again for every value of its numbers.
 
-    make: what makes it, of a graph without them and its other arguments. told: what else of these it is made for.
-    changed: hears of a number that is another one than it was: the op that reads it, and both values.
+    The constructor's first callable compiles the graph without numbers for the other arguments. The second returns the
+    key of these other arguments under which the result is kept. The third is called when a number changes, with the op
+    that reads it and both values.
     """
 
     def __init__(

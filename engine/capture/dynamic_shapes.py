@@ -1,7 +1,7 @@
-"""Dimensions that are known at a call: how a caller declares them, and what torch.export found of them.
+"""Dimensions that are known at a call: how a caller declares them, and what torch.export finds out about them.
 
-A dimension is declared once, by name, wherever it occurs. torch.export traces with symbols for it and says what the
-program asks of them; its symbols become sizes of our IRs, and what it asks for becomes one message.
+A dimension is declared once, by name, wherever it occurs. torch.export traces with symbols for it and reports what the
+program requires of them; its symbols become sizes of our IRs, and its requirements become one message.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Dim:
             raise UsageError(f"no number of {self.low}..{self.high} is a multiple of {self.multiple}")
 
     def size(self, example: int | None = None) -> Size:
-        """The size of the IRs. Raises UsageError for a hint that it cannot be."""
+        """Return the size of the IRs. Raises UsageError for an invalid hint."""
         hint = self.hint if self.hint is not None else example
         if hint is None or (self.hint is None and not self.admits(hint)):
             hint = self.high // self.multiple * self.multiple
@@ -75,19 +75,19 @@ class Dim:
 
 
 def range_of(size: Dim | Size) -> str:
-    """`4..512, a multiple of 4`"""
+    """Return the text of a range: `4..512, a multiple of 4`."""
     step = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
     return f"{size.low}..{size.high}{step}"
 
 
 def declaration(size: Size) -> str:
-    """`Dim("s", 6, 97)`, as a caller writes it."""
+    """Return a dimension as a caller writes it: `Dim("s", 6, 97)`."""
     step = f", multiple={size.multiple}" if size.multiple > 1 else ""
     return f'Dim("{size.name}", {size.low}, {size.high}{step})'
 
 
 class Extent(int):
-    """What `dim(s, 1..4096)` gives in a text: a number that factories of tensors take, and that remembers its size."""
+    """Integer of `dim(s, 1..4096)` in a text: factories of tensors accept it, and it remembers its size."""
 
     size: Size
 
@@ -105,7 +105,7 @@ class Extent(int):
 
 
 def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
-    """{dimension: size} of what a factory made, by the arguments that say its shape."""
+    """Return {dimension: size} of a factory's result, by the arguments for its shape."""
     for given in (args, *(x for x in args if isinstance(x, (tuple, list)))):
         if len(given) >= len(shape) and all(a is b or a == b for a, b in zip(map(_number, given), shape, strict=False)):
             found = {d: n.size for d, n in enumerate(given[: len(shape)]) if isinstance(n, Extent)}
@@ -122,11 +122,11 @@ Dynamic = Mapping[str, Mapping[int, Size]]  # {input: {dimension: its size}}
 
 
 def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dynamic:
-    """What `dynamic=` says, settled: {input: {dimension: size}}.
+    """Return the dimensions that `dynamic=` declares: {input: {dimension: size}}.
 
-    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these says
-    it for the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are taken as they are.
-    Raises UsageError for what is no declaration, DplcError for an example that is outside of it.
+    dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these for
+    the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are accepted unchanged. Raises
+    UsageError for an invalid declaration, DplcError for an example that is outside of it.
     """
     if isinstance(dynamic, (list, tuple)):
         if len(dynamic) != len(names):
@@ -175,7 +175,7 @@ def _dimensions(name: str, given: Any, rank: int) -> dict[int, Dim]:
 
 
 def _of_torch(dim: Any) -> Dim:
-    """A Dim of torch.export: by itself, or a multiple of one."""
+    """Convert a Dim of torch.export: the Dim itself, or a multiple of one."""
     root, fn, name = getattr(dim, "root", None), getattr(dim, "fn", None), getattr(dim, "__name__", str(dim))
     plain = root if root is not None else dim
     low, high = getattr(plain, "min", None), getattr(plain, "max", None)
@@ -191,7 +191,7 @@ def _of_torch(dim: Any) -> Dim:
 
 
 def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) -> list[Any]:
-    """Tensors to trace with: torch takes an extent of 1 for a 1, so a size of 1 is another one there."""
+    """Return tensors to trace with: torch specialises an extent of 1, so a size of 1 has another extent there."""
     out = []
     for tensor, name in zip(tensors, names, strict=True):
         shape = list(tensor.shape)
@@ -202,7 +202,7 @@ def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) ->
 
 
 def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
-    """The same as torch.export takes it."""
+    """Return declared dimensions in the form of torch.export's `dynamic_shapes`."""
     dims: dict[str, Any] = {}
     for size in (size for own in dynamic.values() for size in own.values()):
         n, step = size.name, size.multiple
@@ -213,14 +213,14 @@ def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
 
 
 class Symbols:
-    """torch's symbols as sizes."""
+    """Mapping from torch's symbols to sizes."""
 
     def __init__(self) -> None:
         self._sizes: dict[Any, Size] = {}  # by a symbol of ours
         self._known: dict[Any, Any] = {}  # torch's symbol: ours, divided by what the size is a multiple of
 
     def learn(self, value: Any, size: Size) -> None:
-        """A dimension of an input: `s17`, or `4*s17` of a multiple."""
+        """Record a dimension of an input: `s17`, or `4*s17` of a multiple."""
         if isinstance(value, int):
             return
         if not value.node.expr.free_symbols:
@@ -235,11 +235,11 @@ class Symbols:
         return isinstance(n, int) or n.node.expr.free_symbols <= self._known.keys()
 
     def extent(self, n: Any) -> Expr:
-        """An extent: a number, or an expression of sizes. Raises DplcError for arithmetic that we have no word for."""
+        """Return an extent: a number, or an expression of sizes. Raises DplcError for arithmetic that our IRs lack."""
         return n if isinstance(n, int) else self.extent_of(n.node.expr)
 
     def extent_of(self, e: Any) -> Expr:
-        """The same of torch's own expression of lengths."""
+        """Return the extent for torch's own expression of lengths."""
         return self._of(e.subs(self._known, simultaneous=True))
 
     def _of(self, e: Any) -> Expr:
@@ -266,9 +266,9 @@ class Symbols:
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
 
     def _rounded(self, word: str, e: Any) -> Expr | None:
-        """A length times a float, made whole, as a quotient of whole numbers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.
+        """Return a length times a float, rounded, as a quotient of integers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.
 
-        None unless that is so, as float64 rounds it, for every number that the length may be.
+        None unless that equals the float64 result for every number that the length may be.
         """
         factor, rest = e.as_coeff_Mul()
         if type(rest).__name__ != "ToFloat" or not factor.is_number or not 0 < factor < LARGEST_EXTENT:
@@ -286,7 +286,7 @@ class Symbols:
 
 
 def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
-    """The least or the greatest of two extents, where that is the same one for every length."""
+    """Return the least or the greatest of two extents, if that is the same one for every length."""
 
     def chosen(a: Expr, b: Expr) -> Expr:
         known = decide_sizes(op, a, b)
@@ -334,14 +334,14 @@ OTHERS = "other lengths take another way through the program"
 
 
 def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
-    """Raises DplcError for what does not hold for every length of the ranges, or compares no lengths."""
+    """Raise DplcError for a condition that does not hold for every length of the ranges, or compares no lengths."""
     for condition, span in asked:
         for clause in _parts(sympy.And, sympy.to_cnf(condition)):
             _check(tuple(_comparison(symbols, part, span) for part in _parts(sympy.Or, clause)), span)
 
 
 def _check(either: tuple[Any, ...], span: Span | None) -> None:
-    """Raises DplcError unless one of some comparisons, each True where it is of two that are equal, always holds."""
+    """Raise DplcError unless one of some comparisons always holds. True is a comparison of two equal lengths."""
     if any(c is True or decide_sizes(c.op, c.a, c.b) for c in either):
         return
     ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in(either).values())
@@ -352,7 +352,7 @@ def _check(either: tuple[Any, ...], span: Span | None) -> None:
 
 
 def _hint(alone: tuple[Any, ...] = ()) -> str:
-    """Ranges for which a comparison holds, of several the widest around the hints."""
+    """Return a hint with the ranges for which a comparison holds, of several the widest around the hints."""
     remaining = ranges_around_hints(alone[0].op, alone[0].a, alone[0].b) if alone else None
     if remaining is None:
         return f"narrow the ranges until it always holds; {OTHERS}"
@@ -381,7 +381,7 @@ _OF_LAYOUT = re.compile(
 
 
 class GuardLocations:
-    """The guards of a trace with their places, and what they ask of sizes that were declared."""
+    """Guards of a trace with their spans, and their requirements on declared sizes."""
 
     def __init__(self, places: SourcePlaces, dynamic: Dynamic, names: Sequence[str]):
         self._places = places
@@ -394,7 +394,7 @@ class GuardLocations:
         self._found: list[tuple[Any, int | None]] = []
 
     def note(self, tensors: Any, place: int | None) -> None:
-        """What is new of guards. tensors: arguments of the call that stands at a place; place: None before a call."""
+        """Record new guards with the location of a call, None before it. tensors: arguments of the call."""
         if self._env is None:
             self._env = next(filter(None, map(_environment, tensors)), None)
         guards = () if self._env is None else self._env.guards
@@ -402,9 +402,9 @@ class GuardLocations:
             self._found.append((guard, place))
 
     def refusal(self, text: str, span: Span | None) -> DplcError | None:
-        """Return one message for what a program asks of its sizes; None if the message of torch.export is another one.
+        """Return one message for what a program requires of its sizes; None for any other message of torch.export.
 
-        span: where the program asks it, if that is known.
+        span: where the program requires it, if that is known.
         """
         if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
             return None
@@ -436,7 +436,7 @@ class GuardLocations:
         return DplcError(what, at, asked or text.splitlines()[1:4], hint)
 
     def _declared(self) -> dict[Any, tuple[Size, str]]:
-        """{torch's symbol: its size, and where that was declared}"""
+        """Return {torch's symbol: its size, and where that was declared}."""
         found = {}
         for symbol, sources in self._env.var_to_sources.items():
             for name in (source.name for source in sources):
@@ -448,14 +448,14 @@ class GuardLocations:
         return [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
 
     def _span(self, symbols: set[Any]) -> Span | None:
-        """Where the first guard stands that is on such symbols, on all of them if there is one."""
+        """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
         about = [found for found in self._found if found[0].expr.free_symbols and found[0].expr.free_symbols <= symbols]
         ties = [found for found in about if found[0].expr.free_symbols == symbols]
         spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
         return next(filter(None, spans), None)
 
     def of_several(self) -> list[tuple[Any, Span | None]]:
-        """What was asked of several lengths at once, with its place, but for how memory is laid out."""
+        """Return the conditions on several lengths at once, with their spans, without those of memory layout."""
         if self._env is None:
             return []
         self.note((), None)
@@ -494,13 +494,13 @@ def evaluated(e: Any, numbers: Mapping[Any, Any]) -> Any:
 
 
 def _spoken(e: Any, declared: Mapping[Any, tuple[Size, str]]) -> str:
-    """An expression of torch's symbols as Python, with the names of sizes."""
+    """Return an expression of torch's symbols as Python, with the names of sizes."""
     names = {symbol: sympy.Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
     return str(PythonPrinter().doprint(e.xreplace(names)))
 
 
 def _tied(one: tuple[Size, str], two: tuple[Size, str], span: Span | None) -> DplcError:
-    """Two lengths that a program takes for one."""
+    """Return the error for two lengths that must be equal in a program."""
     (size, _), (other, _) = one, two
     told = " and ".join(f"{range_of(n)} ({where})" for n, where in (one, two))
     low, high = max(size.low, other.low), min(size.high, other.high)

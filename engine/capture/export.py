@@ -1,4 +1,4 @@
-"""`torch.export` (not strict) of one function of flat tensors, and its errors told as ours."""
+"""`torch.export` (not strict) of one function of flat tensors, with its errors as ours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.
 
 
 class FactoryResult(NamedTuple):
-    """What a factory made. tensor: the very object; value: a copy, because the text may change the object in place."""
+    """Tensor that a factory created.
+
+    tensor: the very object; value: a copy, because the text may mutate the object. The index is that of its call's
+    location.
+    """
 
     function: Callable[..., Any]
     tensor: Any
@@ -75,10 +79,10 @@ class FactoryResult(NamedTuple):
 
 
 class Record(TorchFunctionMode):  # type: ignore[misc]
-    """Phase one: notes what the factories make, and whether a weight is changed in place outside of a forward.
+    """Phase one: record the tensors of factories, and whether a weight is mutated outside of a forward.
 
-    inside: says whether a module's forward is running, where a factory is an op like any other.
-    is_weight: says whether a tensor is a parameter or buffer of a module that the text made.
+    inside: says whether a module's forward is running, where a factory is an op like any other. is_weight: says whether
+    a tensor is a parameter or buffer of a module that the text created.
     """
 
     def __init__(self, places: SourcePlaces, inside: Callable[[], bool], is_weight: Callable[[Any], bool]):
@@ -107,7 +111,7 @@ class Record(TorchFunctionMode):  # type: ignore[misc]
 
 
 class Annotate(TorchFunctionMode):  # type: ignore[misc]
-    """Marks the FX nodes that a torch call gives with the call's place. outermost: the code that starts the trace."""
+    """Mode that marks the FX nodes of a torch call with its location. outermost: the code that starts the trace."""
 
     def __init__(self, places: SourcePlaces, outermost: CodeType):
         super().__init__()
@@ -162,7 +166,7 @@ class Replay(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _initialises(frame: FrameType | None) -> bool:
-    """Whether a module is being made: what a factory gives then is a weight."""
+    """Return whether a module is being created: the result of a factory is a weight then."""
     while frame is not None:
         if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
             return True
@@ -183,7 +187,7 @@ def _lengths(value: Any) -> bool:
 
 
 def _with_values(index: Any) -> Any:
-    """An index whose lists are tensors on the CPU: torch would make them on meta, where their values are lost."""
+    """Convert the lists of an index to tensors on the CPU: torch would create them on meta and lose their values."""
     if isinstance(index, tuple):
         return tuple(map(_with_values, index))
     return torch.tensor(index) if isinstance(index, list) and all(isinstance(n, int) for n in index) else index
@@ -195,10 +199,13 @@ HARMLESS = frozenset(("aten::detach_",))
 
 @dataclass(frozen=True)
 class Exported:
-    """program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the
-    tensors it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for
-    people, the tensor}. strided: places of the user inputs whose memory is read by strides. asked: what the program
-    asks of several lengths at once, and where. written: where ops were decomposed, the program without that."""
+    """Exported program with its inputs, outputs and weights.
+
+    program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the tensors
+    it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for people, the
+    tensor}. strided: indices of the user inputs whose memory is read by strides. written: where ops were decomposed,
+    the program without that. The remaining field holds the conditions on several lengths at once, with their spans.
+    """
 
     program: Any
     labels: Mapping[str, tuple[str, str, Any]]
@@ -211,7 +218,7 @@ class Exported:
 
 @dataclass
 class _Returned:
-    """What the traced function returned. An object, since export puts plain attributes of a module back."""
+    """Value that the traced function returned. It is an object, since export restores plain attributes of a module."""
 
     spec: Any = None
     leaves: tuple[Fixed | OutputTemplate | None, ...] = ()  # None for a tensor
@@ -225,7 +232,7 @@ def _form(leaf: Any) -> Fixed | OutputTemplate | None:
 
 
 class Root(torch.nn.Module):  # type: ignore[misc]
-    """What is exported: a function of flat tensors, and the modules it uses under names of our own."""
+    """Module that is exported: a function of flat tensors, and the modules it uses under names of our own."""
 
     def __init__(self, function: Callable[..., Any], names: Sequence[str], weights: Mapping[str, Any]):
         super().__init__()
@@ -244,12 +251,15 @@ class Root(torch.nn.Module):  # type: ignore[misc]
         return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
 
     def label(self, target: str) -> str:
-        """The name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
+        """Return the name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
         name, _, rest = target.partition(".")
         return "_".join(part for part in (self.labels.get(name, name), *rest.split(".")) if part)
 
     def results(self) -> Results:
-        """What the function returned, as in Signature. Raises DplcError unless it is tensors and fixed values."""
+        """Return the results of the function, as in Signature.
+
+        Raises DplcError unless they are tensors and fixed values.
+        """
         leaves = self.returned.leaves
         if all(isinstance(leaf, Fixed) for leaf in leaves):
             raise DplcError(f"the function returns {with_article(self.returned.kind)}, not a tensor")
@@ -279,8 +289,8 @@ def export(
     """Trace `function(*tensors)`.
 
     names: what people call the tensors. weights: {label: module that the function uses}. may_change: whether the
-    function may change its inputs in place. dynamic: the dimensions of the tensors that are sizes. Raises DplcError for
-    everything that cannot be traced, at the place of the user's that caused it.
+    function may mutate its inputs. dynamic: the dimensions of the tensors that are sizes. Raises DplcError for
+    everything that cannot be traced, at the span of the user's text that caused it.
     """
     root = Root(function, names, weights)
     for kind, held in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
@@ -310,7 +320,7 @@ def export(
 
 
 def _undecomposed(program: Any, root: Root, results: Results, sized: bool) -> Exported:
-    """The program of the user's own ops, functional. Raises DplcError where PyTorch cannot make it that."""
+    """Return the program of the user's own ops, functional. Raises DplcError if PyTorch cannot convert it."""
     if any(map(_mutable, _nodes(program))):
         with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
             try:
@@ -322,12 +332,12 @@ def _undecomposed(program: Any, root: Root, results: Results, sized: bool) -> Ex
 
 
 def _in_tensors(program: Any, sized: bool) -> Any:
-    """The program where numbers that tensors hold, or that are made of lengths, stay tensors."""
+    """Return the program where numbers that tensors hold, or that are computed from lengths, stay tensors."""
     return as_tensors(indexed(program)) if sized else indexed(program)
 
 
 def explain(error: BaseException, span: Span | None) -> DplcError:
-    """One clear error for one that Python or torch raised while the user's program ran or was traced."""
+    """Return one clear error for an error of Python or torch while the user's program ran or was traced."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else ""
     if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
         return DplcError(
@@ -372,7 +382,7 @@ def _spoken(op: Any) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Torch prints the graph and warns when a trace fails; the one error we raise says it better."""
+    """Silence torch, which prints the graph and warns when a trace fails; our one error says it better."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -384,9 +394,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool) -> Any:
-    """The program without in-place ops, and without those that PyTorch says by others.
+    """Return the program without mutating ops, and without those that PyTorch decomposes into others.
 
-    What the table of decompositions does not name (rms_norm, linear, sdpa) stays as it is.
+    Ops that the table of decompositions does not name (rms_norm, linear, sdpa) stay unchanged.
     """
     changes = [node for node in _nodes(program) if _mutable(node)]
     casts = _under_autocast(program)
@@ -428,20 +438,20 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
 
 
 def _under_autocast(program: Any) -> bool:
-    """Whether autocast is on, around the capture or in a region of the program: PyTorch writes its casts out."""
+    """Return whether autocast is on, around the capture or in a region of the program: PyTorch adds its casts."""
     regions = (node for node in _nodes(program) if node.target is torch.ops.higher_order.wrap_with_autocast)
     return torch._C._is_any_autocast_enabled() or any(node.args[2] for node in regions)
 
 
 def _nodes(program: Any) -> Iterator[Any]:
-    """All nodes, those of regions such as `with torch.enable_grad()` included."""
+    """Yield all nodes, those of regions such as `with torch.enable_grad()` included."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield from module.graph.nodes
 
 
 def _strided(program: Any) -> tuple[int, ...]:
-    """Which user inputs, in order, share memory with a tensor that is read by strides."""
+    """Return the user inputs, in order, that share memory with a tensor that is read by strides."""
     nodes = list(_nodes(program))
     read = {x for node in nodes if "as_strided" in str(node.target) for x in storages(node.args[0])}
     if not read:
@@ -453,7 +463,7 @@ def _strided(program: Any) -> tuple[int, ...]:
 
 
 def _of_vmap(node: Any) -> bool:
-    """Whether a node wraps or unwraps the tensors of a `vmap`."""
+    """Return whether a node wraps or unwraps the tensors of a `vmap`."""
     return bool(getattr(node.target, "__module__", "") == predispatch.__name__)
 
 
@@ -463,7 +473,7 @@ def _mutable(node: Any) -> bool:
 
 
 def _changed(program: Any, node: Any) -> str | None:
-    """The input or weight whose memory a node changes, through views of it."""
+    """Return the input or weight whose memory a node changes, through views of it."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
         node = node.args[0]
     return next((s.target or s.arg.name for s in program.graph_signature.input_specs if s.arg.name == node.name), None)
@@ -485,14 +495,14 @@ def _labels(program: Any, root: Root) -> dict[str, tuple[str, str, Any]]:
 
 
 def _outputs(program: Any) -> tuple[Any, ...]:
-    """The nodes of the user outputs, in order; what is changed in place stands before them and is left out."""
+    """Return the nodes of the user outputs, in order, without the mutated inputs that precede them."""
     nodes = next(node for node in program.graph.nodes if node.op == "output").args[0]
     specs = program.graph_signature.output_specs
     return tuple(node for node, spec in zip(nodes, specs, strict=True) if spec.kind.name == "USER_OUTPUT")
 
 
 def place(node: Any, places: SourcePlaces) -> Span | None:
-    """Where in the user's text the call stands that gave a node, or else one that reads it."""
+    """Return the span of the user's call that produced a node, or else of a call that reads it."""
     for candidate in (node, *node.users):
         span = places.span((candidate.meta.get("custom") or {}).get(KEY))
         if span is not None:
@@ -508,7 +518,7 @@ _TURN = threading.RLock()
 
 @contextmanager
 def export_lock() -> Iterator[None]:
-    """Within: no other thread captures or compiles; those that want to wait."""
+    """Hold the lock of captures and compiles: other threads that capture or compile wait."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
     with _TURN, getattr(dynamo, "compile_lock", None) or nullcontext():
         yield

@@ -23,12 +23,12 @@ Function = Callable[..., Any]
 
 
 def value(node: Any) -> Any:
-    """What is known of a node's value: a tensor without data, or several."""
+    """Return the known part of a node's value: a tensor without data, or several."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
 def is_view(node: Any) -> bool:
-    """Whether a node computes nothing: all its memory is that of the tensors it reads."""
+    """Return whether a node computes nothing: all its memory is that of the tensors it reads."""
     if not node.op.startswith("call_"):
         return False
     if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
@@ -37,13 +37,13 @@ def is_view(node: Any) -> bool:
 
 
 def storages(node: Any) -> set[int]:
-    """The identities of the memory of a node's tensors."""
+    """Return the identities of the memory of a node's tensors."""
     tensors = (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor))
     return {_unwrapped(x).untyped_storage()._cdata for x in tensors}
 
 
 def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """What lies below the wrappers that torch.func puts around a tensor inside of `vmap`: they have no memory."""
+    """Return the tensor below the wrappers of torch.func inside of `vmap`: they have no memory."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
@@ -54,10 +54,10 @@ def split_off_views(
     compiled: Callable[[GraphModule], Function],
     known: Callable[[Sequence[Any], Any], int | None],
 ) -> Function:
-    """The graph as a function: `compiled` makes that of what it computes; results that are views are taken of that.
+    """Return the graph as a function: `compiled` compiles its computation; views among the results are derived from it.
 
-    Results have the strides that the graph gives them, since views that are taken of them later depend on these.
-    known: what a number of the graph is in a call with such arguments; None where they do not say.
+    Results have the strides that the graph gives them, since views that are derived later depend on these. known:
+    computes a number of the graph from the arguments of a call; None if they do not determine it.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
     views = _views(graph, results)
@@ -87,7 +87,7 @@ def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
 
 
 def _numeric(node: Any) -> bool:
-    """Whether a node computes lengths from lengths: no tensor comes of it."""
+    """Return whether a node computes lengths from lengths, not a tensor."""
     return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
 
 
@@ -97,7 +97,7 @@ def _unusual_strides(node: Any) -> tuple[int, ...] | None:
 
 
 def _views(graph: GraphModule, results: Sequence[Any]) -> set[Any]:
-    """The views among the results, and those that they are views of."""
+    """Return the views among the results, and those that they are views of."""
     found: set[Any] = set()
     for node in reversed(graph.graph.nodes):
         if (node in results or not found.isdisjoint(node.users)) and is_view(node):
@@ -106,7 +106,7 @@ def _views(graph: GraphModule, results: Sequence[Any]) -> set[Any]:
 
 
 def _computing(graph: GraphModule, results: Sequence[Any]) -> GraphModule:
-    """The graph with other results, and nothing that only views needed."""
+    """Return the graph with other results, and nothing that only views needed."""
     inner = torch.fx.Graph()
     copies: dict[Any, Any] = {}
     for node in graph.graph.nodes:
@@ -118,7 +118,7 @@ def _computing(graph: GraphModule, results: Sequence[Any]) -> GraphModule:
 
 
 def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
-    """Lengths among what results and views read, of tensors that are not there: those of a call say them, too."""
+    """Return lengths that results and views read, of absent tensors: those of a call also give them."""
     there = {*below, *views, *(node for node in graph.graph.nodes if node.op == "placeholder")}
     for node in graph.graph.nodes:
         if _numeric(node) and there.issuperset(node.all_input_nodes):
@@ -127,7 +127,7 @@ def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Se
 
 
 def _viewing(graph: GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
-    """The results, of the arguments and what was computed."""
+    """Return a function from the arguments and the computed tensors to the results."""
     inner = torch.fx.Graph()
     given = graph.graph.find_nodes(op="placeholder")
     copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
@@ -153,9 +153,9 @@ _READ, _SELECT, _WRITE = (
 
 
 def indexed(program: Any) -> Any:
-    """The exported program, functional, where what is selected at a number out of a tensor is indexed by the tensor.
+    """Return the functional program in which a selection at a number out of a tensor is an index by the tensor.
 
-    A number that anything else reads, too, stays for that.
+    A number with another reader stays for that.
     """
     graph = program.graph_module.graph
     for number in [node for node in graph.nodes if node.target is _READ and not _of_a_byte(node)]:
@@ -166,7 +166,7 @@ def indexed(program: Any) -> Any:
 
 
 def _index(graph: Any, node: Any, number: Any) -> None:
-    """In place of a slice at a number: indices, one of which is the tensor that holds it."""
+    """Replace a slice at a number by indices, one of which is the tensor that holds the number."""
     source, *written, dim, place = node.args
     if place is not number:
         return
@@ -188,7 +188,7 @@ def _index(graph: Any, node: Any, number: Any) -> None:
 
 
 def _of_a_byte(number: Any) -> bool:
-    """Whether a tensor may be a mask, as bytes are for `v[i]` in eager mode: a trace shows a number there, too."""
+    """Return whether a tensor may be a mask, as bytes are for `v[i]` in eager mode: a trace shows a number there."""
     return number.args[0].meta["val"].dtype is torch.uint8
 
 
@@ -199,7 +199,7 @@ _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)  # as bytes and tr
 
 
 def write_elements(tensor: Any, index: Any, given: Any) -> None:
-    """`tensor[index] = given`, where places are tensors indexed by these."""
+    """Compute `tensor[index] = given`, with indices that are tensors without dimensions."""
     indices = _several(index)
     if not _of_places(indices):
         tensor[index] = given
@@ -215,15 +215,15 @@ def write_elements(tensor: Any, index: Any, given: Any) -> None:
 
 
 def read_elements(tensor: Any, index: Any) -> Any:
-    """A copy of `tensor[index]`, where places are tensors indexed by these."""
+    """Return a copy of `tensor[index]`, with indices that are tensors without dimensions."""
     part, places = _apart(tensor, _several(index))
     return torch.ops.aten.index(part, places)
 
 
 def by_elements(graph: GraphModule) -> GraphModule:
-    """dynamo's graph with these functions in place of indexing by tensors of no dimensions.
+    """Replace indexing by tensors of no dimensions in dynamo's graph by these functions.
 
-    What is read stays a view where anything made of it is changed in place, but for `v[i] += x`, which writes it back.
+    A read stays a view if an op mutates a value that is computed from it, except for `v[i] += x`, which writes it back.
     """
     for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.setitem)):
         node.target = write_elements
@@ -241,7 +241,7 @@ def _by_places(node: torch.fx.Node) -> bool:
 
 
 def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """The nodes that are computed from one, less those of `v[i] += x`."""
+    """Yield the nodes that are computed from one, without those of `v[i] += x`."""
     seen: set[torch.fx.Node] = set()
     left = list(read.users)
     while left:
@@ -253,7 +253,7 @@ def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
-    """Whether a node changes what is read and all that reads the result writes it to where it was."""
+    """Return whether a node changes a read value and all readers of the result write it back."""
     if node.op != "call_function" or node.args[:1] != (read,) or len(read.users) > 1 or len(node.users) != 1:
         return False
     writing = next(iter(node.users))
@@ -261,7 +261,7 @@ def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
 
 
 def _changes(node: torch.fx.Node) -> bool:
-    """Whether an op may change a tensor in place, by its name."""
+    """Return whether an op may mutate a tensor, by its name."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
     return in_place or (getattr(node.target, "__module__", "") == "_operator" and name[:1] == "i" and name != "index")
@@ -272,7 +272,7 @@ def _several(index: Any) -> tuple[Any, ...]:
 
 
 def _of_places(indices: tuple[Any, ...]) -> bool:
-    """Whether a tensor of no dimensions is a place among numbers, slices and new axes alone."""
+    """Return whether tensors of no dimensions are indices among numbers, slices and new axes alone."""
     plain = (int, torch.SymInt, slice, type(None), type(...))
     rest = [index for index in indices if not _is_place(index)]
     return len(rest) < len(indices) and all(isinstance(index, plain) and not isinstance(index, bool) for index in rest)
@@ -283,7 +283,7 @@ def _is_place(index: Any) -> bool:
 
 
 def _apart(tensor: Any, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    """The part of a tensor that is left of all but the places, and the place of each of its dimensions, or None."""
+    """Return the part that the other indices select, and a tensor index or None for each of its dimensions."""
     part = tensor[tuple(slice(None) if _is_place(index) else index for index in indices)]
     dots = next((number for number, index in enumerate(indices) if index is ...), len(indices))
     places: list[Any] = [None] * part.dim()
@@ -344,7 +344,7 @@ def without_checkpoints(graph: GraphModule) -> GraphModule:
 def switching_autocast(graph: GraphModule) -> GraphModule:
     """Replace the call of each autocast region of an exported program by its body.
 
-    Autocast is switched before and after a body, so that whoever runs the graph node by node knows the place of each.
+    Autocast is switched before and after a body, so that a node-by-node interpreter knows the state of each op.
     """
     for call in _calls(graph, wrap_with_autocast):
         *settings, body = call.args[:5]
@@ -398,7 +398,7 @@ torch.fx.node.has_side_effect(_exit)
 
 
 def _calls(graph: GraphModule, kind: Any) -> Iterator[Any]:
-    """The calls of a kind that hold a body, those within a body too; then they are erased."""
+    """Yield the calls of a kind that hold a body, those within a body included; then erase them."""
     while calls := graph.graph.find_nodes(op="call_function", target=kind):
         yield from calls
         for call in reversed(calls):
@@ -407,7 +407,7 @@ def _calls(graph: GraphModule, kind: Any) -> Iterator[Any]:
 
 
 def _inline(graph: GraphModule, call: Any, body: Any, operands: Sequence[Any]) -> Any:
-    """The results of the nodes of a body, put before its call. body: the node that names it."""
+    """Insert the nodes of a body before its call and return their results. body: the node that names it."""
     nodes = graph.get_submodule(body.target).graph
     copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
     with graph.graph.inserting_before(call):
@@ -431,7 +431,7 @@ _QUOTIENTS = ("FloatTrueDiv", "IntTrueDiv")  # torch's, of floats and of lengths
 
 
 def as_tensors(program: Any) -> Any:
-    """The program, whose graph is changed: ops read floats of lengths as tensors, as far as they take one there."""
+    """Change the program so that ops read floats of lengths as tensors, if they accept one there; return it."""
     changed = False
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule) and any(map(_varies, module.graph.nodes)):
@@ -442,7 +442,7 @@ def as_tensors(program: Any) -> Any:
 
 
 def constant_of(n: Any) -> float | None:
-    """A float made of lengths that is the same number for all of them, as reals: s / (s*2.0) is a half."""
+    """Return the number that a float computed from lengths equals for all of them, as reals: s / (s*2.0) is a half."""
     found = n.node.expr.replace(lambda e: type(e).__name__ == "ToFloat", lambda e: e.args[0])
     found = found.replace(lambda e: type(e).__name__ in _QUOTIENTS, lambda e: e.args[0] / e.args[1])
     found = sympy.simplify(found)
@@ -450,7 +450,7 @@ def constant_of(n: Any) -> float | None:
 
 
 def _varies(node: Any) -> bool:
-    """Whether it is a float that lengths decide; one out of a tensor is an element of it."""
+    """Return whether a node is a float that lengths decide; one out of a tensor is an element of it."""
     number = value(node)
     if node.op != "call_function" or not isinstance(number, torch.SymFloat):
         return False
@@ -465,7 +465,7 @@ class _Floats:
         self.known: dict[tuple[Any, torch.dtype], Any] = {}
 
     def run(self) -> bool:
-        """Let every op that takes a tensor in the place of such a float read one; whether any does."""
+        """Let every op that accepts a tensor for such a float read one; return whether any op does."""
         readers = [node for node in self.graph.nodes if any(map(_varies, node.all_input_nodes))]
         read = [self._reads(node) for node in readers if isinstance(node.target, torch._ops.OpOverload)]
         return any(read)
@@ -483,7 +483,7 @@ class _Floats:
         return True
 
     def _held(self, number: Any, dtype: torch.dtype) -> Any:
-        """The tensor that holds a number, where the reader stands that asked first."""
+        """Return the tensor that holds a number; it is created at its first reader."""
         key = number, dtype
         if key not in self.known:
             self.known[key] = self._made(number, dtype)
@@ -508,7 +508,7 @@ def _is_float(x: Any) -> bool:
 
 
 def _taking_tensors(user: Any) -> Iterator[Any]:
-    """The overloads of an op that take what it is given, and tensors where such floats are."""
+    """Yield the overloads of an op that accept its arguments, with tensors for such floats."""
     packet = user.target.overloadpacket
     given = {argument.name: argument for argument in user.target._schema.arguments}
     values = dict(zip(given, user.args, strict=False)) | user.kwargs

@@ -34,7 +34,7 @@ _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_
 
 
 class Piece(torch.nn.Module):  # type: ignore[misc]
-    """A function in the place of a submodule."""
+    """Function that replaces a submodule."""
 
     def __init__(self, function: Function):
         super().__init__()
@@ -42,12 +42,12 @@ class Piece(torch.nn.Module):  # type: ignore[misc]
 
 
 def ops(graph: GraphModule) -> list[Any]:
-    """The nodes that compute, without those that switch autocast or gradients: torch gives them to every piece."""
+    """Return the nodes that compute, without switches of autocast or gradients, which torch adds to every piece."""
     return [node for node in graph.graph.nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
 
 
 def alike(graph: GraphModule, bad: Any) -> set[Any]:
-    """A node and what goes with it: the same function elsewhere, and what takes its several results apart."""
+    """Return a node and its related nodes: the same function elsewhere, and those that split its several results."""
     if bad.target is operator.getitem:  # which may be anything: a slice, a mask
         return {bad}
     found = {node for node in ops(graph) if (node.op, node.target) == (bad.op, bad.target)}
@@ -62,7 +62,7 @@ def _several(node: Any) -> bool:
 
 
 def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Function]) -> Function:
-    """The graph with `bad` nodes in eager and every run of others as `compiled` makes it, in the order of the graph."""
+    """Return the graph with `bad` nodes in eager and each sequence of others compiled, in the graph's order."""
     number: dict[Any, int] = {}
     run, last = 0, False
     for node in graph.graph.nodes:
@@ -78,7 +78,7 @@ def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Fun
 
 
 def node_at(graph: GraphModule, span: Span | None) -> Any | None:
-    """The node of a line of the graph's own text; None for a place elsewhere."""
+    """Return the node of a line of the graph's own text; None for a span in another text."""
     if span is None or not span.source.name.startswith("<eval_with_key>"):
         return None
     name = re.match(r"\s*(\w+)", span.source.line(span.line))
@@ -86,7 +86,7 @@ def node_at(graph: GraphModule, span: Span | None) -> Any | None:
 
 
 def user_place(node: Any | None, span: Span | None) -> str | None:
-    """Where the user wrote the op of a node: `model.py:12: y = conv(x)`."""
+    """Return the location of a node's op in the user's text: `model.py:12: y = conv(x)`."""
     if node is None:
         return None if span is None or span.source.name.startswith("<eval_with_key>") else span.location
     frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
@@ -99,7 +99,7 @@ def user_place(node: Any | None, span: Span | None) -> str | None:
 
 @dataclass
 class EagerOps:
-    """Ops that run in eager for one cause. seconds: predicted; place: where the user wrote the first, if known."""
+    """Ops that run in eager for one cause. seconds: predicted; the location is that of the first op, if known."""
 
     why: str
     place: str | None
@@ -110,12 +110,11 @@ class EagerOps:
 
 @dataclass
 class Shares:
-    """What `torch.compile(model, backend="dplc", options={"shares": shares})` made of what was called: print it at the
-    end of a session.
+    """Coverage of `torch.compile(model, backend="dplc", options={"shares": shares})`: print it at the end of a session.
 
     runs: whether compiled parts run; without, they are compiled and PyTorch computes their results. ops, seconds: of
-    everything that was compiled, of one run of each part, in seconds as predicted for the example of each open length;
-    eager: {cause: its ops}.
+    all compiled parts, for one run of each part, in seconds as predicted for the example of each open length; eager:
+    {cause: its ops}.
     """
 
     runs: bool = True
@@ -124,14 +123,14 @@ class Shares:
     eager: dict[str, EagerOps] = field(default_factory=dict)
 
     def add_compiled(self, compilation: Any, ops: int) -> None:
-        """A part that was compiled. compilation: a `Compilation`; ops: of the part."""
+        """Count a part that was compiled. compilation: a `Compilation`; ops: of the part."""
         machine, kernels = compilation.target, with_hints(compilation.kernels)
         each = [predict(instruction_counts(kernel), machine).seconds for kernel in kernels]
         self.ops += ops
         self.seconds += sum(each[kernel] for kernel in compilation.launched)
 
     def add_eager(self, nodes: Any, problem: DplcError, bad: Any | None, machine: Target) -> None:
-        """Nodes of a graph that eager runs. bad: the one that the problem was found at."""
+        """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""
         found = self.eager.setdefault(problem.what, EagerOps(problem.what, user_place(bad, problem.span), problem.hint))
         found.ops += len(nodes)
         found.seconds += sum(eager_seconds(node, machine) for node in nodes)
@@ -160,7 +159,7 @@ class Shares:
 
 
 def eager_seconds(node: Any, machine: Target) -> float:
-    """An op in eager, predicted: a launch, and its tensors moved once. What it computes is not counted."""
+    """Predict an op in eager: a launch, and its tensors moved once. Its computation is not counted."""
     tensors = [value(argument) for argument in node.all_input_nodes] + [value(node)]
     leaves = [leaf for tensor in tensors for leaf in torch.utils._pytree.tree_leaves(tensor)]
     moved = sum(int(leaf.numel()) * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -168,7 +167,7 @@ def eager_seconds(node: Any, machine: Target) -> float:
 
 
 def _percent(share: float) -> str:
-    """`100%` for all of it alone."""
+    """Return a share as a percentage: `100%` only for the whole."""
     return "100%" if share == 1 else f"{min(share, 0.999):.1%}"
 
 
@@ -178,8 +177,8 @@ def _percent(share: float) -> str:
 def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     """Return whether AOTAutograd must trace a graph of dynamo's that is called with such arguments.
 
-    It need not where the graph only computes values of plain tensors: without gradients, changes in place, transforms
-    of torch.func and wrapper subclasses, such as quantised weights.
+    It need not where the graph only computes values of plain tensors: without gradients, mutations, transforms of
+    torch.func and wrapper subclasses, such as quantised weights.
     """
     nodes = graph.graph.nodes
     values = pytree.tree_leaves([*inputs, *map(value, nodes)])
@@ -188,7 +187,7 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
-    """Whether gradients flow through a call or within it, or the graph ends in another gradient mode than it starts."""
+    """Return whether gradients flow through a call or within it, or the graph changes the gradient mode."""
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return True
     modes = [node.args[0] for node in graph.graph.nodes if node.target is torch._C._set_grad_enabled]
@@ -199,14 +198,14 @@ def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 def _transforms(node: Any) -> bool:
-    """Whether a node enters a `vmap`, a `grad` or another transform of torch.func, which wraps tensors."""
+    """Return whether a node enters a `vmap`, a `grad` or another transform of torch.func, which wraps tensors."""
     return getattr(node.target, "__name__", "").endswith("_increment_nesting")
 
 
 def changes(graph: GraphModule) -> bool:
-    """Whether an op of dynamo's graph changed a tensor in place.
+    """Return whether an op of dynamo's graph mutated a tensor.
 
-    It ran on tensors without data, and their version says so; that of `torch._foreach_add_` only by its name.
+    It ran on tensors without data, and their version shows it; that of `torch._foreach_add_` only by its name.
     """
     leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves):
@@ -215,7 +214,7 @@ def changes(graph: GraphModule) -> bool:
 
 
 def _ends_in_place(name: str) -> bool:
-    """`_foreach_add_`; not `operator.and_`, which is only not called `and`."""
+    """Return whether a name is that of a mutating op: `_foreach_add_`, but not `operator.and_`."""
     return name.endswith("_") and not keyword.iskeyword(name[:-1])
 
 
@@ -244,7 +243,7 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
 
 
 def _spell(graph: GraphModule) -> None:
-    """Ops that AOTAutograd makes of others, as programs have them: casts of numbers, and adaptive pools."""
+    """Restore ops that AOTAutograd rewrites to the form that programs have: casts of numbers, and adaptive pools."""
     aten = torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
         given, dtype = node.args
@@ -256,7 +255,7 @@ def _spell(graph: GraphModule) -> None:
 
 
 def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
-    """Another shape of all elements in order. Of a graph of dynamo's, the strides of arguments are guarded."""
+    """Reshape all elements in order. Dynamo guards the strides of arguments of its graphs."""
     whole = torch.empty(tuple(size), device="meta")
     if x.is_contiguous() and not offset and x.numel() == whole.numel() and tuple(stride) == whole.stride():
         return x.view(size)
@@ -268,7 +267,7 @@ def _as_strided_copy(x: Any, *where: Any) -> Any:
 
 
 def _or_left(op: Any, *arguments: Any) -> Any:
-    """An op by its formula. One that the formula refuses stays in the graph, for the part that compiles it."""
+    """Apply the formula of an op. An op that the formula refuses stays in the graph, for the part that compiles it."""
     try:
         return table()[op](*arguments)
     except DplcError:

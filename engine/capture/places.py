@@ -1,6 +1,6 @@
-"""Where a torch call stands in the user's text: the line and columns that Python keeps for every instruction.
+"""Locations of torch calls in the user's text: the line and columns that Python keeps for every instruction.
 
-The text after `-c`, functions and modules all have a code object, so one device serves the three.
+The text after `-c`, functions and modules all have a code object, so one mechanism serves the three.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 
 class SourcePlaces:
-    """The places seen so far, numbered: an FX node carries the number, since it can carry no frame."""
+    """Numbered locations seen so far: an FX node carries the number, since it can carry no frame."""
 
     def __init__(self, *sources: Source):
-        """sources: texts that are not files; the file name of their code objects is the source's name."""
+        """Number locations of texts. sources: texts that are not files, under the file name of their code objects."""
         self._sources: dict[str, Source | None] = {source.name: source for source in sources}
         self._seen: list[tuple[CodeType, int]] = []
         self._numbers: dict[tuple[CodeType, int], int] = {}
 
     def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> int | None:
-        """The number of the innermost place of the user's among the callers of `frame`, below `outermost`."""
+        """Return the number of the user's innermost location among the callers of `frame`, below `outermost`."""
         sources = self._sources
         while frame is not None and frame.f_code is not outermost:
             code = frame.f_code
@@ -53,7 +53,7 @@ class SourcePlaces:
         return None if number is None else self._span(*self._seen[number])
 
     def line(self, ending: str, line: int) -> Span | None:
-        """A line of a text that was seen, by how its name ends."""
+        """Return a line of a text that was seen, by the end of its name."""
         found = next((source for name, source in self._sources.items() if source and name.endswith(ending)), None)
         if found is None:
             return None
@@ -61,12 +61,12 @@ class SourcePlaces:
         return Span(found, line, len(text) - len(text.lstrip()), line, len(text.rstrip()))
 
     def of_error(self, error: BaseException) -> Span | None:
-        """The innermost place of the user's that the error passed through, None if it passed through none."""
+        """Return the innermost span of the user's text that the error passed through, None if there is none."""
         places = [at for at in _frames(error.__traceback__) if self._source(at[0]) is not None]
         return self._span(*places[-1]) if places else None
 
     def _source(self, code: CodeType) -> Source | None:
-        """The text of a code object, None where it is torch's, Python's, ours or unknown."""
+        """Return the text of a code object, None if it is torch's, Python's, ours or unknown."""
         name = code.co_filename
         if name not in self._sources:
             lines = [] if is_library(name) else linecache.getlines(name)
@@ -88,7 +88,7 @@ class SourcePlaces:
 
 
 def is_library(name: str) -> bool:
-    """Whether a file is torch's, ours or Python's. What else is installed may be what the user compiles: a model."""
+    """Return whether a file is torch's, ours or Python's. Other installed files may be the user's model."""
     return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and not any(part in name for part in _INSTALLED))
 
 
@@ -99,15 +99,15 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def _characters(line: str, offset: int) -> int:
-    """Python counts columns in bytes of UTF-8, a span counts characters."""
+    """Convert a column from bytes of UTF-8, as Python counts it, to characters, as a span does."""
     return len(line.encode()[:offset].decode(errors="ignore"))
 
 
 def _shown(name: str) -> str:
-    """A file's path as people want to read it: relative if it is below the current directory."""
+    """Return the path of a file for people: relative if it is below the current directory."""
     return name.removeprefix(str(Path.cwd()) + os.sep)
 
 
 def caller() -> FrameType | None:
-    """The frame that called the function which calls this."""
+    """Return the frame that called the function which calls this."""
     return sys._getframe(2)

@@ -21,7 +21,7 @@ _FOREIGN = ("sparse", "quantize", "fbgemm", "mkldnn", "cudnn", "miopen", "mps", 
 
 
 def generate() -> dict[str, Any]:
-    """The table of the live torch. Imports torch."""
+    """Import torch and return the table of its schemas."""
     import torch
 
     registered = set(torch._C._dispatch_get_all_op_names())
@@ -40,7 +40,7 @@ def generate() -> dict[str, Any]:
 
 
 def _wanted(schema: Any, name: str) -> bool:
-    """Functional overloads that give ordinary tensors."""
+    """Return whether an overload is functional and returns ordinary tensors."""
     if (name.startswith("_") and name not in _PRIVATE) or any(word in name for word in _FOREIGN):
         return False
     if schema.is_mutable or any(argument.is_out or argument.name == "generator" for argument in schema.arguments):
@@ -68,13 +68,13 @@ def _kind(text: str) -> str:
 
 
 def render(table: dict[str, Any]) -> str:
-    """The table as text, one op a line, so that a new torch is a readable diff."""
+    """Return the table as text, one op a line, so that a new torch is a readable diff."""
     lines = (f"  {json.dumps(op)}: {json.dumps(entry)}" for op, entry in table["ops"].items())
     return f'{{"torch": {json.dumps(table["torch"])},\n "ops": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 def main(arguments: list[str]) -> int:
-    """`--update` writes the table; without it, says whether the table is that of the live torch."""
+    """Write the table with `--update`; without it, report whether the table is that of the live torch."""
     text = render(generate())
     if "--update" in arguments:
         TABLE.write_text(text, encoding="utf-8")

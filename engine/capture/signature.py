@@ -1,4 +1,4 @@
-"""How a captured function is called and what it returns: nested Python values outside, flat tensors inside."""
+"""Calling convention of a captured function: nested Python values outside, flat tensors inside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN = (int, float, complex, type(None), torch.SymInt, torch.SymFloat, torch.S
 
 
 class TensorSlot:
-    """Stands for a tensor in the copy of an object."""
+    """Marker for a tensor in the copy of an object."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,18 @@ class OutputTemplate:
     kept: Mapping[int, Any]
 
     def cast(self, tensors: Sequence[Any]) -> Any:
-        """A new object with these tensors, in the order of `tensors_of`."""
+        """Return a new object with these tensors, in the order of `tensors_of`."""
         filled = {id(hole): tensor for hole, tensor in zip(self.holes, tensors, strict=True)}
         return copy.deepcopy(self.value, {**self.kept, **filled})
 
 
 def tensors_of(value: Any) -> tuple[Any, ...]:
-    """The tensors that an object holds, each once, in the order of its attributes and items."""
+    """Return the tensors that an object holds, each once, in the order of its attributes and items."""
     return tuple(x for x in _inside(value, set()) if isinstance(x, torch.Tensor))
 
 
 def mould(value: Any) -> OutputTemplate:
-    """The form of an object. Raises DplcError for one that cannot be copied."""
+    """Return the form of an object. Raises DplcError for one that cannot be copied."""
     parts = list(_inside(value, set()))
     kept = {id(part): part for part in parts if isinstance(part, _CLOSED)}
     holes = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
@@ -62,7 +62,7 @@ def mould(value: Any) -> OutputTemplate:
 
 
 def _inside(value: Any, seen: set[int]) -> Iterator[Any]:
-    """The tensors in an object, and the parts of it that are closed; each once."""
+    """Yield the tensors in an object, and the parts of it that are closed; each once."""
     if id(value) in seen or isinstance(value, _PLAIN):
         return
     seen.add(id(value))
@@ -102,7 +102,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ComplexOutput:
-    """A result of complex numbers. place: of the output that holds their parts."""
+    """Result of complex numbers; the field is the index of the output that holds their parts."""
 
     place: int
 
@@ -112,7 +112,7 @@ class ComplexOutput:
 
 @dataclass(frozen=True)
 class Empty:
-    """A result without elements: made anew at every call, by no kernel."""
+    """Result without elements: every call allocates it, without a kernel."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -123,7 +123,7 @@ class Empty:
 
 @dataclass(frozen=True)
 class ObjectOutput:
-    """A result that is an object with tensors inside. places: the outputs that these are."""
+    """Result that is an object with tensors inside, by the indices of the outputs that hold them."""
 
     mould: OutputTemplate
     places: tuple[int | Empty | ComplexOutput, ...]
@@ -135,15 +135,21 @@ Results = tuple[Any, tuple[int | Fixed | Empty | ComplexOutput | ObjectOutput, .
 
 @dataclass(frozen=True)
 class Signature:
-    """arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: of what is
-    returned."""
+    """Arguments and results of a captured function.
+
+    arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: the same of
+    the returned value.
+    """
 
     arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]]
     results: Results
 
     def of_outputs(self, outs: Sequence[Param], complexes: Container[int] = ()) -> Signature:
-        """The same where the empty ones of these outputs of the graph are none of its outputs. complexes: places of
-        those that hold the parts of complex numbers. Raises DplcError for an empty one of every size."""
+        """Return the signature for a graph that omits its outputs without elements.
+
+        complexes: indices of the outputs that hold the parts of complex numbers. Raises DplcError for an empty one of
+        every size.
+        """
         spec, leaves = self.results
         order = itertools.count()
         places: list[int | Empty | ComplexOutput] = [
@@ -159,7 +165,7 @@ class Signature:
         return replace(self, results=(spec, tuple(map(placed, leaves))))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """{input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
+        """Return {input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
         spec, expected = self.arguments
         leaves, found = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
         if found != spec:
@@ -181,7 +187,7 @@ class Signature:
         return bound
 
     def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
-        """What the function returns, given the outputs of the graph in order. device: of results without elements."""
+        """Return the function's result from the outputs of the graph in order. device: of results without elements."""
         spec, leaves = self.results
 
         def value(leaf: int | Fixed | Empty | ComplexOutput | ObjectOutput) -> Any:
@@ -203,7 +209,7 @@ def _parts(name: str, given: Any) -> Any:
 
 
 def parts_of(tensor: Any) -> Any:
-    """Complex numbers as pairs of their parts, in one more dimension; of the same memory where it holds them so."""
+    """Return complex numbers as pairs of their parts, in one more dimension; a view if the memory holds them so."""
     return torch.view_as_real(tensor.resolve_conj().resolve_neg())
 
 
@@ -222,7 +228,7 @@ def odd_layout(what: str, tensor: Any) -> DplcError | None:
 
 
 def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
-    """Raises DplcError for a tensor of such a layout, or of a subclass that changes what operations do.
+    """Raise DplcError for a tensor with an unsupported layout, or of a subclass that changes its operations.
 
     wrappers: whether a wrapper subclass is allowed.
     """

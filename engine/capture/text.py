@@ -1,10 +1,12 @@
 """Capture of a `-c` text. The text is evaluated twice: once for real, once to be traced with the inputs handed in.
 
-What must not happen twice is kept from the first time:
-- a call that gives a module or a parameter, by its site and how often it ran: so neither initialisation nor `.float()`
-  is ever traced, and what factories make inside such a call are weights, not inputs;
+The second evaluation reuses these results of the first:
+
+- a call that returns a module or a parameter, by its site and how often it ran: neither initialisation nor `.float()`
+  is ever traced, and tensors of factories inside such a call are weights, not inputs;
 - a statement that defines a class, so that classes keep their identity;
-- a statement that changes a weight in place (`nn.init.ones_(m.weight)`): it prepares the program and is not part of it.
+- a statement that mutates a weight (`nn.init.ones_(m.weight)`): it prepares the program and does not belong to it.
+
 Everything else runs again, in the same order and in the same, emptied, scope.
 """
 
@@ -96,7 +98,10 @@ class _Instrument(ast.NodeTransformer):
 
 
 def parse(text: str) -> ParsedText:
-    """The program of a text. Raises DplcError for a syntax error and where the last statement is no expression."""
+    """Return the program of a text.
+
+    Raises DplcError for a syntax error and if the last statement is not an expression.
+    """
     source = Source(NAME, textwrap.dedent(text).strip("\n").rstrip())
     try:
         with warnings.catch_warnings():
@@ -152,10 +157,10 @@ MOST_COMPUTED = 1 << 27  # floating-point operations: a CPU needs milliseconds f
 
 
 class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says no types for it
-    """Within it, matmuls, convolutions and attention of more than MOST_COMPUTED operations give zeros.
+    """Mode in which matmuls, convolutions and attention of more than MOST_COMPUTED operations return zeros.
 
-    PyTorch's own table of operations says what counts. What a text asks of such values (`if (x @ w).sum() > 0`) could
-    go another way than it would; but it is traced without any values afterwards, where asking is an error.
+    PyTorch's own table of operations says what counts. A branch of a text on such values (`if (x @ w).sum() > 0`) could
+    go the wrong way; but the text is traced without any values afterwards, where such a branch is an error.
     """
 
     def __torch_dispatch__(
@@ -181,13 +186,13 @@ def capture_text(
     text: str, seed: int = 0, dtype: str | None = None, values: bool = True,
     sizes: Binding = AT_HINTS,
 ) -> Capture:  # fmt: skip
-    """The program that the last expression of a text is. In scope: torch, nn, F, math, and `dim(s, 1..4096)`.
+    """Return the program of the last expression of a text. In scope: torch, nn, F, math, and `dim(s, 1..4096)`.
 
     seed: for torch.manual_seed, right before the text is evaluated. dtype: of the floats for which the text names none,
-    by our name; as torch has it if left out. Modules are in evaluation mode from the start. values: whether the program
-    will be run: `reference` of the result is then what the evaluation gave; without, large products of the last
-    expression are not computed. sizes: the lengths that the sizes of `dim` have in what is evaluated; by default their
-    hints. Raises DplcError with a caret in the text.
+    by our name; torch's default if left out. Modules are in evaluation mode from the start. values: whether the program
+    will be run: `reference` is then the result of the evaluation; without, large products of the last expression are
+    not computed. sizes: the lengths that the sizes of `dim` have in the evaluation; by default their hints. Raises
+    DplcError with a caret in the text.
     """
     program = parse(text)
     places = SourcePlaces(program.source)
@@ -205,7 +210,7 @@ def capture_text(
 
 
 def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], span: Span) -> Capture:
-    """The second evaluation. What the factories made, then the parameters outside of modules, are its inputs."""
+    """Return the second evaluation. Its inputs are the tensors of factories, then the parameters outside of modules."""
     made, weights = evaluation.made, evaluation.weights()
     modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
     loose = {label: weight for label, weight in weights.items() if label not in modules}
@@ -232,7 +237,10 @@ def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], 
 
 @dataclass
 class _Kept:
-    """What ran once. counts: how often every site had run by its end, so that the second time goes on from there."""
+    """Result of a call that ran once.
+
+    counts: how often every site had run by its end, from which the second evaluation continues.
+    """
 
     value: Any
     counts: dict[int, int]
@@ -287,7 +295,7 @@ class Evaluation:
         return result
 
     def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
-        """Evaluate with the inputs of the graph in place of what the factories made, and of the loose parameters."""
+        """Evaluate with the inputs of the graph instead of the tensors of factories and of the loose parameters."""
         self._reset()
         self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(self.made) :], strict=True)}
         try:
@@ -304,7 +312,7 @@ class Evaluation:
             self._scope.clear()
 
     def call(self, site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """What `function(*args, **kwargs)` gives; every call in the text comes through here."""
+        """Return `function(*args, **kwargs)`; every call in the text comes through here."""
         if function is torch.compile and args:
             return args[0]  # the same function, and no reason to wait for its compilation
         if function is map:
@@ -338,7 +346,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def _watching(self, record: Record) -> Iterator[None]:
-        """Notices when a module that is already made gets another parameter, buffer or child."""
+        """Notice when an existing module gets another parameter, buffer or child."""
 
         def registered(module: Any, name: str, value: Any) -> None:
             if id(module) in self._known:
@@ -357,7 +365,7 @@ class Evaluation:
                 handle.remove()
 
     def weights(self) -> dict[str, Any]:
-        """{label: module or parameter} of what the text made, by its variable, without what is inside another."""
+        """Return {label: module or parameter} of the text, by its variable, without those inside another."""
         made = {id(kept.value): kept.value for kept in self._calls.values()}
         inner: set[int] = set()
         for value in made.values():
@@ -372,17 +380,20 @@ class Evaluation:
         return labelled
 
     def input_names(self) -> tuple[str, ...]:
-        """A wish per input: the variable that holds it, else a letter."""
+        """Return a preferred name per input: the variable that holds it, else a letter."""
         variables = {id(value): name for name, value in reversed(self._names.items())}
         letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in self._names])
         return tuple(variables.get(id(made.tensor)) or next(letters, "x") for made in self.made)
 
     def dynamic(self) -> dict[str, dict[int, Size]]:
-        """The dimensions of the inputs that are sizes, by the names of the inputs."""
+        """Return the dimensions of the inputs that are sizes, by the names of the inputs."""
         return {name: item.sizes for name, item in zip(self.input_names(), self.made, strict=True) if item.sizes}
 
     def dim(self, name: str, low: int, high: int, by: int = 1, hint: int | None = None) -> Extent:
-        """`dim(s, 1..4096)` in a text. Raises UsageError for what is no range, and for another one of the name."""
+        """Return the extent of `dim(s, 1..4096)` in a text.
+
+        Raises UsageError for an invalid range, and for a second range of the name.
+        """
         dim = Dim(name, low, high, by, hint)
         known, extent = self._dims.setdefault(name, (dim, Extent(self._sizes.get(name, dim.size().hint), dim.size())))
         if known != dim:
@@ -421,7 +432,7 @@ def _is_forward(function: Any) -> bool:
 
 
 def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion:
-    """A tensor that was lifted as a constant because the text kept it somewhere is one of the inputs."""
+    """Replace constants that are tensors of inputs, which the text kept somewhere, by these inputs."""
     written = conversion.written
     if written is not None:
         conversion = replace(conversion, written=lambda: _identified(written(), made))
@@ -443,7 +454,7 @@ def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[None]:
-    """A text may seed, draw and set the default dtype; all of it is undone afterwards."""
+    """Undo afterwards what a text may change: the seed, the random state and the default dtype."""
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]):

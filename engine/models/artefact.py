@@ -1,10 +1,10 @@
-"""A compiled model or `-c` text as a folder: every stage as text, CUDA, cubins, constants, and the launch plan.
+"""Artefact of a compiled model or `-c` text: a folder with every stage, CUDA, cubins, constants and the launch plan.
 
     NAME/
-      dplc-artefact.json       what dplc wrote here, with sizes and digests: by it alone is a folder an artefact
-      figures.json             what the compile gave: times, memory, counts (compiling.Figures)
+      dplc-artefact.json       the files that dplc wrote here, with sizes and digests: it alone marks an artefact
+      figures.json             results of the compile: times, memory, counts (compiling.Figures)
       plan.json                launches, buffers, the arena, which weights go where (plan_file.py is the schema)
-      constants.safetensors    what was computed ahead and no weight file holds
+      constants.safetensors    values that were computed ahead and that no weight file holds
       ir/torch.ir ..           the program at every stage
       cuda/KERNEL.cu           the text of every distinct kernel
       cubin/KERNEL.cubin       the same assembled for the plan's target, where an assembler was there
@@ -12,8 +12,9 @@
 
 Which row serves a call is data in plan.json (`rows`); kernels with sizes are the same for all calls of a row.
 
-`artefact_folder.py` writes it beside its place and then exchanges both. Loading executes nothing: the emulator later
-compiles only CUDA that dplc prints itself. Apart from figures.json, the same model gives the same bytes.
+`artefact_folder.py` writes a temporary folder next to the artefact and then exchanges both. Loading executes nothing:
+the emulator later compiles only CUDA that dplc prints itself. Apart from figures.json, the same model gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ TRUST = "--trust-edited-cuda"
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of an artefact. Raises DplcError."""
+    """Return the text of a file of an artefact. Raises DplcError."""
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as error:
@@ -90,9 +91,9 @@ def read_text(path: Path) -> str:
 
 
 def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
-    """{name: its Kernel IR} and {name: kernel} of all kernels in a plan. trust: take CUDA that dplc did not print.
+    """Return {name: its Kernel IR} and {name: kernel} of all kernels in a plan.
 
-    Raises DplcError where plan, Kernel IR and CUDA do not agree.
+    trust: accept CUDA that dplc did not print. Raises DplcError if plan, Kernel IR and CUDA do not agree.
     """
     path = folder / KERNEL_IR
     units = read_kernels(path)
@@ -115,7 +116,7 @@ def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[
 
 
 def read_kernels(path: Path) -> dict[str, Kernel]:
-    """{name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
+    """Return {name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
     try:
         _, units = read_program(read_text(path), str(path), None)
         found: dict[str, Kernel] = {}
@@ -132,13 +133,13 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
 
 
 def _loose(kernel: Kernel) -> list[str]:
-    """What is wrong with the extents of a kernel's arrays: each is a number wherever the kernel is launched."""
+    """Return the errors in the extents of a kernel's arrays: each must be a number wherever the kernel is launched."""
     loose = [p.name for p in (*kernel.ins, *kernel.outs) if not all(map(only_sizes, p.shape))]
     return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
 
 
 def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
-    """The kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
+    """Return the kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
     try:
         return print_cuda(kernel, _rules(record.comment))
     except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
@@ -147,13 +148,13 @@ def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
 
 
 def _rules(comment: str) -> tuple[str, ...]:
-    """The rules that a comment names. What is no name of a rule is left out, and the text will differ."""
+    """Return the rules that a comment names. It skips words that are not names of rules; the text will differ."""
     lines = [line for line in comment.splitlines() if not line.startswith("grid ")]
     return tuple(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s|$)", " ".join(lines).removeprefix("rules: ")))
 
 
 def _compare(record: KernelFile, printed: KernelFile, path: Path) -> None:
-    """Raises DplcError where a plan says another thing of a kernel than its Kernel IR."""
+    """Raise DplcError if a plan contradicts the Kernel IR of a kernel."""
     for field in record.__struct_fields__:
         if getattr(record, field) != getattr(printed, field):
             what = f"`{field}` of kernel `{record.name}` is not as {KERNEL_IR} says"
@@ -180,7 +181,7 @@ def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, t
 
 
 def _fit(captured: Capture) -> Capture:
-    """The program as an artefact has it: weights stay as they are. Raises DplcError for what none can be of."""
+    """Return the program as an artefact has it: weights stay unchanged. Raises DplcError if it cannot have one."""
     if not captured.inputs:
         raise DplcError("the text has no inputs: an artefact would give the same at every run")
     if captured.strides:
@@ -190,14 +191,14 @@ def _fit(captured: Capture) -> Capture:
 
 
 def _coarsest(captured: Capture) -> str:
-    """The dtype of floats, of those that the program takes and computes, that rounds most: results are judged by it."""
+    """Return the float dtype of the program's inputs and values that rounds most: results are judged by it."""
     kinds = {kind.dtype for kind in (*captured.graph.ins, *captured.graph.outs)}
     floats = [name for name in COMPUTING_FLOATS if name in kinds]
     return max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
 
 
 def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
-    """The inputs of a text, for a plan."""
+    """Return the inputs of a text, for a plan."""
     given = [param for param in captured.graph.ins if captured.kinds[param.name] == "input"]
     return tuple(_example(result_record(param.name, param), captured.tensors[param.name]) for param in given)
 
@@ -208,15 +209,17 @@ def _example(record: BufferRecord, tensor: Any) -> ExampleRecord:
 
 
 def _ends(tensor: Any) -> tuple[float, float]:
-    """The least and the greatest element that is finite; 0 and 1 where there is none."""
+    """Return the least and the greatest finite element; 0 and 1 if there is none."""
     found = tensor.detach().double()
     found = found[found.isfinite()].clamp(-FURTHEST, FURTHEST)
     return (float(found.min()), float(found.max())) if found.numel() else (0.0, 1.0)
 
 
 def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Any]:
-    """{input: tensor} at a binding of the sizes, the same for the same seed; elements are evenly spread between the
-    ends of a record."""
+    """Return {input: random tensor} at a binding of the sizes, the same for the same seed.
+
+    Elements are evenly spread between the ends of a record.
+    """
     generator, made = torch.Generator().manual_seed(seed), {}
     for record in records:
         dtype = getattr(torch, DTYPES[record.dtype])
@@ -278,11 +281,11 @@ class Artefact:
 
     @property
     def extents(self) -> tuple[int | str, ...]:
-        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+        """Extents of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return self.plan.batch, self.plan.length
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """(sequences, tokens of each) where the sizes are these numbers."""
+        """Return (sequences, tokens of each) where the sizes are these numbers."""
         return self.plan.tokens_at(sizes)
 
     @cached_property
@@ -291,19 +294,19 @@ class Artefact:
         return Dispatch(row.when for row in self.plan.rows)
 
     def at(self, sizes: Binding) -> BoundModel:
-        """What serves calls of such lengths, which must be within their ranges."""
+        """Return the model that serves calls of such lengths, which must be within their ranges."""
         place = self.dispatch(sizes)
         part = self if place is None else self.rows[place]
         return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
 
     def program_at(self, sizes: Binding) -> Program:
-        """The launches of this plan: the same kernels, with the grids and buffers of a binding."""
+        """Return the launches of this plan: the same kernels, with the grids and buffers of a binding."""
         if not self.sizes:
             return self.program
         return self.plan.program({n: bound(unit, self.kernels[n], sizes) for n, unit in self.units.items()}, sizes)
 
     def images(self) -> dict[tuple[str, str], bytes]:
-        """{(text of a kernel, arch): its cubin}, for the executor."""
+        """Return {(text of a kernel, arch): its cubin}, for the executor."""
         return {
             (part.kernels[name].text, part.plan.arch): image
             for part in (*self.rows, self)
@@ -312,14 +315,16 @@ class Artefact:
         }
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage. Raises DplcError for a stage that is not there."""
+        """Return the program's text at a stage. Raises DplcError for a stage that is not there."""
         if stage == STAGES[-1]:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
         return read_text(self.folder / "ir" / f"{stage}.ir")
 
     def torch_graph(self, sizes: Binding | None = None) -> TorchGraph:
-        """What the program computes where the sizes are these numbers (by default their hints): the reference runs
-        this in float64. Raises DplcError for what is no such graph."""
+        """Return the program's Torch IR where the sizes are these numbers (by default their hints).
+
+        The reference runs it in float64. Raises DplcError for an invalid graph.
+        """
         path = self.folder / "ir" / "torch.ir"
         try:
             _, units = read_program(read_text(path), str(path), self.plan.hints if sizes is None else sizes)
@@ -331,17 +336,17 @@ class Artefact:
 
 
 def is_artefact(folder: Path) -> bool:
-    """Whether dplc wrote a folder, by what it left there to tell."""
+    """Return whether dplc wrote a folder, by its manifest."""
     return (folder / MANIFEST).is_file()
 
 
 def save(
     compiled: CompiledModel, folder: Path, cubins: bool = True, weights: Path | None = None, tell: Tell = silent
 ) -> None:
-    """Write the artefact of a compiled model. What was at its place is replaced if dplc wrote all of it.
+    """Write the artefact of a compiled model. It replaces a folder that dplc wrote completely.
 
-    cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: where they are, to be found at a run.
-    Raises DplcError for a place that is taken.
+    cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: the folder where a run finds them.
+    Raises DplcError for any other folder or file of this name.
     """
     cubins = cubins and (find_nvrtc() is not None or find_program("nvcc") is not None)
     with replacing(folder) as workshop:
@@ -359,7 +364,7 @@ def _row(folder: Path, place: int) -> Path:
 
 
 def _save_plan(compiled: CompiledModel, folder: Path, cubins: bool, weights: Path | None, tell: Tell) -> None:
-    """A plan with everything that it names."""
+    """Write a plan with all files that it names."""
     (folder / "ir").mkdir(parents=True)
     for stage in STAGES[:-1]:
         (folder / "ir" / f"{stage}.ir").write_text(compiled.compilation.ir(stage))
@@ -377,7 +382,7 @@ def _save_record(path: Path, record: Any) -> None:
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
-    """The plan of a compiled model."""
+    """Return the plan of a compiled model."""
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
     kernels, launches = launch_records(program)
     sizes, arena = compilation.sizes, program.arena
@@ -407,9 +412,9 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
 
 
 def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
-    """The artefact in a folder. trust_edited_cuda: take CUDA that dplc did not print, which the emulator runs.
+    """Return the artefact in a folder. trust_edited_cuda: accept CUDA that dplc did not print, which the emulator runs.
 
-    Raises DplcError for a folder that is none, or is damaged.
+    Raises DplcError for a folder that is not an artefact, or is damaged.
     """
     if not is_artefact(folder):
         what = f"is no artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
@@ -430,12 +435,12 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
 
 
 def _needed(within: str = "") -> Iterator[str]:
-    """The files that every plan has beside it. within: its folder in the artefact, with `/`."""
+    """Yield the files that accompany every plan. within: its folder in the artefact, with `/`."""
     yield from (within + name for name in (PLAN, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1])))
 
 
 def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, trust: bool) -> Artefact:
-    """A plan with everything that it names. Raises DplcError."""
+    """Read a plan with all files that it names. Raises DplcError."""
     for name in _needed(within):
         check_file(folder, name, manifest)
     place = folder / within

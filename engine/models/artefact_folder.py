@@ -1,7 +1,7 @@
-"""What dplc wrote into a folder: every file with its size and digest. Only such a folder is an artefact.
+"""Manifest of the files that dplc wrote into a folder, with their sizes and digests.
 
-It tells an artefact from any other folder, whatever the files are called, and damage is found before
-anything is parsed. It is no protection: one who changes a file can change its digest here.
+It distinguishes an artefact from any other folder, whatever the files are called, and reveals damage before anything is
+parsed. It does not protect against an attacker, who can change a digest along with a file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OURS = re.compile(
 
 
 class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """size: bytes; sha256: of the content."""
+    """Record of a file. size: bytes; sha256: of the content."""
 
     size: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """files: {path within the folder, with `/`: what was written there}, every file but the manifest itself."""
+    """Record of a folder. files: {path in the folder, with `/`: its record}, every file but the manifest itself."""
 
     format: int
     dplc: str
@@ -62,7 +62,7 @@ def seal(folder: Path, version: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder. Raises DplcError for a folder without, and for one of another format."""
+    """Return the manifest of a folder. Raises DplcError for a folder without one, and for another format."""
     path = folder / MANIFEST
     data = read_file(path)
     try:
@@ -79,7 +79,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def not_ours(folder: Path) -> str | None:
-    """Why a folder holds something that dplc did not write, or that was changed since; None where all of it is ours.
+    """Return why a folder is not wholly as dplc wrote it; None if all of it is.
 
     Links are not followed: a link is never ours. Raises DplcError for a folder that cannot be read.
     """
@@ -103,7 +103,7 @@ def not_ours(folder: Path) -> str | None:
 
 
 def inside(folder: Path) -> Iterator[str]:
-    """Everything in a folder by its path there, folders with a `/` at the end. Links are not followed."""
+    """Yield everything in a folder by its path there, folders with a `/` at the end. Links are not followed."""
     pending = [folder]
     while pending:
         here = pending.pop()
@@ -121,7 +121,7 @@ def inside(folder: Path) -> Iterator[str]:
 
 
 def remove(folder: Path) -> None:
-    """Remove what dplc wrote into a folder, and the folder if nothing else is in it: never anything else."""
+    """Remove the files that dplc wrote into a folder, and the folder if it is empty then: never anything else."""
     names = sorted(inside(folder), key=len, reverse=True)
     if not_ours(folder) is None:
         for name in names:
@@ -140,7 +140,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
-    """The content of a file of an artefact. Raises DplcError for what is not a plain file, or over `limit` bytes.
+    """Return the content of a file of an artefact. Raises DplcError if it is not a plain file, or over `limit` bytes.
 
     Neither a link nor a pipe is opened: reading one might give another file, or never end.
     """
@@ -159,7 +159,7 @@ def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
 
 
 def _plain(path: Path) -> IO[bytes] | None:
-    """A plain file, opened; None for a folder, a pipe, a device. Raises OSError and ValueError, for a link too."""
+    """Open a plain file; None for a folder, a pipe, a device. Raises OSError and ValueError, for a link too."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return os.fdopen(descriptor, "rb")
@@ -168,7 +168,7 @@ def _plain(path: Path) -> IO[bytes] | None:
 
 
 def check_file(folder: Path, name: str, manifest: Manifest) -> None:
-    """Raises DplcError unless a file is there as dplc wrote it."""
+    """Raise DplcError unless a file is there as dplc wrote it."""
     path = folder / name
     if name not in manifest.files:
         raise DplcError(f"the artefact is damaged: {folder / MANIFEST} does not list {name}")
@@ -182,7 +182,10 @@ def check_file(folder: Path, name: str, manifest: Manifest) -> None:
 
 
 def _record(path: Path) -> FileRecord | None:
-    """What a file is like; None for what is not a plain file. One that is too large to be ours is not read through."""
+    """Return the size and digest of a file; None if it is not a plain file.
+
+    A file that is too large to be ours is not read through.
+    """
     try:
         file = _plain(path)
     except (OSError, ValueError):
@@ -209,9 +212,9 @@ HERE = -100  # AT_FDCWD
 
 @contextlib.contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """A folder to write in, which goes to its place when all is well, and is gone when anything is not.
+    """Return a folder to write in, which replaces the named one on success and is removed on failure.
 
-    Raises DplcError where something is that dplc did not write, before and after what is done inside.
+    Raises DplcError for a folder that dplc did not write, before and after the block.
     """
     place = Path(os.path.realpath(folder))  # a link stays, and what it points to is replaced
     _check(place, folder)
@@ -240,7 +243,7 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 def _check(place: Path, folder: Path) -> None:
-    """Raises DplcError unless nothing is at a place, or an empty folder, or an artefact as dplc wrote it."""
+    """Raise DplcError unless the path is free, an empty folder, or an artefact as dplc wrote it."""
     if not os.path.lexists(place):
         return
     why = not_ours(place) if place.is_dir() else "is no folder"
@@ -249,7 +252,7 @@ def _check(place: Path, folder: Path) -> None:
 
 
 def _put(workshop: Path, place: Path) -> None:
-    """Rename a folder to its place; what dplc wrote there before is removed once the new one is there."""
+    """Rename a folder to its final path; the folder that dplc wrote there is removed once the new one is there."""
     if not place.exists() or not any(place.iterdir()):
         workshop.rename(place)
         return
@@ -269,7 +272,7 @@ def _put(workshop: Path, place: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Give each of two folders the other's name in one step. Whether the system can."""
+    """Exchange the names of two folders in one step; return whether the system can."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""A model's bench: every distinct kernel and the whole, predicted; measured beside eager and torch.compile on a GPU."""
+"""Bench of a model: each distinct kernel and the whole, predicted; measured with eager and torch.compile on a GPU."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def bench(
 
 
 def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> list[CaseRecord]:
-    """A record of every distinct kernel, over all its launches, and of the whole."""
+    """Return a record of every distinct kernel, over all its launches, and of the whole."""
     program, dtype = subject.program, subject.plan.dtype
     launches = Counter(kernel.name for kernel in program.kernels)
     cases = []
@@ -122,7 +122,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
 
 
 def _summary(record: ModelBench) -> str:
-    """One paragraph of totals."""
+    """Return one paragraph of totals."""
     found = record.figures
     return "; ".join(
         (
@@ -153,7 +153,7 @@ LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 @dataclass(frozen=True)
 class Comparison:
-    """judged: what the judge says, None where nothing was compared, which `why` explains."""
+    """Comparison of results. judged: the judgement, None if nothing was compared, for the reason in `why`."""
 
     judged: Judgement | None
     gate: float
@@ -179,14 +179,14 @@ class Comparison:
 
 
 def emulator() -> EmulatorExecutor:
-    """The emulator as models run on it: temporaries in the arena, as on a GPU."""
+    """Return the emulator as models run on it: temporaries in the arena, as on a GPU."""
     return EmulatorExecutor(arena=True)
 
 
 def compare(
     found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Binding | None = None
 ) -> Comparison:
-    """Outputs against the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
+    """Compare outputs with the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
 
     Raises DplcError for a Torch IR that cannot be run.
     """
@@ -252,7 +252,7 @@ def measure(
 
 
 def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> Any:
-    """transformers' own module on the same tensors."""
+    """Return the module of transformers itself on the same tensors."""
     plan = subject.plan
     model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)
     named = {name: weights[buffer] for buffer, wanted in subject.weights.items() for name in wanted.names}

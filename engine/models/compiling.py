@@ -1,4 +1,4 @@
-"""A model from its configuration to a launch plan, timed; and the figures that are told of it."""
+"""Compilation of a model from its configuration to a launch plan, timed; and its figures."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ TOKENS, IMAGES = "input_ids", "pixel_values"
 
 
 def called(model: Any) -> Any:
-    """The part that is compiled: of an encoder and a decoder the encoder, for each token asks the decoder anew."""
+    """Return the part that is compiled.
+
+    For a model with an encoder and a decoder that is the encoder, since each token calls the decoder again.
+    """
     return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
 
 
 def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extents]:
-    """{input: its extents} of a call of `called(model)`: tokens i64, all else floats.
+    """Return {input: its extents} of a call of `called(model)`: tokens i64, all else floats.
 
-    Raises DplcError for a model that takes anything else, and for one whose configuration leaves an extent open.
+    Raises DplcError for a model with any other input, and for a configuration that leaves an extent open.
     """
     part = called(model)
     kinds = (part.input_modalities,) if isinstance(part.input_modalities, str) else part.input_modalities
@@ -72,7 +75,7 @@ def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extent
 
 
 def _said(model: Any, field: str) -> Any:
-    """A number of the configuration, or of its part about images. Raises DplcError where there is none."""
+    """Return a number of the configuration, or of its part about images. Raises DplcError if there is none."""
     for config in (model.config, getattr(model.config, "vision_config", None)):
         value = getattr(config, field, None)
         if isinstance(value, int) or (isinstance(value, (list, tuple)) and len(value) == 2):
@@ -81,7 +84,7 @@ def _said(model: Any, field: str) -> Any:
 
 
 def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-    """{input: tensor}, the same for the same seed: tokens that the model has, floats of a normal distribution.
+    """Return {input: tensor}, the same for the same seed: tokens of the model, floats of a normal distribution.
 
     kinds: {input: (dtype by our name, shape as torch has it)}.
     """
@@ -97,7 +100,7 @@ def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, A
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
-    """How many tokens a model has, by its configuration or the part of it about texts."""
+    """Return the number of tokens of a model, by its configuration or the part of it about texts."""
     parts = (config, config.get("text_config"))
     found = (part.get("vocab_size") for part in parts if isinstance(part, Mapping))
     return next((words for words in found if words is not None), 2)
@@ -108,17 +111,20 @@ def vocabulary(config: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class CapturedModel:
-    """captured: the program; its parameters may be on the meta device. weights: {input of the graph: what it takes}."""
+    """Captured program of a model, with its weights by name.
+
+    captured: the program; its parameters may be on the meta device. weights: {input of the graph: its weight}.
+    """
 
     captured: Capture
     weights: Mapping[str, WeightRequest]
 
 
 def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
-    """What a model gives for `batch` sequences of `length` tokens, for images, or for spectra: of a causal language
-    model its logits, input_ids: i64[batch, length] -> f[batch, length, words].
+    """Capture a model's results for `batch` sequences of `length` tokens, for images, or for spectra.
 
-    length, batch: numbers, or ranges of what is known at a call. Raises DplcError for what cannot be compiled.
+    A causal language model returns its logits, input_ids: i64[batch, length] -> f[batch, length, words]. length, batch:
+    numbers, or ranges that are known at a call. Raises DplcError for a model that cannot be compiled.
     """
     if not isinstance(length, Dim) and length < 1:
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
@@ -134,7 +140,7 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
 
 
 def plain(part: Any) -> dict[str, bool]:
-    """The arguments with which a model returns tensors and no cache."""
+    """Return the arguments with which a model returns tensors and no cache."""
     cached = "use_cache" in inspect.signature(part.forward).parameters
     return {"return_dict": False, **({"use_cache": False} if cached else {})}
 
@@ -142,11 +148,11 @@ def plain(part: Any) -> dict[str, bool]:
 def capture_call(
     model: Any, arguments: Mapping[str, Any], function: Any = None, dynamic: Any = None
 ) -> CapturedModel:  # fmt: skip
-    """The call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
+    """Return the captured call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
 
-    Tensors among the arguments are inputs. What the model's weight files hold are parameters; its other buffers follow
+    Tensors among the arguments are inputs. Tensors of the model's weight files are parameters; its other buffers follow
     from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
-    that are known at a call, as `dplc.compile` takes them.
+    that are known at a call, as in `dplc.compile`.
     """
     try:
         captured = capture(function or model, (), arguments, dynamic)
@@ -178,16 +184,16 @@ EAGER = "a lower bound by liveness of Torch IR: every op's result to its last re
 
 
 def planned_peak(program: Program) -> int:
-    """Bytes of the temporaries, as the arena has them."""
+    """Return the bytes of the temporaries, as the arena has them."""
     return program.arena.bytes if program.arena else sum(b.nbytes for b in program.temporaries)
 
 
 def eager_peak(graph: TorchGraph) -> int:
-    """The least bytes that eager holds at once, beside weights, inputs and outputs, running op by op.
+    """Return the least bytes that eager holds at once, in addition to weights, inputs and outputs, running op by op.
 
-    Every op's result is a tensor of its own that lives to its last reader, except that what the op's schema allows to
-    be a view of its operand takes no memory and keeps the operand. Workspace inside an op counts as nothing. A size is
-    as great as it can be.
+    Every op's result is a tensor of its own that lives to its last reader. A result that the op's schema allows to be a
+    view of its operand needs no memory and keeps the operand. Workspace inside an op counts as nothing. A size has its
+    greatest value.
     """
     owner: dict[str, str] = {}
     last: dict[str, int] = {}
@@ -213,7 +219,7 @@ def eager_peak(graph: TorchGraph) -> int:
 
 
 def _base(op: TorchOp, owner: dict[str, str]) -> str:
-    """The tensor whose memory a result uses: its own, or that of the operand it is a view of."""
+    """Return the tensor whose memory a result uses: its own, or that of the operand it is a view of."""
     fields: dict[str, Any] = dict(op.args)
     for field in _viewed(op.op):
         for name in free_names((fields.get(field),)):
@@ -225,7 +231,7 @@ _VIEWED: dict[str, tuple[str, ...]] = {"Getitem": ("self",)}
 
 
 def _viewed(op: str) -> tuple[str, ...]:
-    """The operands that a result may be a view of, as the ATen schemas mark them."""
+    """Return the operands that a result may be a view of, as the ATen schemas mark them."""
     if op not in _VIEWED:
         packet = getattr(torch.ops.aten, schemas.aten_name(op))
         schema = getattr(packet, packet.overloads()[0])._schema
@@ -242,9 +248,9 @@ def _bytes(dtype: str, shape: tuple[Any, ...]) -> int:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What a model is compiled for: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
+    """Shape of a compile: tokens of a sequence, sequences at once, dtype of weights, blocks (None: all).
 
-    length, batch: numbers, or ranges of what is known at a call.
+    length, batch: numbers, or ranges that are known at a call.
     """
 
     length: int | Dim = 32
@@ -260,28 +266,28 @@ class ModelShape:
         return self.length, self.batch
 
     def at(self, binding: Binding) -> ModelShape:
-        """The shape where lengths are these numbers."""
+        """Return the shape where lengths are these numbers."""
         length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
 
     def within(self, row: Row) -> ModelShape:
-        """The shape where the lengths are those of a row."""
+        """Return the shape where the lengths are those of a row."""
         known: dict[str, int | Dim] = {dim.name: dim.low if dim.low == dim.high else dim for dim in row}
         length, batch = (known.get(n.name, n) if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
 
     @property
     def told(self) -> str:
-        """`32 tokens`, `1..4096 tokens, 1..8 sequences`"""
+        """Text of the lengths: `32 tokens`, `1..4096 tokens, 1..8 sequences`."""
         tokens, batch = (n.range if isinstance(n, Dim) else str(n) for n in (self.length, self.batch))
         return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compile gave. Bytes; seconds by the clock.
+    """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
-    of the arena of temporaries, at the greatest lengths; eager_bytes: what eager holds, see `memory.EAGER`. seconds: of
+    of the arena of temporaries, at the greatest lengths; eager_bytes: that eager holds, see `memory.EAGER`. seconds: of
     building the module, of capture, of everything after; rss_bytes: the most this process ever held.
     """
 
@@ -317,7 +323,7 @@ class CompiledModel:
         return self.compilation.sizes
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """(sequences, tokens of each) where the sizes are these numbers."""
+        """Return (sequences, tokens of each) where the sizes are these numbers."""
         length, batch = self.shape.at(sizes).numbers
         return batch, length
 
@@ -328,11 +334,11 @@ class CompiledModel:
 
     @property
     def extents(self) -> tuple[Any, ...]:
-        """Of the tokens, (sequences, tokens of each): a number, or the name of a size."""
+        """Extents of the tokens, (sequences, tokens of each): a number, or the name of a size."""
         return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
 
     def at(self, sizes: Binding) -> BoundModel:
-        """What serves calls of such lengths; a row is compiled when it is first needed."""
+        """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
         place = self.rows.place(sizes) if self.rows is not None else None
         made = self.compilation if place is None else self.rows.compiled(self.rows.rows[place])  # type: ignore[union-attr]
         program = made.at(sizes) if made.sizes else made.program
@@ -343,7 +349,7 @@ class CompiledModel:
         return BoundModel(program, outputs, self._constants(made.captured), place)
 
     def of_row(self, place: int) -> CompiledModel:
-        """A row as a model of its own; it is compiled now unless it has been."""
+        """Return a row as a model of its own; it is compiled now unless it has been."""
         assert self.rows is not None
         row = self.rows.rows[place]
         made = self.rows.compiled(row)
@@ -353,7 +359,7 @@ class CompiledModel:
 
     @property
     def told(self) -> str:
-        """What it was compiled for: `32 tokens`, or its inputs where these are no tokens."""
+        """Text of the compiled lengths: `32 tokens`, or the inputs if these are not tokens."""
         captured = self.compilation.captured
         if TOKENS in captured.inputs:
             return self.shape.told
@@ -365,7 +371,7 @@ class CompiledModel:
         return self.compilation.program
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage. Raises UsageError for another name."""
+        """Return the program's text at a stage. Raises UsageError for another name."""
         return self.compilation.ir(stage)
 
     @property
@@ -377,7 +383,7 @@ class CompiledModel:
         )
 
     def constants(self) -> dict[str, Any]:
-        """{name: tensor} of what the program reads and no weight file holds, and of what only its Torch IR reads."""
+        """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR."""
         return self._constants(self.compilation.captured)
 
     def _constants(self, captured: Capture) -> dict[str, Any]:
@@ -409,9 +415,9 @@ def compile_model(
 def with_rows(
     made: CompiledModel, options: Compiler, rows: Any, then: Callable[[Compilation], Compilation] | None = None
 ) -> CompiledModel:
-    """The model with parts of its range that are compiled for themselves. then: what is done with each of them.
+    """Return the model with parts of its range that are compiled separately. then: a change of each of them.
 
-    Raises UsageError for what is no row.
+    Raises UsageError for an invalid row.
     """
     if not rows or not made.sizes:
         return made
@@ -444,7 +450,7 @@ def compile_call(
 
 
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
-    """The figures of a compile."""
+    """Return the figures of a compile."""
     program, weights = compilation.program, _read(captured, compilation)
     return Figures(
         launches=len(program.kernels),
@@ -460,7 +466,7 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
 
 
 def _read(captured: CapturedModel, compilation: Compilation) -> dict[str, WeightRequest]:
-    """The weights that the program reads once it is folded."""
+    """Return the weights that the program reads once it is folded."""
     kept = {param.name for param in compilation.captured.graph.ins}
     return {name: want for name, want in captured.weights.items() if name in kept}
 
@@ -469,8 +475,11 @@ _BLOCK = re.compile(r"\.(\d+)\.")
 
 
 def launches_of_blocks(program: Program, weights: Mapping[str, WeightRequest]) -> dict[int, int]:
-    """{block: its launches}. A launch belongs to the first block whose weights it reads; one that reads none, to the
-    block before it. Launches before and after all blocks (the embedding, the head) belong to none."""
+    """Return {block: the number of its launches}.
+
+    A launch belongs to the first block whose weights it reads; one that reads none, to the preceding block. Launches
+    before and after all blocks (the embedding, the head) belong to none.
+    """
     counts: Counter[int] = Counter()
     current: int | None = None
     for launch in program.launches():
@@ -486,7 +495,7 @@ def launches_of_blocks(program: Program, weights: Mapping[str, WeightRequest]) -
 
 
 def peak_rss() -> int:
-    """The most bytes that this process held in memory so far; 0 where the system does not tell."""
+    """Return the most bytes that this process has held in memory; 0 if the system does not report them."""
     try:
         import resource
     except ImportError:

@@ -1,5 +1,7 @@
-"""Text from a model, greedily: the prompt, of any length, at once or in pieces; then one token at a time, with a cache
-in place."""
+"""Text from a model, greedily: the prompt at once or in pieces, then one token at a time, with a cache.
+
+The prompt has any length. A token's call updates the cache without a copy, if it can.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,11 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
-    """All tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1]; then of every layer its keys and its
-    values, f[rows, heads, width], zeros after the prompt.
+    """Capture all tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1] and the cache.
 
-    length: of the prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps
-    anything else from token to token.
+    The cache holds the keys and values of every layer, f[rows, heads, width], zeros after the prompt. length: of the
+    prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps anything else
+    from token to token.
     """
 
     def prompt(input_ids: Any) -> tuple[Any, ...]:
@@ -66,7 +68,7 @@ def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
 
 
 def cache_of(model: Any, rows: int) -> list[CacheTensor]:
-    """What a model keeps where its cache has so many rows: of every layer its keys and its values.
+    """Return the cache tensors of a model for a number of rows: of every layer its keys and its values.
 
     Raises DplcError for a model that keeps anything else.
     """
@@ -109,7 +111,7 @@ def capture_piece(
 
 
 def check_attention(model: Any, maximum: int) -> None:
-    """Raises DplcError where a token does not see all tokens before it, up to a maximum length."""
+    """Raise DplcError if a token does not see all preceding tokens, up to a maximum length."""
     config = model.config
     others = sorted(set(getattr(config, "layer_types", None) or ()) - set(KINDS))
     if others:
@@ -124,13 +126,13 @@ def _ids(model: Any, length: int) -> Any:
 
 
 def _next_token(model: Any, kept: Any, **arguments: Any) -> Any:
-    """The token of the largest logit after the last one given: i64[1]."""
+    """Return the token of the largest logit after the last one given: i64[1]."""
     (logits, *_) = model(past_key_values=kept, use_cache=True, return_dict=False, logits_to_keep=1, **arguments)
     return logits[:, -1].argmax(-1)
 
 
 class _PromptCache:
-    """What transformers takes for a cache while the prompt runs: attention gets the prompt's own keys and values."""
+    """Cache that transformers uses while the prompt runs: attention reads the prompt's own keys and values."""
 
     is_compileable = False
 
@@ -139,23 +141,23 @@ class _PromptCache:
         self.layers: dict[int, tuple[Any, Any]] = {}
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """The keys and values that this layer's attention reads."""
+        """Return the keys and values that this layer's attention reads."""
         self.layers[layer] = keys, values
         return self.layers[layer]
 
     def tensors(self) -> list[Any]:
-        """Of every layer the keys, then the values, a row of all heads for each position."""
+        """Return the keys, then the values of every layer, a row of all heads for each position."""
         return [_by_position(tensor) for layer in sorted(self.layers) for tensor in self.layers[layer]]
 
     def get_seq_length(self, *_: Any) -> Any:
-        """The tokens before this call; of it a module makes its positions and the masks of its attention."""
+        """Return the tokens before this call: a module derives its positions and the masks of its attention from it."""
         return 0
 
     def get_query_offset(self, *_: Any) -> Any:
         return self.get_seq_length()
 
     def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
-        """(rows of the cache that attention reads, the position of the first)"""
+        """Return (rows of the cache that attention reads, the position of the first)."""
         return self.length, 0
 
 
@@ -207,7 +209,7 @@ class _Piece(_Written):
 
 
 def _by_position(tensor: Any) -> Any:
-    """f[1, heads, positions, width], as attention has it, to f[positions, heads, width], as the cache does."""
+    """Return f[1, heads, positions, width], as attention has it, as f[positions, heads, width], as the cache does."""
     return tensor[0].transpose(0, 1)
 
 
@@ -238,27 +240,30 @@ class Generation:
     reach: Dim | None = None
 
     def prompt_of(self, length: int, rows: int | None = None) -> BoundModel:
-        """What reads so many tokens of a prompt at once: all of them, or a piece, given so many rows of the cache."""
+        """Return the model that reads so many tokens of a prompt at once, given so many rows of the cache.
+
+        The tokens are all of the prompt, or a piece.
+        """
         numbers = {self.lengths.name: length, **({} if self.reach is None else {self.reach.name: rows or self.rows})}
         return self.prompt.at({name: numbers[name] for name in self.prompt.sizes})
 
     def token_of(self, rows: int) -> BoundModel:
-        """What reads one token, given so many rows of the cache."""
+        """Return the model that reads one token, given so many rows of the cache."""
         return self.token.at(dict.fromkeys(self.token.sizes, rows))
 
     @property
     def rows(self) -> int:
-        """Of the cache: a call is given its first."""
+        """Rows of the cache: a call is given the first of them."""
         return self.maximum if self.reach is None else self.reach.high
 
     def rows_up_to(self, tokens: int) -> int:
-        """How many a call is given that writes the last of so many tokens."""
+        """Return the number of rows for a call that writes the last of so many tokens."""
         return self.rows if self.reach is None else -(-tokens // self.reach.multiple) * self.reach.multiple
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
-        """(position, tokens) of what is read at once of a prompt.
+        """Return (position, tokens) of each piece of a prompt that is read at once.
 
-        Raises DplcError for a length that this was not compiled for.
+        Raises DplcError for a length that was not compiled.
         """
         if not self.lengths.admits(length):
             low, high = self.lengths.low, self.lengths.high
@@ -286,26 +291,27 @@ class Generation:
 
 
 def _largest(call: CompiledModel) -> Program:
-    """The launches of a call at its greatest lengths."""
+    """Return the launches of a call at its greatest lengths."""
     return call.compilation.at(call.compilation.largest_sizes) if call.sizes else call.program
 
 
 def _cache(program: Program) -> list[Buffer]:
-    """The inputs that are a cache: of a token, or of a piece."""
+    """Return the inputs that are a cache: of a token, or of a piece."""
     return [buffer for buffer in program.inputs if buffer.name.startswith("cache_")]
 
 
 def _copied(program: Program) -> int:
-    """Bytes of the cache that a call does not write in place."""
+    """Return the bytes of the cache that a call does not update but copies."""
     return sum(buffer.nbytes for buffer in _cache(program) if buffer.name not in program.aliases.values())
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the device. weights: of the model; tables: other constants; cache: keys and values of all layers.
+    """Memory on the device, in bytes.
 
-    copied: what a token's call needs for a second cache, 0 where it writes in place; prompt, token: temporaries of the
-    two calls, of the longest prompt or piece (with a second cache where that is not written in place).
+    weights: of the model; tables: other constants; cache: keys and values of all layers. copied: the second cache of a
+    token's call, 0 if the call writes to its input; prompt, token: temporaries of the two calls, of the longest prompt
+    or piece (with a second cache if that does not write to its input).
     """
 
     weights: int
@@ -322,13 +328,13 @@ class Memory:
 
 
 def all_lengths(maximum: int) -> Dim:
-    """The prompts that leave room for a token. Raises DplcError where none does."""
+    """Return the range of prompts that leave room for a token. Raises DplcError if there is none."""
     check_length(1, maximum)
     return Dim("s", 1, maximum - 1, hint=min(USUAL, maximum - 1))
 
 
 def rows_of_cache(maximum: int, step: int) -> Dim | None:
-    """How many rows of the cache a call may be given, where they are more than a step."""
+    """Return the range of cache rows that a call may be given, None if they are at most one step."""
     most = -(-maximum // step) * step
     return Dim("n", step, most, step, hint=min(USUAL // step * step or step, most)) if maximum > step else None
 
@@ -337,13 +343,14 @@ def compile_generation(
     source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
-    """Compile a model to generate. length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which
-    one compile serves; maximum: of prompt and text; shape: dtype and layers; rows: parts of the range that are compiled
-    for themselves when a prompt needs them, as `dplc.compile` takes them; chunk: tokens of a prompt that are read at
-    once at most, so that temporaries are those of so many, None for all; step: rows by which the part of the cache
-    grows that a call is given.
+    """Compile a model to generate text.
 
-    Raises DplcError for a prompt that leaves no room, and for what cannot be compiled.
+    length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which one compile serves; maximum: of
+    prompt and text; shape: dtype and layers; rows: parts of the range that are compiled separately when a prompt needs
+    them, as in `dplc.compile`; chunk: the most tokens of a prompt that are read at once, which limits the temporaries,
+    None for all; step: rows by which the part of the cache grows that a call is given.
+
+    Raises DplcError for a prompt that leaves no room, and for a model that cannot be compiled.
     """
     for end in (length.low, length.high) if isinstance(length, Dim) else (length,):
         check_length(end, maximum)
@@ -378,7 +385,7 @@ def _number_or_range(lengths: Dim) -> int | Dim:
 
 
 def _in_place(call: Compilation) -> Compilation:
-    """A call with its outputs in the memory of its inputs, those that may: `Memory.copied` tells of others."""
+    """Return a call whose outputs share the memory of its inputs where they may: `Memory.copied` counts the others."""
     plan = call.plan
     sources = ["input_ids", *(f"cache_{place}" for place in range(len(plan.outputs) - 1))]
     pairs = enumerate(zip(plan.outputs, sources, strict=True))
@@ -387,7 +394,7 @@ def _in_place(call: Compilation) -> Compilation:
 
 
 def check_length(length: int, maximum: int) -> None:
-    """Raises DplcError for a prompt without tokens, or that leaves no room for one more."""
+    """Raise DplcError for a prompt without tokens, or that leaves no room for one more."""
     if length < 1:
         raise DplcError("the prompt has no tokens")
     if length >= maximum:
@@ -398,10 +405,10 @@ def check_length(length: int, maximum: int) -> None:
 
 
 class Generator:
-    """A compiled model with its weights in place. One text at a time: the cache is the generator's own.
+    """Compiled model with its weights on the device. It generates one text at a time: the cache is the generator's own.
 
-    weights: {name in files: tensor}, all of `Generation.weights`; placed once for both calls. device: torch's, where
-    the executor finds tensors. length: of the first prompt; its kernels are built now, not when its token is asked for.
+    weights: {name in files: tensor}, all of `Generation.weights`; moved once for both calls. device: torch's, where the
+    executor finds tensors. length: of the first prompt; its kernels are built now, not when its token is needed.
     """
 
     def __init__(
@@ -421,9 +428,10 @@ class Generator:
         self._prompt(count, generation.rows_up_to(start + count))
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
-        """At most `count` new tokens, each when it is known; a token of `stops` (by default the model's) is the last.
+        """Yield at most `count` new tokens, each when it is known.
 
-        No more come than there is room for. Raises DplcError for a prompt of a length that this was not compiled for.
+        A token of `stops` (by default the model's) is the last. It yields no more than there is room for. Raises
+        DplcError for a prompt of a length that was not compiled.
         """
         found, length = self.generation, len(prompt)
         found.pieces(length)
@@ -445,7 +453,7 @@ class Generator:
             token = _run(self._token, {"input_ids": token, "position": position}, cache, rows)
 
     def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
-        """The first new token, and the cache. The call's temporaries are given back."""
+        """Return the first new token, and the cache. The call's temporaries are freed."""
         ids = torch.tensor([list(prompt)], device=self._device)
         if self.generation.chunk is None:
             token, *cache = self._prompt(len(prompt)).run({"input_ids": ids})
@@ -462,13 +470,13 @@ class Generator:
         return token, cache
 
     def _empty_cache(self) -> list[Any]:
-        """Zeros: what is masked is multiplied by 0, and must be a number."""
+        """Return a cache of zeros: masked values are multiplied by 0, and must be numbers."""
         outputs = self.generation.token_of(self.generation.rows).outputs[1:]
         kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
         return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
 
     def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
-        """What reads a token, given so many rows of the cache."""
+        """Return the runner that reads a token, given so many rows of the cache."""
         return self._tokens.fresh(self.generation.token_of(rows), beside)
 
     def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
@@ -476,7 +484,7 @@ class Generator:
 
 
 def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], rows: int) -> Any:
-    """The next token. The first rows of the cache are given, and are as the call leaves them."""
+    """Return the next token. The call reads and updates the first rows of the cache."""
     first = [tensor[:rows] for tensor in cache]
     token, *written = runner.run({**given, **{f"cache_{number}": tensor for number, tensor in enumerate(first)}})
     for before, after in zip(first, written, strict=True):
@@ -486,7 +494,7 @@ def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], ro
 
 
 def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """{buffer: tensor} of its weights. Raises DplcError for one that is not given."""
+    """Return {buffer: tensor} of its weights. Raises DplcError for a missing one."""
     missing = [want.names[0] for want in call.weights.values() if want.names[0] not in weights]
     if missing:
         raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
@@ -494,12 +502,12 @@ def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(call: CompiledModel) -> list[Buffer]:
-    """The constants that no weight file holds."""
+    """Return the constants that no weight file holds."""
     return [buffer for buffer in call.program.constants if buffer.name not in call.weights]
 
 
 def _stops(model: Any) -> frozenset[int]:
-    """The tokens that end a text, as the configuration says."""
+    """Return the tokens that end a text, as the configuration says."""
     found = model.config.eos_token_id
     return frozenset(found if isinstance(found, (list, tuple)) else () if found is None else (found,))
 
@@ -512,9 +520,9 @@ WITHOUT = "give the tokens themselves: --ids 1,2,3"
 
 
 class Tokenizer:
-    """transformers' tokenizer of a model: a folder, a configuration beside its tokenizer, or an id of the hub.
+    """Tokenizer of transformers for a model: a folder, a configuration in the tokenizer's folder, or an id of the hub.
 
-    Nothing of the model is executed. Raises DplcError where there is none.
+    Nothing of the model is executed. Raises DplcError if there is none.
     """
 
     def __init__(self, model: str) -> None:
@@ -536,11 +544,11 @@ class Tokenizer:
             raise DplcError(f"the tokenizer of {model} cannot be used", notes=(lines[0],), hint=WITHOUT) from None
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of a text, with those that the model wants at its start."""
+        """Return the tokens of a text, with those that the model wants at its start."""
         return [int(number) for number in self._tokenizer(text)["input_ids"]]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens, without those that only mark its start and end."""
+        """Return the text of some tokens, without those that only mark its start and end."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
@@ -551,7 +559,7 @@ class Stream:
         self._tokenizer, self._tokens, self._told = tokenizer, list[int](), ""
 
     def more(self, token: int, last: bool = False) -> str:
-        """What a token adds to the text: nothing yet where it ends inside a character."""
+        """Return the text that a token adds: nothing yet if it ends inside a character."""
         self._tokens.append(token)
         text = self._tokenizer.text(self._tokens)
         if text.endswith("\N{REPLACEMENT CHARACTER}") and not last:
@@ -561,7 +569,7 @@ class Stream:
 
 
 def stops_of(model: str) -> frozenset[int] | None:
-    """The tokens that end a text as `generation_config.json` has them, which then counts; None if nothing says so."""
+    """Return the tokens that end a text by `generation_config.json`, which then counts; None if it has none."""
     folder = folder_of(model)
     if folder is None or not (folder / "generation_config.json").is_file():
         return None

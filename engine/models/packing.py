@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What the driver loads for a kernel, and the registers of a thread; None where no assembler told."""
+    """Binary that the driver loads for a kernel, and the registers of a thread; None if no assembler reported them."""
 
     cubin: bytes
     registers: int | None
@@ -134,7 +134,7 @@ class _Made:
 
 @dataclass
 class PackReport:
-    """What was packed. refused: {case: why it is not there}."""
+    """Counts of packed cases and kernels. refused: {case: the reason for its absence}."""
 
     cases: int = 0
     kernels: int = 0
@@ -142,7 +142,7 @@ class PackReport:
 
 
 def assembled(kernel: CudaKernel, arch: str) -> Image:
-    """The cubin of a kernel. Raises BuildError."""
+    """Return the cubin of a kernel. Raises BuildError."""
 
     def build(product: Path) -> None:
         made = assemble(device_text([kernel]), arch)
@@ -161,10 +161,11 @@ def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
     candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
 ) -> PackReport:  # fmt: skip
-    """Write a pack. candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES
-    schedules each. build: what the driver loads for a kernel.
+    """Write a pack.
 
-    A case that cannot be compiled is left out and reported. Raises DplcError where no case is to blame.
+    candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES schedules each.
+    build: builds the driver's binary of a kernel. A case that cannot be compiled is left out and reported. Raises
+    DplcError for an error that is not due to a case.
     """
     packed, made = PackReport(), list[_Made]()
     import_everything()
@@ -189,7 +190,7 @@ def pack(
 
 
 def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: PackReport, say: Say) -> Iterator[_Made]:
-    """The cases of a suite, those that are the same program compiled once."""
+    """Yield the cases of a suite, those that are the same program compiled once."""
     known: dict[Any, _Made] = {}
     for case in picked.cases:
         subject = subject_of(picked.suite, case)
@@ -213,7 +214,7 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
 
 
 def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
-    """Random schedules of a program from fast to slow, as the model has it."""
+    """Yield random schedules of a program, from fast to slow by the model."""
     space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
     most = SLOWEST * _predicted(one.kernels, target)
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
@@ -233,12 +234,12 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
 
 
 def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
-    """Seconds of all launches, before an assembler has told registers."""
+    """Return the predicted seconds of all launches, before an assembler has reported registers."""
     return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
 
 
 def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:
-    """{text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
+    """Return {text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
     kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
     of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}
     say(f"assembling {len(kernels)} kernels")
@@ -309,7 +310,7 @@ def _name(kernel: CudaKernel) -> str:
 
 
 def _texts(program: Program) -> str:
-    """A digest of all kernels of a program."""
+    """Return a digest of all kernels of a program."""
     return digest([kernel.text for kernel in program.kernels])[:20]
 
 

@@ -47,12 +47,12 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def extent_record(extent: Any) -> int | str:
-    """An extent as a plan holds it."""
+    """Return an extent as a plan holds it."""
     return print_expr(extent) if isinstance(extent, Node) else int(extent)
 
 
 def extent_at(extent: int | str, sizes: Binding) -> int:
-    """The number that an extent is where sizes are numbers. Raises DplcError for what is none."""
+    """Return the value of an extent where sizes are numbers. Raises DplcError for an invalid extent."""
     if isinstance(extent, int):
         return extent
     try:
@@ -66,7 +66,7 @@ def extent_at(extent: int | str, sizes: Binding) -> int:
 
 @functools.lru_cache(4096)
 def _tree(text: str) -> ast.expr:
-    """What a text says, which is parsed and never evaluated by Python. Raises DplcError."""
+    """Return the parsed expression of a text, which Python never evaluates. Raises DplcError."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -74,7 +74,7 @@ def _tree(text: str) -> ast.expr:
 
 
 def _value(tree: ast.expr, sizes: Binding) -> int:
-    """Raises KeyError for a name that is no size, and for anything else."""
+    """Return the value of an expression. Raises KeyError for an unknown size, and for any other expression."""
     if isinstance(tree, ast.Name):
         return sizes[tree.id]
     if isinstance(tree, ast.Constant) and type(tree.value) is int:
@@ -103,7 +103,7 @@ LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
 class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A buffer as kernels know it: without dimensions of one element. Extents may be made of sizes."""
+    """Buffer as kernels know it: without dimensions of one element. Extents may depend on sizes."""
 
     name: Identifier
     dtype: DtypeText
@@ -111,8 +111,10 @@ class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExampleRecord(BufferRecord, frozen=True, forbid_unknown_fields=True):
-    """An input of a text, with torch's shape, and the least and the greatest of its elements when it was compiled:
-    a run draws others between these."""
+    """Input of a text, with torch's shape, and its least and greatest element when it was compiled.
+
+    A run draws random elements between these.
+    """
 
     low: float
     high: float
@@ -145,15 +147,17 @@ class KernelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """kernel: its index; buffers: one for every parameter."""
+    """Launch of a kernel. kernel: its index; buffers: one for every parameter."""
 
     kernel: Count
     buffers: tuple[Identifier, ...]
 
 
 class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A constant that weight files hold. names: what a file may call it; shape as torch has it; pieces: as of
-    `weights.WeightRequest`."""
+    """Constant that weight files hold.
+
+    names: its possible names in a file; shape as in torch; pieces: as of `weights.WeightRequest`.
+    """
 
     buffer: Identifier
     names: Annotated[tuple[Line, ...], Meta(min_length=1)]
@@ -163,7 +167,7 @@ class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConditionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a row asks of a size: low..high, both included, a multiple of `multiple`."""
+    """Condition of a row on a size: low..high, both included, a multiple of `multiple`."""
 
     name: Identifier
     low: Number
@@ -177,23 +181,24 @@ class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
     hint: Number
 
     def size(self) -> Size:
-        """Raises DplcError for a range that holds nothing."""
+        """Return the size. Raises DplcError for an empty range."""
         return Dim(self.name, self.low, self.high, self.multiple, self.hint).size()
 
 
 class RowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Calls for which all of `when` holds are served by the plan in the folder `rows/N`, N its place in the table."""
+    """Row of the table: the plan in the folder `rows/N`, N its index, serves calls for which all of `when` holds."""
 
     when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 
 
 class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A compiled model. Constants that are not weights are in `constants.safetensors`, under their buffers' names.
+    """Plan of a compiled model.
 
-    weights_from: the weights that the compile was checked against, "" for none. aliases: {output: the input whose
-    memory it takes}. length, batch: numbers, or names of sizes. sizes: what is known at a call; with any, offsets are
-    planned at each binding and none stands here. rows: the table of which the first row that holds serves a call.
-    examples: the inputs of a `-c` text, which has no `config`, and 0 for length and batch.
+    Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights
+    that the compile was checked against, "" for none. aliases: {output: the input whose memory it shares}. length,
+    batch: numbers, or names of sizes. sizes: known at a call; with any, offsets are planned at each binding and are not
+    in this file. rows: the table whose first matching row serves a call. examples: the inputs of a `-c` text, which has
+    no `config`, and 0 for length and batch.
     """
 
     dplc: Line
@@ -224,22 +229,24 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def hints(self) -> dict[str, int]:
-        """What the sizes are as a rule."""
+        """Typical values of the sizes."""
         return {size.name: size.hint for size in self.sizes}
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """(sequences, tokens of each) where the sizes are these numbers."""
+        """Return (sequences, tokens of each) where the sizes are these numbers."""
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
     def wanted(self) -> dict[str, WeightRequest]:
-        """{buffer: the weight it takes}"""
+        """Return {buffer: its weight}."""
         return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
 
     def program(
         self, kernels: Mapping[str, CudaKernel], sizes: Binding = AT_HINTS
     ) -> Program:  # fmt: skip
-        """The program, given its kernels by name, as they are at these sizes. Raises DplcError where the plan
-        contradicts itself."""
+        """Return the program, given its kernels by name, as they are at these sizes.
+
+        Raises DplcError if the plan contradicts itself.
+        """
         try:
             made = [kernels[record.name] for record in self.kernels]
             program = Program(
@@ -264,17 +271,17 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def buffer_record(buffer: Any) -> BufferRecord:
-    """The record of a buffer, or of a parameter or result that has a name, a dtype and a shape."""
+    """Return the record of a buffer, or of a parameter or result that has a name, a dtype and a shape."""
     return result_record(buffer.name, buffer)
 
 
 def result_record(name: str, kind: Any) -> BufferRecord:
-    """The record of what is of some dtype and shape, under a name."""
+    """Return the record of a value with a dtype and a shape, under a name."""
     return BufferRecord(name, kind.dtype, tuple(map(extent_record, kind.shape)))
 
 
 def kernel_record(kernel: CudaKernel) -> KernelFile:
-    """The record of a kernel, without its text."""
+    """Return the record of a kernel, without its text."""
     params = []
     for p in kernel.params:
         box = {"source": p.box.source, "sides": p.box.sides, "swizzle": p.box.swizzle} if p.box else {}
@@ -283,7 +290,7 @@ def kernel_record(kernel: CudaKernel) -> KernelFile:
 
 
 def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecord]]:
-    """The distinct kernels of a program, and its launches."""
+    """Return the distinct kernels of a program, and its launches."""
     kernels = program.distinct_kernels()
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     launches = [LaunchRecord(place[launch.kernel.name], launch.buffers) for launch in program.launches()]
@@ -291,7 +298,7 @@ def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecor
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """A record in a JSON file. Raises DplcError for a file that is not there, or holds none."""
+    """Return a record in a JSON file. Raises DplcError for a file that is missing, or holds none."""
     try:
         return msgspec.json.decode(read_file(path), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -308,7 +315,7 @@ def _buffers(records: Sequence[BufferRecord], sizes: Binding) -> tuple[Buffer, .
 def check_plan(
     plan: PlanFile, program: Program, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel], path: Path
 ) -> None:
-    """Raises DplcError, naming the field, for the first thing that does not fit.
+    """Raise DplcError, naming the field, for the first mismatch.
 
     program: at the hints; units, kernels: of `kernels_of`; path: of the plan.
     """
@@ -320,8 +327,10 @@ def check_plan(
 
 
 def check_rows(whole: PlanFile, rows: Sequence[PlanFile], path: Path) -> None:
-    """Raises DplcError where a row cannot serve what the table gives it: other tokens, results or weights than the plan
-    of the whole range has. path: of that plan."""
+    """Raise DplcError if a row cannot serve the calls that the table gives it.
+
+    Its tokens, results and weights must be those of the plan of the whole range. path: of that plan.
+    """
     _raise_first((f"row {n}: {p}" for n, row in enumerate(rows) for p in _row(whole, whole.rows[n].when, row)), path)
 
 
@@ -335,7 +344,7 @@ def _raise_first(problems: Iterator[str], path: Path) -> None:
 
 
 def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
-    """The sizes of kernels are those of the plan, and offsets are planned for a binding."""
+    """Yield errors if the sizes of kernels are not those of the plan, or offsets are planned without a binding."""
     known = {record.name: record.size() for record in plan.sizes}
     if len(known) != len(plan.sizes):
         yield "`sizes`: a name is there twice"
@@ -348,7 +357,7 @@ def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
 
 
 def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel]) -> Iterator[str]:
-    """A plan with sizes agrees with its kernels at the ends of their ranges, too."""
+    """Yield errors if a plan with sizes contradicts its kernels at the ends of their ranges."""
     for sizes in _corners(plan.sizes) if plan.sizes else ():
         program = plan.program({name: bound(unit, kernels[name], sizes) for name, unit in units.items()}, sizes)
         yield from _results(plan, program, sizes)
@@ -356,7 +365,7 @@ def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, Cud
 
 
 def _corners(ranges: Sequence[ConditionRecord]) -> list[dict[str, int]]:
-    """All sizes at their least numbers, and all at their greatest."""
+    """Return all sizes at their least numbers, and all at their greatest."""
     low = {n.name: -(-n.low // n.multiple) * n.multiple for n in ranges}
     return [low, {n.name: n.high // n.multiple * n.multiple for n in ranges}]
 
@@ -390,13 +399,16 @@ def _row(whole: PlanFile, when: tuple[ConditionRecord, ...], row: PlanFile) -> I
 
 
 def _holds(outer: SizeRecord, inner: ConditionRecord) -> bool:
-    """Whether a range has all numbers of another, of which there are some."""
+    """Return whether a range has all numbers of another, which has some."""
     least = -(-inner.low // inner.multiple) * inner.multiple
     return outer.low <= inner.low and least <= inner.high <= outer.high and inner.multiple % outer.multiple == 0
 
 
 def _at(records: Sequence[BufferRecord], sizes: Binding) -> list[tuple[str, int]]:
-    """What of each buffer is the same in all plans: a row of one length drops a dimension of one element."""
+    """Return the dtype and the number of elements of each buffer, which all plans share.
+
+    The shapes may differ: a row of one length drops a dimension of one element.
+    """
     return [(b.dtype, math.prod(extent_at(n, sizes) for n in b.shape)) for b in records]
 
 
@@ -431,7 +443,7 @@ def _weights(plan: PlanFile) -> Iterator[str]:
 
 
 def elements(buffer: BufferRecord) -> int:
-    """Of a buffer without sizes."""
+    """Return the number of elements of a buffer without sizes."""
     return math.prod(extent_at(n, {}) for n in buffer.shape)
 
 
@@ -450,7 +462,7 @@ def _tokens(plan: PlanFile) -> Iterator[str]:
 
 
 def _examples(plan: PlanFile) -> Iterator[str]:
-    """The inputs of a text, at both ends of the sizes, and every size among their extents."""
+    """Yield errors in the inputs of a text, at both ends of the sizes, and for a size that their extents lack."""
     told = {example.name: example for example in plan.examples}
     if len(told) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
         yield "`examples`: a name is there twice, or its ends are no range"
@@ -467,7 +479,7 @@ def _examples(plan: PlanFile) -> Iterator[str]:
 
 
 def _arena(program: Program) -> Iterator[str]:
-    """Every temporary lies within the arena, aligned, and apart from all that live when it does."""
+    """Yield errors if a temporary lies outside of the arena, is unaligned, or overlaps one that is live with it."""
     assert program.arena is not None
     offsets, lives = program.arena.offsets, lifetimes(program)
     names = {buffer.name for buffer in program.temporaries}

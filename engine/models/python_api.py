@@ -25,14 +25,14 @@ from .sources import find
 
 
 class Model:
-    """A compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it gives the logits; with
-    images or spectra where it takes these.
+    """Compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it returns the logits.
 
-    Where a length was compiled as a range, it is that of each call, and the table of rows says which kernels serve it.
+    A model of images or spectra accepts these instead. Where a length was compiled as a range, it is that of each call,
+    and the table of rows says which kernels serve it.
 
-    `.load_weights(folder)` reads safetensors; without, the weights are made up when it is first called. `.save(folder)`
-    writes an artefact; `.figures` says what the compile gave; `.ir(stage)` and `.cuda` are its texts; `.remembered` has
-    a line for everything that a tuning store decided.
+    `.load_weights(folder)` reads safetensors; without it, the first call generates random weights. `.save(folder)`
+    writes an artefact; `.figures` holds the figures of the compile; `.ir(stage)` and `.cuda` are its texts;
+    `.remembered` has a line for everything that a tuning store decided.
     """
 
     def __init__(self, compiled: CompiledModel | Artefact, device: str, remembered: tuple[str, ...] = ()):
@@ -40,7 +40,7 @@ class Model:
         self._runner: DynamicModelRunner | None = None
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """The logits, on the device of the kernels; of a model that gives more, the tuple of its results.
+        """Return the logits, on the device of the kernels; of a model with several results, their tuple.
 
         inputs: tokens, images, spectra, in the order of the program. Raises DplcError for another shape or dtype.
         """
@@ -51,7 +51,7 @@ class Model:
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The results in order, on the device of the kernels. inputs: by name."""
+        """Return the results in order, on the device of the kernels. inputs: by name."""
         if self._runner is None:
             self.place(weights.make(self.compiled.weights))
         assert self._runner is not None
@@ -73,7 +73,7 @@ class Model:
         return self.compiled.figures
 
     def ir(self, stage: str) -> str:
-        """The program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
+        """Return the program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
         return self.compiled.ir(stage)
 
     @property
@@ -111,18 +111,33 @@ def compile_model(
     exact: bool = False,
     rows: Any = True,
 ) -> Model:
-    """Compile a model for `batch` sequences of `seq_len` tokens: the logits of a causal language model, what an encoder
-    gives (of an encoder and a decoder, the encoder) for tokens, `batch` images or spectra.
+    """Compile a model for `batch` sequences of `seq_len` tokens.
 
-    Either may be a range, `dplc.Dim("s", 1, 4096, hint=512)`: one model for all its lengths. rows: the parts of the
-    range that are compiled for themselves when a call first needs them, as `dplc.compile` takes them; by default the
-    usual ones of one size, False for none.
+    It returns the logits of a causal language model or the results of an encoder (of an encoder and a decoder, the
+    encoder) for tokens, `batch` images or spectra.
 
-    path_or_id: a configuration (JSON), a folder with one, or an id of the hub. layers: only the first so many. dtype:
-    f32, f16 or bf16. device: cuda or emulator; the GPU if there is one. Weights are symbolic until `load_weights` or a
-    call. db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`. explore: search
-    spellings and cuts together, weights as their files have them. exact: no rule that reorders floating point fires.
-    Raises DplcError for what cannot be compiled.
+    Either may be a range, `dplc.Dim("s", 1, 4096, hint=512)`: one model for all its lengths. Weights are symbolic until
+    `load_weights` or a call.
+
+    Args:
+        path_or_id: a configuration (JSON), a folder with one, or an id of the hub.
+        seq_len: tokens of a sequence, or their range.
+        batch: sequences at once, or their range.
+        layers: only the first so many.
+        dtype: f32, f16 or bf16.
+        device: cuda or emulator; by default the GPU if there is one.
+        rules, target, settings: as in `dplc.compile`.
+        db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`.
+        explore: search spellings and cuts together, weights as their files have them.
+        exact: no rule that reorders floating point fires.
+        rows: the parts of the range that are compiled separately when a call first needs them, as in `dplc.compile`; by
+            default the usual ones of one size, False for none.
+
+    Returns:
+        The compiled model.
+
+    Raises:
+        DplcError: if the model cannot be compiled.
     """
     if dtype not in FLOAT_NAMES:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOAT_NAMES))
@@ -135,9 +150,9 @@ def compile_model(
 
 
 def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:
-    """The model of an artefact. Nothing in it is executed now, and later only CUDA that dplc prints of its Kernel IR.
+    """Return the model of an artefact. It executes nothing now, and later only CUDA that dplc prints of its Kernel IR.
 
-    trust_edited_cuda: take CUDA that was edited since, too: the emulator compiles and runs it on this machine. Raises
+    trust_edited_cuda: also accept CUDA that was edited since: the emulator compiles and runs it on this machine. Raises
     DplcError for a folder that is not an artefact, or is damaged.
     """
     chosen = _device(device)

@@ -26,8 +26,11 @@ class TorchOutput:
 
 @dataclass(frozen=True)
 class BoundModel:
-    """A model at a binding of its sizes. constants: {buffer: tensor} of those that no weight file holds; plan: which of
-    the plans of a table it is, None for the one of the whole range."""
+    """Model at a binding of its sizes.
+
+    constants: {buffer: tensor} of those that no weight file holds; plan: the index of the plan in the table, None for
+    that of the whole range.
+    """
 
     program: Program
     outputs: tuple[TorchOutput, ...]
@@ -36,11 +39,11 @@ class BoundModel:
 
 
 class ModelRunner:
-    """A program on a device with its weights and constants in place.
+    """Program on a device with its weights and constants.
 
     constants: {buffer: tensor} with torch's shapes, for every constant of the program; where the executor's device
-    finds them. beside: a runner on the same executor; weights that both were given are placed once. Raises LaunchError
-    for one that is missing or does not fit.
+    finds them. The optional runner on the same executor shares the memory of weights that both were given. Raises
+    LaunchError for a constant that is missing or does not fit.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class ModelRunner:
         self._session: Session = executor.prepare(program, placed, beside and beside._session)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit."""
+        """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
         given = {}
         for buffer in self.program.inputs:
             if buffer.name not in inputs:
@@ -71,7 +74,7 @@ class ModelRunner:
         return [results[output.buffer].reshape(output.shape) for output in self.outputs]
 
     def launch(self, place: int) -> None:
-        """One launch again, on the buffers of the latest run; for measuring it alone."""
+        """Repeat one launch on the buffers of the latest run, to measure it alone."""
         self._session.launch(place)
 
 
@@ -113,12 +116,14 @@ class DynamicModelRunner:
         self._runners: dict[tuple[int, ...], ModelRunner] = {}  # by lengths, the latest last
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for what does not fit, and
-        for a length that was not compiled."""
+        """Return the outputs in order, with torch's shapes, given {input: tensor}.
+
+        Raises DplcError for inputs that do not fit, and for a length that was not compiled.
+        """
         return self.runner(sizes_of_call(self.model.inputs_with_sizes, inputs)).run(inputs)
 
     def runner(self, sizes: Binding) -> ModelRunner:
-        """What runs at these lengths; those asked for last keep their memory."""
+        """Return the runner at these lengths; the most recently used runners keep their memory."""
         key = tuple(sizes.values())
         beside = next(iter(self._runners.values()), None)
         found = self._runners.pop(key, None) or self.fresh(self.model.at(sizes), beside)
@@ -128,7 +133,7 @@ class DynamicModelRunner:
         return found
 
     def fresh(self, made: BoundModel, beside: ModelRunner | None = None) -> ModelRunner:
-        """Return a new runner at a binding. beside: as of a ModelRunner."""
+        """Return a new runner at a binding. The optional runner shares its weights, as in `ModelRunner`."""
         if made.plan not in self._constants:
             self._constants[made.plan] = {name: tensor.to(self._device) for name, tensor in made.constants.items()}
         constants = {**self._constants[made.plan], **self._weights}

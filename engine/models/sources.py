@@ -1,4 +1,4 @@
-"""Where a model's configuration comes from: a JSON file, a folder with a `config.json`, or an id of the hub.
+"""Sources of a model's configuration: a JSON file, a folder with a `config.json`, or an id of the hub.
 
 An id is looked up in the hub's cache on this machine, then among the configurations that come with dplc, then at the
 hub itself.
@@ -40,8 +40,10 @@ _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model as it was asked for. name: for people; config: its configuration, as the hub's JSON has it; a `-c` text
-    has none."""
+    """Name and configuration of a model.
+
+    name: for people; config: its configuration, as the hub's JSON has it; a `-c` text has none.
+    """
 
     name: str
     config: dict[str, Any]
@@ -52,10 +54,9 @@ class ModelSource:
 
 
 def find(path_or_id: str, tell: Callable[[str], None] = lambda line: None) -> ModelSource:
-    """The model's configuration. Nothing of it is executed. tell: receives where that of an id comes from.
+    """Return the model's configuration. Nothing of it is executed. tell: receives the source of an id.
 
-    Raises DplcError for a path that is not there, a file that is not a model configuration, an id that the hub does
-    not give.
+    Raises DplcError for a missing path, a file that is not a model configuration, an id that the hub does not give.
     """
     path = Path(path_or_id)
     if path.is_dir():
@@ -74,7 +75,7 @@ def find(path_or_id: str, tell: Callable[[str], None] = lambda line: None) -> Mo
 
 
 def _hint_of_shipped(name: str) -> str | None:
-    """The configuration that comes with dplc for a model of this name or a variant of it (`..-Instruct`); else None."""
+    """Return a hint at the configuration that comes with dplc for this name or a variant (`..-Instruct`); else None."""
     asked = name.lower()
     shipped = [path for path in SHIPPED.glob("*.json") if asked.startswith(path.stem)]
     if not shipped:
@@ -84,17 +85,17 @@ def _hint_of_shipped(name: str) -> str | None:
 
 
 def _shown(path: Path) -> Path:
-    """A path as seen from the current folder, if it is below that."""
+    """Return a path as seen from the current folder, if it is below that."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def is_id(path_or_id: str) -> bool:
-    """Whether a text reads like an id of the hub, OWNER/NAME."""
+    """Return whether a text has the form of an id of the hub, OWNER/NAME."""
     return bool(_ID.fullmatch(path_or_id)) and not path_or_id.endswith(".json")
 
 
 def folder_of(path_or_id: str) -> Path | None:
-    """The folder with a model's other files; None for an id that is not in the hub's cache on this machine."""
+    """Return the folder with a model's other files; None for an id that is not in the hub's cache on this machine."""
     path = Path(path_or_id)
     if path.is_dir():
         return path
@@ -103,7 +104,7 @@ def folder_of(path_or_id: str) -> Path | None:
 
 
 def is_model(path_or_id: str) -> bool:
-    """Whether a path or id is rather a model's than something else's (a suite, an artefact)."""
+    """Return whether a path or id is a model's and not of another kind (a suite, an artefact)."""
     path = Path(path_or_id)
     if path.is_dir():
         return (path / CONFIG).is_file()
@@ -134,7 +135,7 @@ def _read(path: Path, name: str) -> ModelSource:
 
 
 def _of_id(name: str, tell: Callable[[str], None]) -> Path:
-    """The configuration of an id. Raises DplcError for one that is nowhere."""
+    """Return the configuration of an id. Raises DplcError if it is not found."""
     if (cached := _cached(name)) is not None:
         tell(f"the configuration of {name} is from the hub's cache on this machine")
         return cached
@@ -158,7 +159,7 @@ def _of_id(name: str, tell: Callable[[str], None]) -> Path:
 
 
 def _cached(name: str) -> Path | None:
-    """The configuration of an id in the hub's cache on this machine, if it is there."""
+    """Return the configuration of an id in the hub's cache on this machine, if it is there."""
     try:
         from huggingface_hub import constants, try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
@@ -172,7 +173,7 @@ def _cached(name: str) -> Path | None:
 
 
 def reach_hub() -> None:
-    """Raises OSError where there is no way to the hub: its own library would try for half a minute."""
+    """Raise OSError if the hub cannot be reached: its own library would try for half a minute."""
     from huggingface_hub import constants
 
     socket.create_connection((urlsplit(constants.ENDPOINT).hostname or "", 443), timeout=5).close()
@@ -180,7 +181,7 @@ def reach_hub() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The hub's libraries remark on what they do; what is wrong comes as an exception."""
+    """Silence the remarks of the hub's libraries; an error still raises an exception."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -197,11 +198,11 @@ _SAID_ELSEWHERE = frozenset(("model_type", "auto_map", "_attn_implementation", "
 
 
 def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) -> Any:
-    """The model of a configuration, in evaluation mode, on the meta device: of the class that it names, else the causal
-    language model of its architecture, else the model without a head.
+    """Return the model of a configuration, in evaluation mode, on the meta device.
 
-    dtype: of its parameters, one of COMPUTING_FLOATS. layers: how many of its blocks to keep, None for all. Raises
-    DplcError for an architecture that is unknown, and for a configuration that it does not accept.
+    Its class is the one that the configuration names, else the causal language model of its architecture, else the
+    model without a head. dtype: of its parameters, one of COMPUTING_FLOATS. layers: how many of its blocks to keep,
+    None for all. Raises DplcError for an architecture that is unknown, and for a configuration that it does not accept.
     """
     config = _configuration(source, layers)
     made = _class(source, config)
@@ -217,8 +218,10 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
 
 
 def names_of(model: Any) -> dict[int, tuple[str, ...]]:
-    """{id of a parameter or persistent buffer: its names in weight files}. Tied ones have several, and so have those
-    that transformers renames when it loads a file."""
+    """Return {id of a parameter or persistent buffer: its names in weight files}.
+
+    Tied ones have several, and so have those that transformers renames when it loads a file.
+    """
     found: dict[int, tuple[str, ...]] = {}
     older = _older_names(model)
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -227,8 +230,11 @@ def names_of(model: Any) -> dict[int, tuple[str, ...]]:
 
 
 def pieces_of(model: Any) -> Callable[[str, tuple[int, ...]], Pieces]:
-    """What files may have in the stead of a weight, by its name and shape: a matrix for each expert, by transformers'
-    own table of conversions. Empty where that knows of none, or of another way to make it."""
+    """Return a function from the name and shape of a weight to the pieces that files may hold instead of it.
+
+    Such pieces are a matrix for each expert, by transformers' own table of conversions. The result is empty for a
+    weight without a conversion, or with another way to compute it.
+    """
     older = _older_names(model)
     steps = [(step, _ways(step)) for step in _conversions(model, "WeightConverter") if len(step.target_patterns) == 1]
 
@@ -248,12 +254,12 @@ STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `weig
 
 
 def _ways(step: Any) -> list[tuple[str, int | None]]:
-    """What a conversion does, in order, by transformers' names, and along which dimension."""
+    """Return the operations of a conversion, in order, by transformers' names, and the dimension of each."""
     return [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
 
 
 def _conversions(model: Any, kind: str) -> list[Any]:
-    """The steps of transformers' table for a model that are of a kind: WeightRenaming, WeightConverter."""
+    """Return the steps of a kind in transformers' table for a model: WeightRenaming, WeightConverter."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
 
@@ -264,7 +270,7 @@ def _conversions(model: Any, kind: str) -> list[Any]:
 
 
 def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
-    """What files may call a weight instead, by transformers' own table of renamings: by one of them, or by several."""
+    """Return a function that yields other names of a weight in files, by one or several renamings of transformers."""
     back = [step.reverse_transform() for step in _conversions(model, "WeightRenaming")][::-1]
 
     def older(name: str) -> Iterator[str]:
@@ -279,7 +285,7 @@ def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
 
 
 def _configuration(source: ModelSource, layers: int | None) -> Any:
-    """transformers' own configuration object."""
+    """Return the configuration object of transformers."""
     try:
         from transformers import CONFIG_MAPPING, AutoConfig
     except ImportError as error:
@@ -301,9 +307,9 @@ def _configuration(source: ModelSource, layers: int | None) -> Any:
 
 
 def _class(source: ModelSource, config: Any) -> Any:
-    """The class of a model, out of transformers' own tables: no name of a configuration is looked up elsewhere.
+    """Return the class of a model, out of transformers' own tables: no name of a configuration is looked up elsewhere.
 
-    Raises DplcError for an architecture that these have no model of.
+    Raises DplcError for an architecture without a model in these.
     """
     from transformers import AutoModel, AutoModelForCausalLM
     from transformers.models.auto import modeling_auto
@@ -322,7 +328,7 @@ def _class(source: ModelSource, config: Any) -> Any:
 
 
 def _classes(table: Any, config: Any) -> tuple[Any, ...]:
-    """What a table has for a class of configurations."""
+    """Return the model classes that a table lists for a class of configurations."""
     if config not in table:
         return ()
     found = table[config]
@@ -330,7 +336,7 @@ def _classes(table: Any, config: Any) -> tuple[Any, ...]:
 
 
 def _fewer(source: ModelSource, layers: int) -> dict[str, Any]:
-    """The fields that say how many blocks there are, for fewer blocks."""
+    """Return the fields for the number of blocks, for fewer blocks."""
     present = source.config.get("num_hidden_layers")
     if not isinstance(present, int):
         raise DplcError(f"the configuration of {source.name} does not say how many layers there are")
@@ -341,7 +347,7 @@ def _fewer(source: ModelSource, layers: int) -> dict[str, Any]:
 
 
 def _derive_buffers(model: Any) -> None:
-    """Give buffers that no weight file holds the values that the configuration says, as `from_pretrained` does."""
+    """Give buffers that no weight file holds their values by the configuration, as `from_pretrained` does."""
     kept = model.state_dict(keep_vars=True).keys()
     for path, module in model.named_modules():
         own = dict(module.named_buffers(recurse=False))
@@ -357,7 +363,7 @@ def _derive_buffers(model: Any) -> None:
 
 
 def _unset(dtype: torch.dtype) -> float | int | bool:
-    """What stands where nothing has been written: no value that a configuration gives."""
+    """Return the value that marks unwritten elements: a configuration never gives it."""
     if dtype is torch.bool:
         return False
     return float("nan") if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype).min

@@ -1,4 +1,4 @@
-"""Weights by name: from safetensors files, or made up. Only what is asked for is read, and nothing is executed."""
+"""Weights by name: from safetensors files, or random. Only requested tensors are read, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ Tell = Callable[[str, int, int], None]  # told of progress: what is being done, 
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Reports nothing."""
+    """Report nothing."""
 
 
 def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent) -> dict[str, Any]:
-    """{key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the dtypes that are wanted.
+    """Return {key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the wanted dtypes.
 
     Raises DplcError for a path without weights, files that cannot be read, and for missing tensors and other shapes:
     all of them at once.
@@ -62,20 +62,20 @@ def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent)
 
 
 def check(folder: Path, wanted: Mapping[str, WeightRequest]) -> None:
-    """Raises what `load` would, from the headers of the files alone."""
+    """Raise the errors of `load`, from the headers of the files alone."""
     with ExitStack() as stack:
         _places(folder, wanted, stack)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a weight is: rows of (opened file, name in it), of one row with one name or of its pieces."""
+    """Location of a weight: rows of (opened file, name in it), of one row with one name or of its pieces."""
 
     rows: tuple[tuple[tuple[Any, str], ...], ...]
     whole: bool
 
     def shape(self) -> tuple[int, ...] | None:
-        """Of the whole; None where the pieces do not fit each other."""
+        """Return the shape of the whole; None if the pieces do not fit each other."""
         shapes = [[tuple(file.get_slice(name).get_shape()) for file, name in row] for row in self.rows]
         if self.whole:
             return shapes[0][0]  # type: ignore[no-any-return]
@@ -91,7 +91,7 @@ class _Place:
 
 
 def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack) -> dict[str, _Place]:
-    """{key of `wanted`: where it is}, everything found and of the right shape."""
+    """Return {key of `wanted`: its location}, everything found and of the right shape."""
     files = files_of(folder)
     opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
     found = {key: _names_in(want, files) for key, want in wanted.items()}
@@ -105,7 +105,7 @@ def _place(want: WeightRequest, rows: Rows, files: Mapping[str, Path], opened: M
 
 
 def _names_in(want: WeightRequest, files: Mapping[str, Path]) -> Rows:
-    """What the files call a weight, else its pieces; empty where neither is there."""
+    """Return the names of a weight in the files, else those of its pieces; empty if neither is there."""
 
     def known(names: Iterable[str]) -> str | None:
         return next((name for name in names if name in files), None)
@@ -117,7 +117,7 @@ def _names_in(want: WeightRequest, files: Mapping[str, Path]) -> Rows:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """{name of a tensor: the file it is in}. A folder with an index says so itself; else every file is looked at."""
+    """Return {name of a tensor: its file}, by the index of a folder if it has one, else from every file."""
     if folder.is_file():
         paths = [folder]
     elif not folder.is_dir():
@@ -134,8 +134,11 @@ def files_of(folder: Path) -> dict[str, Path]:
 def make(
     wanted: Mapping[str, WeightRequest], seed: int = 0, device: str = "cpu", scale: float = 0.05
 ) -> dict[str, Any]:
-    """Weights made up, the same for the same seed and device: vectors near 1 (norms stay norms), the rest normal with
-    `scale`. Raises DplcError for more than fits in memory."""
+    """Return random weights, the same for the same seed and device.
+
+    Vectors are near 1 (norms stay norms), the rest is normal with `scale`. Raises DplcError for more than fits in
+    memory.
+    """
     if device == "cpu":
         check_room(sum(4 * math.prod(want.shape) for want in wanted.values()), "the weights")
     generator = torch.Generator(device).manual_seed(seed)
@@ -160,7 +163,7 @@ def _index(path: Path) -> dict[str, Path]:
 
 
 def _is_beside(index: Path, name: str) -> bool:
-    """Whether a file that an index names is there, in the folder of the index and in no other."""
+    """Return whether a file of an index exists, in the folder of the index and in no other."""
     return name == Path(name).name and len(name) <= LONGEST and "\0" not in name and (index.parent / name).is_file()
 
 

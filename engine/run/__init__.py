@@ -1,1 +1,1 @@
-"""What happens to arrays: inputs, weights, places, which compile serves a length, and whether the results are right."""
+"""Preparation and check of arrays: inputs, weights, devices, the compile that serves a length, and correct results."""

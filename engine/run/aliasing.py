@@ -1,10 +1,11 @@
-"""Outputs that take the memory of an input: which may, by the index maps of the kernels.
+"""Outputs that share the memory of an input, where the index maps of the kernels permit it.
 
-In Loop IR a kernel says which elements it reads and writes. An output may take an input's memory if no launch reads the
-input once the output is being written, but for the kernel that writes it, and that one reads of the input only the very
-element that it stores next, in the same turn of the same loops. No schedule changes that: a turn's loads come before
-its store, and an element that another thread has staged in shared memory was read before a barrier. Kernel text calls
-such an input read-only, which is as good as true: nothing that a thread reads has been written in this launch.
+In Loop IR a kernel says which elements it reads and writes. An output may share an input's memory if no launch reads
+the input once the output is being written. The only exception is the kernel that writes the output, if it reads of the
+input only the very element that it stores next, in the same iteration of the same loops. No schedule changes that: an
+iteration's loads precede its store, and an element that another thread has staged in shared memory was read before a
+barrier. Kernel text calls such an input read-only, which is as good as true: no element that a thread reads has been
+written in this launch.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ..kernels.kernels import Plan
 
 
 def with_aliases(compilation: Compilation, wanted: Mapping[int, str]) -> Compilation:
-    """The compilation with outputs in the memory of inputs. wanted: {place of an output: name of an input}.
+    """Return the compilation with outputs in the memory of inputs. wanted: {index of an output: name of an input}.
 
-    Raises DplcError where an output may not.
+    Raises DplcError for an output that may not share it.
     """
     aliases = {}
     for place, source in wanted.items():
@@ -38,7 +39,7 @@ def with_aliases(compilation: Compilation, wanted: Mapping[int, str]) -> Compila
 
 
 def refusal(plan: Plan, output: str, source: str) -> str | None:
-    """Why an output may not take the memory of an input; None if it may."""
+    """Return why an output may not share the memory of an input; None if it may."""
     inputs, outputs = ({param.name: param for param in params} for params in (plan.inputs, plan.outputs))
     if source not in inputs:
         return f"there is no input `{source}`"
@@ -61,7 +62,7 @@ def refusal(plan: Plan, output: str, source: str) -> str | None:
 
 
 def _read_later(compilation: Compilation, output: str, source: str) -> str | None:
-    """What reads the input later than Loop IR says: a launch that does the work of an earlier one, too."""
+    """Return why the input is read later than Loop IR says: a launch may also do the work of an earlier one."""
     launches = compilation.plan.kernels
     for step in compilation.steps.steps if compilation.steps is not None else ():
         for place in step.also if source in step.buffers.values() else ():
@@ -75,7 +76,7 @@ def _read_later(compilation: Compilation, output: str, source: str) -> str | Non
 
 @dataclass(frozen=True)
 class _Access:
-    """A load or a store of a kernel. loops: {variable: which loop binds it, as the way to it}; place: its own way."""
+    """Load or store of a kernel, with its path. loops: {variable: the path of the loop that binds it}."""
 
     index: tuple[Any, ...]
     loops: Mapping[str, tuple[int, ...]]
@@ -89,7 +90,7 @@ class _Access:
 
 
 def _reads_elsewhere(kernel: Kernel, output: str, source: str) -> str | None:
-    """What a kernel that writes the output reads of the input beside the element that it is about to store."""
+    """Return why a kernel that writes the output reads of the input more than the element that it is about to store."""
     stores, loads = [], []
     for statement, access in _accesses(kernel.body, {}, ()):
         if isinstance(statement, Store) and statement.buf == output:

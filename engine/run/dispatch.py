@@ -1,7 +1,7 @@
-"""One program, several ranges: compiles for parts of the range of a size, and the table that says which serves a call.
+"""Dispatch of one program over several ranges: compiles for parts of the range of a size, and the table of calls.
 
 A row is a refinement of sizes (low, high, multiple, hint); the same captured program is compiled for it when a call
-first needs it. The first row that admits a call wins; the program of the whole range is behind the last.
+first needs it. The first row that admits a call wins; the program of the whole range follows the last row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Dispatch:
         self._rows = tuple((place, *first, rest) for place, (first, *rest) in enumerate(listed))
 
     def __call__(self, sizes: Binding) -> int | None:
-        """The place of the row that serves a call with such sizes; None where only the whole range does."""
+        """Return the index of the row that serves a call with such sizes; None if only the whole range does."""
         for place, name, low, high, multiple, rest in self._rows:
             number = sizes[name]
             if low <= number <= high and not number % multiple and (not rest or _hold(rest, sizes)):
@@ -73,9 +73,9 @@ Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are na
 def settled(
     rows: Any, whole: Compilation, make: Make, tools: Toolchain, schedules: StoredSchedules | None
 ) -> tuple[Row, ...]:
-    """What `rows=` says: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
+    """Return the rows of `rows=`: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
 
-    whole: the program compiled for the full range. Raises UsageError for what is no row of its sizes.
+    whole: the program compiled for the full range. Raises UsageError for an invalid row.
     """
     sizes = whole.sizes
     if rows is True:
@@ -99,7 +99,7 @@ def _listed(row: Any) -> Row:
 
 
 def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
-    """Rows that nobody named: of one size its octaves, of several none, for these multiply.
+    """Return the default rows: of one size its octaves, of several none, for these multiply.
 
     Where rows of memory are as long as the size and the model says that vectors pay, lengths in whole vectors have rows
     of their own, and the lengths between them fewer.
@@ -116,8 +116,10 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
 
 
 def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -> tuple[Row, ...]:
-    """Parts of the range for which a store has schedules that are faster than the default order: those that gain most,
-    the narrowest first, for the first row that holds serves a call."""
+    """Return the parts of the range for which a store has schedules that are faster than the default order.
+
+    These are the parts that gain most, the narrowest first, for the first row that holds serves a call.
+    """
     gains = dict[Row, float]()
     for kernel in whole.plan.kernels:
         for found in tuned_ranges(schedules, kernel, tools.rules, whole.target):
@@ -134,12 +136,12 @@ def _dim(name: str, part: Size | int) -> Dim:
 
 
 def _lengths(dim: Dim) -> int:
-    """How many there are in a part."""
+    """Return the number of lengths in a part."""
     return dim.high // dim.multiple - (dim.low - 1) // dim.multiple
 
 
 def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
-    """The rows of one size that nobody named, less their ends that rows before them serve."""
+    """Yield the default rows of one size, without the ends that preceding rows serve."""
     taken = sorted((row[0] for row in first if len(row) == 1), key=lambda dim: dim.low)
     for (dim,) in usual:
         low, high = dim.low, dim.high
@@ -153,17 +155,17 @@ def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
 
 
 def _usual(size: Dim | Size, low: int, high: int) -> Dim:
-    """A part of a range for its greatest length."""
+    """Return a part of a range, with its greatest length as the hint."""
     return Dim(size.name, low, high, size.multiple, hint=high // size.multiple * size.multiple)
 
 
 def octaves(size: Dim | Size, target: Target) -> tuple[Row, ...]:
-    """The parts of a range that suit products and norms of as many rows."""
+    """Return the parts of a range that suit products and norms of as many rows."""
     return tuple((row,) for row in _between(size, policy(target).range_ends))
 
 
 def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
-    """The parts of a range that end at `ends`, each for the greatest length in it."""
+    """Yield the parts of a range that end at `ends`, each for the greatest length in it."""
     low = size.low
     for high in (*(end for end in ends if size.low <= end < size.high), size.high):
         if high // size.multiple * size.multiple >= low:
@@ -172,7 +174,7 @@ def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
 
 
 def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
-    """The lengths in whole vectors, where most of what kernels read and write lies in rows as long as a size."""
+    """Return the lengths in whole vectors, if most data of the kernels lies in rows as long as a size."""
     numbers = policy(whole.target)
     step = math.lcm(size.multiple, numbers.vector_of_lengths)
     low, high = max(size.low, numbers.vectors_from), size.high // step * step
@@ -184,7 +186,7 @@ def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
 
 
 def _pays(whole: Compilation, make: Make, part: Dim) -> bool:
-    """Whether a compile for a part of the range issues fewer instructions by enough, at its hint and by the model."""
+    """Return whether a compile for a part of the range issues clearly fewer instructions, by the model at its hint."""
     assert part.hint is not None
     other = make(narrowed(whole.captured, (part,), whole.sizes))
     share: float = policy(whole.target).worth_of_vectors
@@ -201,7 +203,7 @@ def _bytes(param: Param) -> float:
 
 
 class Rows:
-    """The compiles of a program by row, made when they are first asked for.
+    """Compiles of a program by row, each created when it is first needed.
 
     whole: that of the full range; make: compiles a capture whose sizes are narrower.
     """
@@ -212,7 +214,7 @@ class Rows:
         self._made: dict[Row, Compilation] = {}
 
     def at(self, sizes: Binding) -> Compilation:
-        """What serves a call with such sizes."""
+        """Return the compile that serves a call with such sizes."""
         place = self.place(sizes)
         return self.whole if place is None else self.compiled(self.rows[place])
 
@@ -236,7 +238,7 @@ class Rows:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The dispatch as data: conditions in order, which the first that holds decides, and the plan behind each."""
+        """Dispatch as data: conditions in order, of which the first that holds decides, each with its plan."""
         listed = [{"when": [_condition(dim) for dim in row], "plan": n} for n, row in enumerate(self.rows)]
         return [*listed, {"when": [], "plan": len(listed)}]
 
@@ -246,7 +248,7 @@ def _condition(dim: Dim) -> dict[str, Any]:
 
 
 def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:
-    """The program where sizes are known better; a size of one number is that number."""
+    """Return the program with narrower sizes; a size of one number becomes that number."""
     known: dict[str, Any] = dict(sizes)
     for dim in row:
         known[dim.name] = dim.low if dim.low == dim.high else dim.size(None)
@@ -261,7 +263,7 @@ MOST_KEPT = 64  # kinds of arguments whose launches are kept, as many as a compi
 
 @dataclass(frozen=True)
 class BoundCall:
-    """What serves arguments of one kind. choose: the compile for such sizes; made when something is launched."""
+    """Compile that serves arguments of one kind. choose: returns it for such sizes, once something is launched."""
 
     sizes: Binding
     choose: Callable[[Binding], Compilation]
@@ -277,7 +279,7 @@ class BoundCall:
 
     @cached_property
     def arrays(self) -> tuple[tuple[str, tuple[int, ...], list[int]], ...]:
-        """What the launches are given: names, shapes, and these without dimensions of size 1."""
+        """Arrays of the launches: names, shapes, and these without dimensions of size 1."""
         buffers = (*self.program.inputs, *self.program.constants)
         return tuple((b.name, tuple(b.shape), [n for n in b.shape if n != 1]) for b in buffers)
 
@@ -299,7 +301,7 @@ class Calls:
         self._kept: dict[Hashable, BoundCall] = {}
 
     def of(self, inputs: Mapping[str, Any]) -> BoundCall:
-        """What serves these arguments, {input: tensor}. Raises DplcError for those that do not fit."""
+        """Return the compile that serves these arguments, {input: tensor}. Raises DplcError if they do not fit."""
         kind = self._kind(inputs)
         found = self._kept.get(kind)
         if found is None:
@@ -316,7 +318,7 @@ class Calls:
         return BoundCall(sizes, self._choose)
 
     def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
-        """Classes, layouts, dtypes and shapes; None where more is to be looked at, at every call."""
+        """Return classes, layouts, dtypes and shapes; None if every call needs further checks."""
         if self._whole.captured.strides:
             return None
         kind = []

@@ -1,4 +1,4 @@
-"""What a compiled function is given: arguments checked by name, weights read where their modules hold them now."""
+"""Inputs of a compiled function: arguments checked by name, weights read where their modules hold them now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..language.rule import RuleSet
 
 
 class Parameters:
-    """How a function is called: what is given by name is put in its place (not for functions without a signature)."""
+    """Parameters of a function: named arguments move to their positions (not for functions without a signature)."""
 
     def __init__(self, function: Callable[..., Any]):
         called = function.forward if isinstance(function, torch.nn.Module) else function
@@ -39,7 +39,7 @@ class Parameters:
             self.signature = None
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """(args, kwargs) with everything by position that can be. Raises DplcError for missing or unknown arguments."""
+        """Return (args, kwargs), by position where possible. Raises DplcError for missing or unknown arguments."""
         if self.signature is None:
             return tuple(args), dict(sorted(kwargs.items()))
         try:
@@ -52,7 +52,7 @@ class Parameters:
 def arguments(
     function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of the example call, as `Parameters.bind` puts them. Raises DplcError where they do not fit."""
+    """Return (args, kwargs) of the example call, as of `Parameters.bind`. Raises DplcError if they do not fit."""
     if isinstance(example_inputs, Mapping):
         hint = "write `dplc.compile(f, (), kwargs=inputs)` for inputs by name, `(inputs,)` for one that is a dict"
         raise UsageError("the example inputs are a dict, which is not taken apart", hint=hint)
@@ -68,14 +68,14 @@ class Frozen:
         self.versions = [(name, tensor, tensor._version) for name, tensor in kept if not tensor.is_inference()]
 
     def check(self) -> None:
-        """Raises DplcError for one that has been changed in place since."""
+        """Raise DplcError for a tensor that has been mutated since."""
         if any(tensor._version != version for _, tensor, version in self.versions):
             what = "a tensor that the function found outside of its arguments has changed since it was compiled"
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
 
 
 def check_arguments(captured: Capture, inputs: Mapping[str, Any], sizes: Binding = AT_HINTS) -> None:
-    """Raises DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
+    """Raise DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:
             _refuse_gradients(param.name, inputs[param.name])
@@ -85,7 +85,7 @@ def check_arguments(captured: Capture, inputs: Mapping[str, Any], sizes: Binding
 
 
 def _check_strides(name: str, tensor: Any, wanted: tuple[int, ...] | None) -> None:
-    """Raises DplcError for a tensor in another order of memory, where the program reads its memory."""
+    """Raise DplcError for a tensor in another order of memory, where the program reads its memory."""
     given = tuple(tensor.stride())
     if wanted is not None and given != wanted:
         what = f"argument `{name}` has the strides {given}, not {wanted}, by which the program reads its memory"
@@ -96,7 +96,7 @@ def _check_strides(name: str, tensor: Any, wanted: tuple[int, ...] | None) -> No
 
 
 def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes of a call, read off its tensors. places: (input, dimension, size).
+    """Return the sizes of a call, from the shapes of its tensors at (input, dimension, size).
 
     Raises DplcError for a length that was not compiled, and for two that must agree.
     """
@@ -115,7 +115,7 @@ def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, 
 
 
 def check_length(size: Size, length: int, where: str = "") -> None:
-    """Raises DplcError for a length that was not compiled. where: it was met."""
+    """Raise DplcError for a length that was not compiled. where: names its dimension in the message."""
     if not size.low <= length <= size.high or length % size.multiple:
         low, high = min(size.low, length), max(size.high, length)
         step = f", multiple={size.multiple}" if size.multiple > 1 and not length % size.multiple else ""
@@ -129,12 +129,12 @@ def _where(name: str, dimension: int, *_: Size) -> str:
 
 
 def sized_inputs(graph: TorchGraph) -> tuple[tuple[str, int, Size], ...]:
-    """The inputs that tell the sizes of a call: (name, dimension, size)."""
+    """Return the inputs that determine the sizes of a call: (name, dimension, size)."""
     return tuple((p.name, d, n) for p in graph.ins for d, n in enumerate(p.shape) if isinstance(n, Size))
 
 
 def at_sizes(graph: TorchGraph, tensors: Mapping[str, Any]) -> TorchGraph:
-    """A captured program where its sizes are those of its inputs."""
+    """Return a captured program with the sizes of its inputs."""
     sizes = sizes_of_call(sized_inputs(graph), tensors)
     return with_sizes(graph, sizes) if sizes else graph  # type: ignore[no-any-return]
 
@@ -146,7 +146,7 @@ def _refuse_gradients(name: str, value: Any) -> None:
 
 
 def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> None:
-    """Raises DplcError unless `value` is a tensor of this dtype (by our name) and shape, with elements."""
+    """Raise DplcError unless `value` is a tensor of this dtype (by our name) and shape, with elements."""
     expected = f"{dtype}{list(shape)}"
     if not isinstance(value, torch.Tensor):
         numpy = type(value).__module__ == "numpy"
@@ -169,10 +169,10 @@ def _place(tensor: Any) -> tuple[Any, ...]:
 
 
 class Weights:
-    """The parameters and buffers of a function's modules, under the names that its program gives them.
+    """Parameters and buffers of a function's modules, under the names that its program gives them.
 
     They are read at every call, through the module that holds them: a step of an optimiser, `load_state_dict`, or
-    another parameter put in the place of one all show.
+    another parameter that replaces one all show.
     """
 
     def __init__(self, function: Any, captured: Capture):
@@ -194,7 +194,7 @@ class Weights:
                             self.homes.setdefault(held[identity], (module, attribute, index))
 
     def now(self) -> dict[str, Any]:
-        """{name: tensor}. Raises DplcError for one that has another dtype or shape by now."""
+        """Return {name: tensor}. Raises DplcError for a tensor whose dtype or shape has changed."""
         types = {param.name: param for param in self.captured.graph.ins}
         found = {}
         for name, (module, attribute, index) in self.homes.items():
@@ -206,7 +206,7 @@ class Weights:
 
 
 def _read(weight: Any) -> tuple[Any, ...]:
-    """The tensors that a program reads of a weight: complex numbers as pairs, a wrapper subclass by its parts."""
+    """Return the tensors that a program reads of a weight: pairs for complex numbers, parts for a wrapper subclass."""
     if not isinstance(weight, torch.Tensor):
         return (weight,)
     return tuple(parts_of(part) if part.is_complex() else part for part in plain_parts(weight))
@@ -216,7 +216,7 @@ def _read(weight: Any) -> tuple[Any, ...]:
 
 
 def gpu_of(where: Mapping[str, torch.device]) -> int | None:
-    """The GPU that tensors lie on, by name; None if all of them are on the CPU. Raises DplcError for several."""
+    """Return the GPU that tensors lie on, by name; None if all of them are on the CPU. Raises DplcError for several."""
     found: dict[int, str] = {}
     for name, device in where.items():
         if device.type == "cuda":
@@ -228,7 +228,7 @@ def gpu_of(where: Mapping[str, torch.device]) -> int | None:
 
 
 def devices_of(function: Callable[..., Any], values: Iterable[Any]) -> dict[str, torch.device]:
-    """Where example inputs and the weights of a function's modules are, by a name for messages."""
+    """Return the devices of example inputs and of the weights of a function's modules, by a name for messages."""
     leaves = torch.utils._pytree.tree_leaves(list(values))
     found = {f"input {place}": leaf.device for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
     for root in modules_of(function).values():
@@ -248,7 +248,7 @@ class Placing:
         self._moved: dict[tuple[str, torch.device], tuple[Any, int, Any]] = {}
 
     def place(self, tensors: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The tensors, those on the CPU moved to `device`, and notes that say what was moved in this call."""
+        """Return the tensors, those on the CPU moved to `device`, and notes that say which tensors this call moved."""
         placed = {name: self._placed(name, tensor, device) for name, tensor in tensors.items()}
         moved = [name for name in tensors if placed[name] is not tensors[name] and self._is_input(name)]
         return placed, (f"moved from the CPU to {device}: {listed(moved)}",) if moved else ()
@@ -269,7 +269,7 @@ class Placing:
 
 
 def listed(names: list[str], most: int = 5) -> str:
-    """Names for a message."""
+    """Return names for a message."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"`{name}`" for name in names[:most]) + more
 
@@ -307,7 +307,7 @@ KINDS: dict[str, tuple[Any, str]] = {
 
 
 def check_kinds(**options: Any) -> None:
-    """Raises UsageError for an option that is none of what it may be. None is an option that is not given."""
+    """Raise UsageError for an option of a wrong type. None is an option that is not given."""
     for name, value in options.items():
         fits, words = KINDS[name]
         if (value is not None or name in ("trace", "explore", "exact")) and not fits(value):
@@ -324,7 +324,7 @@ SPREAD = 4096  # elements that are looked at of a larger one
 
 
 class Preparation:
-    """Prepared weights, computed when first asked for and again where a weight has changed.
+    """Prepared weights, computed when they are first needed and again when a weight has changed.
 
     Compiles of parts of a size's range that prepare the same weight share it.
     """
@@ -333,11 +333,11 @@ class Preparation:
         self._kept: dict[Prepared, tuple[Any, Any]] = {}  # which tensors it was made of, and the tensor
 
     def now(self, prepared: Iterable[Prepared], tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """{name: tensor} of the prepared weights of a program, given the others."""
+        """Return {name: tensor} of the prepared weights of a program, given the others."""
         return {each.input.name: self._made(each, tensors) for each in prepared}
 
     def forget(self) -> None:
-        """Compute all of them again when they are next asked for."""
+        """Compute all of them again when they are next needed."""
         self._kept.clear()
 
     def _made(self, each: Prepared, tensors: Mapping[str, Any]) -> Any:
@@ -356,7 +356,7 @@ class Preparation:
 
 
 def contents(tensor: Any, on_device: bool) -> bytes:
-    """A digest of a tensor: of all of it, or of elements spread over it where it is large and would have to be fetched.
+    """Return a digest of a tensor: of all of it, or of a sample of its elements if it is large and must be fetched.
 
     A single element of a weight on a device, written through `.data`, may be missed; a loader or an average may not.
     """

@@ -1,4 +1,4 @@
-"""What the judge compares with: a program of the user's own ops in float64, and as PyTorch computes it in eager."""
+"""References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["GATE", "GATES", "Judgement", "accepted", "error", "errors", "judge",
 
 
 def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a program, of the user's own ops, in float64; integers and bools exact.
+    """Return the outputs of a program, of the user's own ops, in float64; integers and bools exact.
 
-    Where capture decomposed an op, PyTorch's kernel of that op says what is right, not the decomposition: but for ops
-    that have none for float64.
+    Where capture decomposed an op, the reference is PyTorch's kernel of that op, not the decomposition: except for ops
+    without a float64 kernel.
     """
     return _of_own_ops(captured, tensors, meaning.run)
 
 
 def run_eager(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a program as torch computes them, one op after the other in its own dtypes."""
+    """Return the outputs of a program as torch computes them, one op after the other in its own dtypes."""
     return _of_own_ops(captured, tensors, lambda graph, values: meaning.evaluated(graph, dict(values), wide=False))
 
 

@@ -1,5 +1,4 @@
-"""Loop IR to Tile IR: kernels with a remembered schedule get it, the others go through the passes in their default
-order."""
+"""Lowering of Loop IR to Tile IR, by remembered schedules where there are any, else by the passes in default order."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ SCHEDULING = ("loop", "tile")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the schedule of a kernel of Loop IR comes from.
+    """Origin of the schedule of a kernel of Loop IR.
 
     source: the default order; the store, for this very kernel; the store, for the same kernel at other sizes. basis,
     seconds: of the remembered schedule, at the sizes it was found for. text: one line for people. brief: without
@@ -55,7 +54,7 @@ class Origin:
         return "" if self.source == "default" else f"schedule of `{self.kernel}`: {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {
             "kernel": self.kernel, "source": self.source, "basis": self.basis or None,
             "microseconds": None if self.seconds is None else self.seconds * 1e6, "about": self.text,
@@ -71,9 +70,9 @@ class ScheduleStore(Protocol):
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The rules and the target of a compile, the trace that the compile fills, and the store of schedules.
+    """Rules and target of a compile, the trace that the compile fills, and the store of schedules.
 
-    The rules and numbers that are declared for the target alone are in force in both. trace: None if nobody reads it.
+    The rules and numbers that are declared for the target alone are in force in both. trace: None if it is not needed.
     """
 
     tools: Toolchain
@@ -129,14 +128,14 @@ class Scheduler:
 
 
 def names_of_all(kernels: Program) -> set[str]:
-    """The names of kernels and of their buffers."""
+    """Return the names of kernels and of their buffers."""
     return {name for kernel in kernels for name in (kernel.name, *(p.name for p in (*kernel.ins, *kernel.outs)))}
 
 
 def placed(made: Program, before: Program, taken: set[str]) -> Program:
-    """What became of some kernels, beside others: kernels and buffers that it made get names that are free.
+    """Rename the kernels and buffers that some kernels became, so that their names are free in the whole program.
 
-    A schedule is carried out without a look at its neighbours, so what it makes has names that are new among its own.
+    A schedule is carried out without a look at its neighbours, so new names are new only among its own.
     """
     own = names_of_all(made) - names_of_all(before)
     again = {}
@@ -151,7 +150,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
 
 
 def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_HINTS) -> tuple[CudaKernel, ...]:
-    """The CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of those that kernels declare."""
+    """Return the CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of the kernels' sizes."""
     named: Mapping[str, list[str]] = shaped or {}
     return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)
 
@@ -159,14 +158,16 @@ def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_
 def predictions(
     kernels: Program, target: Target, registers: Sequence[int | None] | None = None
 ) -> tuple[Prediction, ...]:
-    """What the model says of kernels of Kernel IR, with their sizes at the hints. registers: of a thread of each, where
-    they are known."""
+    """Return the predictions of the model for kernels of Kernel IR, with their sizes at the hints.
+
+    registers: of a thread of each, where they are known.
+    """
     known, plain = registers or [None] * len(kernels), with_hints(kernels)
     return tuple(predict(instruction_counts(kernel, n), target) for kernel, n in zip(plain, known, strict=True))
 
 
 def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None] | None = None) -> float:
-    """The predicted seconds of kernels of Kernel IR, one after the other."""
+    """Return the predicted seconds of kernels of Kernel IR, one after the other."""
     return sum(prediction.seconds for prediction in predictions(kernels, target, registers))
 
 
@@ -178,38 +179,41 @@ REGISTER_GRAIN = 8
 
 
 def register_budget(tile: Tile, target: Target) -> int:
-    """The registers that the compiler may give to a thread: what the blocks that must fit together leave it."""
+    """Return the registers that the compiler may give to a thread, limited by the blocks that must be co-resident."""
     threads = -(-_extent(tile, "THREAD") // 32) * 32
     share = target.registers // (threads * max(tile.resident, 1))
     return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
 
 
 def predicted_registers(program: Program, number: int, target: Target) -> int:
-    """Registers of a thread, predicted from Tile IR. NVRTC took 0.86 to 1.11 times as many for norms, products and
-    attention, 0.45 to 1.65 for small kernels (scans, a convolution of 3 channels), in 11 kernels on sm_80."""
+    """Return the registers of a thread, predicted from Tile IR.
+
+    NVRTC took 0.86 to 1.11 times as many for norms, products and attention, 0.45 to 1.65 for small kernels (scans, a
+    convolution of 3 channels), in 11 kernels on sm_80.
+    """
     site = Site(program, (number,), target)
     tile: Any = site.tile
     return min(int(registers(site, tile.axes, tile.body)), register_budget(tile, target))
 
 
 def estimated_registers(program: Program, target: Target) -> int:
-    """What the kernel that asks for most asks for by the estimate, budget or not."""
+    """Return the largest estimate of a thread's registers among the kernels, regardless of the budget."""
     sites = (Site(program, (number,), target) for number in range(len(program)))
     return max((int(registers(site, site.tile.axes, site.tile.body)) for site in sites if site.tile), default=0)
 
 
 def refusal(program: Program, target: Target, granted: int = 0) -> str | None:
-    """Why a program cannot be launched, or would spill its registers; None if nothing is known against it.
+    """Return why a program cannot be launched, or would spill its registers; None if nothing is known against it.
 
-    granted: what the estimate says of a schedule that is known to do, the default one: where it is too high for that,
-    it is for others, too.
+    granted: the estimate for a schedule that is known to fit, the default one: if that estimate is too high, so are
+    others.
     """
     found = (_refusal(program, number, target, granted) for number in range(len(program)))
     return next((why for why in found if why is not None), None)
 
 
 def no_launch(program: Program, target: Target) -> str | None:
-    """Why no device launches a program, however many registers it takes; None if nothing is known against it."""
+    """Return why no device launches a program, however many registers it needs; None if nothing is known against it."""
     return next((why for number in range(len(program)) if (why := _no_launch(program, number, target))), None)
 
 

@@ -1,8 +1,9 @@
-"""The space of schedules of a kernel, read off the rules: at every pass, do nothing, do what the default order does, or
-fire a rule at a site with values for its parameters.
+"""Space of schedules of a kernel, derived from the rules.
 
-It is a graph of states, walked lazily: an option that is not taken is never built. States are merged by identity
-(programs are interned), what was walked recently is kept, so that walks which begin alike share their beginning.
+At every pass, a schedule does nothing, does the same as the default order, or fires a rule at a site with values for
+its parameters. The space is a graph of states, walked lazily: an option that is not taken is never built. States are
+merged by identity (programs are interned). Recently walked states are kept, so that walks which begin alike share their
+beginning.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FIRINGS = 4  # of one pass in one kernel that are decided one by one; then the d
 
 
 class DecisionPoint(NamedTuple):
-    """Where a decision is made, by name: what one schedule decides here another one may decide too."""
+    """Name of a decision in a walk: another schedule may decide at the same point."""
 
     step: str
     kernel: str
@@ -67,7 +68,7 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What became of a decision. token: what was really done, where the one wanted was not legal."""
+    """Result of a decision. token: the decision that was carried out, which differs if the wanted one was not legal."""
 
     state: State
     token: Token
@@ -128,23 +129,25 @@ class ScheduleCandidate:
 
     @functools.cached_property
     def sizes(self) -> dict[str, Size]:
-        """What is known at a call, by name."""
+        """Sizes that are known at a call, by name."""
         return sizes_in(self.loops)
 
     def at(self, sizes: Binding) -> Launched:
-        """The candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
+        """Return the candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
         cuda = tuple(bound(kernel, made, sizes) for kernel, made in zip(self.kernels, self.cuda, strict=True))
         return Launched(with_sizes(self.loops, sizes), with_sizes(self.kernels, sizes), cuda)
 
     @functools.cached_property
     def as_a_rule(self) -> Launched:
-        """The same at the hints: where it is timed."""
+        """Launch form at the hints, where it is timed."""
         return self.at(hints(self.loops))
 
 
 class Space:
-    """All schedules of a kernel of Loop IR. free: labels of the passes that are decided; None for all. The others do as
-    by default."""
+    """All schedules of a kernel of Loop IR.
+
+    free: labels of the passes that are decided; None for all. The others follow the default order.
+    """
 
     ways: Sequence[str] = ("",)
 
@@ -165,7 +168,7 @@ class Space:
     # ---- states
     @functools.cached_property
     def root(self) -> Move:
-        """Where the decisions begin."""
+        """First state at which there is something to decide."""
         tools = self.tools
         program = run_pipeline(tools.engine, tools.pipelines["loop"], self.loops, self.target)
         return self._advance(State(program, 0, 0), DEFAULT, [])
@@ -179,7 +182,7 @@ class Space:
         )
 
     def _advance(self, state: State, token: Token, decisions: list[Decision]) -> Move:
-        """On to the next state at which there is something to decide."""
+        """Return the next state at which there is something to decide."""
         while not self.done(state):
             program, number, step = state.program, state.number, self.steps[state.step]
             if untiled(program):
@@ -206,7 +209,7 @@ class Space:
 
     # ---- decisions
     def _after(self, state: State, token: Token) -> Move:
-        """What comes of a decision. One that is not legal here is taken for the nearest, or for the default."""
+        """Return the move of a decision. A decision that is not legal here becomes the nearest one, or the default."""
         if token == SKIP:
             return self._advance(state._replace(number=state.number + 1, firing=0), SKIP, [])
         spot = self._nearest(state, token) if isinstance(token, Fire) else None
@@ -218,7 +221,7 @@ class Space:
         return self._advance(following, DEFAULT, list(fired))
 
     def _default(self, state: State) -> tuple[State, Schedule]:
-        """The pass in this kernel, as the default order has it: the state after it, and what fired."""
+        """Run the pass in this kernel in the default order; return the state after it, and the firings."""
         engine, step = self.tools.engine, self.steps[state.step]
         program, made, log = engine.fire_at(step, state.program, state.number, self.target)
         decisions = (self._decision(state, FiringChoice(engine, rule, p, match, self.target)) for rule, match, p in log)
@@ -226,7 +229,7 @@ class Space:
         return self._taken(state, following, bool(log)), tuple(decisions)
 
     def _fired(self, state: State, spot: RuleSite) -> State | None:
-        """After one firing; None where it changes nothing."""
+        """Return the state after one firing; None if it changes nothing."""
         program = spot.choice.apply()
         if program == state.program:
             return None
@@ -244,7 +247,7 @@ class Space:
         return decision(self.steps[state.step], choice, self.numbers)
 
     def _nearest(self, state: State, fire: Fire) -> RuleSite | None:
-        """The spot and the values that were wanted, or the nearest values that are legal."""
+        """Return the wanted spot and values, or the nearest values that are legal."""
         step = self.steps[state.step]
         found = spot_at(self.tools.engine, step, fire.rule, state.program, self.target, fire.where)
         wanted = dict(fire.values)
@@ -258,30 +261,30 @@ class Space:
 
     # ---- options
     def _spots(self, state: State) -> tuple[RuleSite, ...]:
-        """The rules and sites of the pass at this kernel."""
+        """Return the rules and sites of the pass at this kernel."""
         step = self.steps[state.step]
         return tuple(spots(self.tools.engine, step, state.program, self.target, (state.number,)))
 
     def plain(self, value: Any) -> Any:
-        """A value as it is written down, hashable."""
+        """Return a value in its written form, hashable."""
         return _frozen(written(value, self.numbers))
 
     def plain_values(self, spot: RuleSite) -> tuple[Any, ...]:
-        """The values of the parameter that is open."""
+        """Return the values of the parameter that is open."""
         assert spot.open is not None
         return tuple(map(self.plain, spot.open.values))
 
     def token(self, spot: RuleSite) -> Fire:
-        """A spot as a token, with the values that are chosen."""
+        """Return a spot as a token, with the values that are chosen."""
         values = spot.choice.parameters.items()
         return Fire(spot.rule, spot.where, tuple((name, self.plain(value)) for name, value in values))
 
     def fire_of(self, made: Decision) -> Fire:
-        """A decision as a token."""
+        """Return a decision as a token."""
         return Fire(made.rule, made.site, tuple((name, _frozen(value)) for name, value in made.parameters.items()))
 
     def reference(self, state: State) -> Token:
-        """What the default order does here: one firing, SKIP, or DEFAULT where it may be more than one."""
+        """Return the decision of the default order here: one firing, SKIP, or DEFAULT if it may be more than one."""
         _, own = self.by_default(state)
         if not own:
             return SKIP
@@ -291,7 +294,7 @@ class Space:
         return any("repeat" in rule.attributes for rule in self.steps[state.step].rules)
 
     def domains(self, state: State, fire: Fire) -> dict[str, tuple[Any, ...]]:
-        """{parameter: its values}, each as it stands once those before it are decided as in `fire`."""
+        """Return {parameter: its values}, each after the preceding ones are decided as in `fire`."""
         found = spot_at(self.tools.engine, self.steps[state.step], fire.rule, state.program, self.target, fire.where)
         wanted, domains = dict(fire.values), dict[str, tuple[Any, ...]]()
         while found is not None and found.open is not None:
@@ -303,7 +306,7 @@ class Space:
 
     @staticmethod
     def distance(value: Any, other: Any) -> float:
-        """How far two plain values are apart: by logarithm for numbers, else whether they differ."""
+        """Return the distance of two plain values: by logarithm for numbers, else 0 or 1."""
         if value == other:
             return 0.0
         if isinstance(value, int) and isinstance(other, int) and value > 0 and other > 0:
@@ -312,7 +315,7 @@ class Space:
 
     # ---- walks
     def walk(self, policy: Policy, way: int = 0) -> ScheduleCandidate:
-        """A whole schedule; the policy is asked at every state."""
+        """Return a whole schedule; the policy decides at every state."""
         state, _, first = self.root
         schedule, genome = list(first), []
         while not self.done(state):
@@ -324,19 +327,19 @@ class Space:
         return ScheduleCandidate(self, state.program, tuple(schedule), tuple(genome))
 
     def states(self, genome: tuple[tuple[DecisionPoint, Token], ...]) -> Iterator[tuple[State, Token]]:
-        """The states of a walk, with what was decided there."""
+        """Yield the states of a walk, each with its decision."""
         state = self.root.state
         for _, token in genome:
             yield state, token
             state = self.after(state, token).state
 
     def default(self, way: int = 0) -> ScheduleCandidate:
-        """The schedule of the default order."""
+        """Return the schedule of the default order."""
         return self.walk(lambda space, state, slot: DEFAULT)
 
     @functools.cached_property
     def granted(self) -> int:
-        """Registers that the default order asks for by the estimate: no schedule is refused for as many."""
+        """Registers that the default order needs by the estimate: no schedule is refused for as many."""
         return estimated_registers(self.default().tile, self.target)
 
 
@@ -383,7 +386,7 @@ class ProgramCandidate:
 
 
 def distinct(kernels: Sequence[Kernel]) -> list[tuple[Kernel, int]]:
-    """Every kernel once, with how many of a program are the same but for their names."""
+    """Return every kernel once, with the number of kernels that are the same but for their names."""
     found: dict[str, tuple[Kernel, int]] = {}
     for kernel in kernels:
         first, count = found.get(key(kernel), (kernel, 0))
@@ -423,7 +426,7 @@ class ProgramSpace:
         return tuple((self.kernel(kernel), count) for kernel, count in distinct(kernels))
 
     def kernel(self, kernel: Kernel) -> Space:
-        """The space of a kernel, shared by all that are the same but for their names."""
+        """Return the space of a kernel, shared by all that are the same but for their names."""
         name = key(kernel)
         if name not in self._kernels:
             self._kernels[name] = Space(self.tools, (kernel,), self.target, self.free)
@@ -435,7 +438,7 @@ class ProgramSpace:
         return tuple(self._spaces)
 
     def walk(self, policy: Policy, way: int = 0) -> ProgramCandidate:
-        """Decide everything: the policy is called wherever there is a decision."""
+        """Return the candidate of a walk; the policy is called wherever there is a decision."""
         parts = tuple((space.walk(policy), count) for space, count in self.spaces(way))
         return ProgramCandidate(way, self.ways[way], parts, self.problems.get(way, ""))
 

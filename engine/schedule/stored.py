@@ -1,6 +1,6 @@
 """Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
 
-Looking one up takes tens of microseconds. A schedule of other sizes is taken only where the model says that it is no
+One look-up takes tens of microseconds. A schedule of other sizes is used only if the model does not predict that it is
 slower than the default order; that is found out once for each kernel and process.
 """
 
@@ -40,13 +40,16 @@ Numbers = Mapping[str, str]  # {parameter of a kernel: `#n`}
 
 
 def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
-    """How the parameters of the kernels to be scheduled are written, whatever they are called."""
+    """Return {parameter: its number}, the written form of parameters that is independent of their names."""
     names = dict.fromkeys(param.name for kernel in program for param in (*kernel.ins, *kernel.outs))
     return {name: f"#{number}" for number, name in enumerate(names)}
 
 
 def written(value: Any, numbers: Numbers) -> Any:
-    """A value of a parameter as JSON: numbers, texts, lists. A record is written as the first name among its fields."""
+    """Return a value of a parameter as JSON: numbers, texts, lists.
+
+    A record is written as the first name among its fields.
+    """
     if isinstance(value, Var):
         return _plain_name(value.name, numbers)
     if isinstance(value, Node):
@@ -60,19 +63,19 @@ def written(value: Any, numbers: Numbers) -> Any:
 
 
 def _plain_name(name: str, numbers: Numbers) -> str:
-    """`#0` for the first parameter, `#0_smem` for what is named after it."""
+    """Return `#0` for the first parameter, `#0_smem` for a name derived from it."""
     base, _, suffix = name.rpartition("_")
     return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
 
 
 def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision:
-    """A choice as it is remembered."""
+    """Return a choice in the form that the store keeps."""
     values = {name: written(value, numbers) for name, value in choice.parameters.items()}
     return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
 
 
 def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
-    """A spot with the values that were written down; None where one is not there or not legal."""
+    """Return a spot with the values of a stored decision; None if one is not there or not legal."""
     found: RuleSite | None = spot
     while found is not None and found.open is not None:
         wanted = values.get(found.open.name)
@@ -84,7 +87,7 @@ def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleS
 
 
 def untiled(program: Program) -> bool:
-    """Whether some kernel is still a loop nest: passes that make its Tile are no decision."""
+    """Return whether some kernel is still a loop nest: the passes that create its Tile are not decisions."""
     return not all(contents(kernel) & Tile.mark for kernel in program)
 
 
@@ -119,7 +122,7 @@ class Adapted:
 def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> Adapted:
     """Replay a schedule that was found for other sizes: each firing where it is legal, else the default of its pass.
 
-    A pass that did nothing there does nothing here.
+    A pass without a firing there has none here.
     """
     numbers = numbers_of((kernel,))
     kept = 0
@@ -143,7 +146,7 @@ def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, sha
 def _walked(
     scheduler: Scheduler, kernel: Kernel, decide: Callable[[PassStep, Program], Program], shaped: Shaped | None
 ) -> Program:
-    """A kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
+    """Return a kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
     program = scheduler.passes("loop", (kernel,), shaped)
     return scheduler.passes(
         "tile", program, shaped, lambda step, program: None if untiled(program) else decide(step, program)
@@ -153,8 +156,7 @@ def _walked(
 def _elsewhere(
     scheduler: Scheduler, step: PassStep, program: Program, decision: Decision, numbers: Numbers
 ) -> Program | None:
-    """The same rule with the same values, at its old site or else at the first one; None where it is legal at
-    neither."""
+    """Carry out a rule with the same values, at its old site or else at the first legal one; None if there is none."""
     try:
         return carried_out(scheduler, step, program, decision, numbers)
     except DplcError:
@@ -167,7 +169,7 @@ def _elsewhere(
 
 
 def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: Decision, numbers: Numbers) -> Program:
-    """A program after a decision. Raises DplcError where it is not legal."""
+    """Return a program after a decision. Raises DplcError if it is not legal."""
     spot = spot_at(scheduler.tools.engine, step, wanted.rule, program, scheduler.target, wanted.site)
     found = None if spot is None else chosen(spot, wanted.parameters, numbers)
     if found is None:
@@ -177,7 +179,7 @@ def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: 
 
 
 def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
-    """The program after a choice, which the trace records."""
+    """Return the program after a choice, which the trace records."""
     made = choice.apply()
     if trace is not None:
         before = tuple(kernel for kernel in choice.program if kernel not in made)
@@ -193,9 +195,9 @@ PATIENCE = 0.25  # seconds that a compile waits for the store
 
 
 def stored_schedules(tools: Toolchain, path: Path | None = None, wanted: bool = True) -> StoredSchedules | None:
-    """The store's schedules for a compile; None where there is no store, or it was switched off.
+    """Return the store's schedules for a compile; None without a store, or if it was switched off.
 
-    Nor are they asked for where the user pins parameters (`--set`): what is pinned is what should happen.
+    They are not used either if the user pins parameters (`--set`): the compile then follows the pinned values.
     """
     file = path or default_path()
     switched_off = path is None and os.environ.get(SWITCH, "0") not in ("", "0")
@@ -210,7 +212,7 @@ def stored_schedules(tools: Toolchain, path: Path | None = None, wanted: bool = 
 
 @functools.lru_cache(maxsize=4)
 def _opened(file: Path, identity: tuple[int, int, int], rules: RuleSet) -> StoredSchedules:
-    """Kept open, until the file is another one or the process has forked."""
+    """Return the schedules of a store, kept open until the file changes or the process forks."""
     return StoredSchedules(SqliteStore(file, rules, patience=PATIENCE))
 
 
@@ -271,7 +273,7 @@ class StoredSchedules:
         return adapted.program, _origin(kernel, "nearest", entry, brief)
 
     def _relative(self, key: TuningKey, target: Target) -> Entry | None:
-        """The best schedule at the nearest sizes that is worth a try here."""
+        """Return the best schedule at the nearest sizes that is worth a try here."""
         farthest, near = policy(target).farthest_octaves, dict[tuple[int, ...], float]()
         for entry in (family := self.store.family(key)):
             near[entry.key.extents] = distance(key.extents, entry.key.extents, farthest)
@@ -279,7 +281,7 @@ class StoredSchedules:
         return min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
 
     def _is_slower(self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, scheduler: Scheduler) -> bool:
-        """Whether the model prefers the default order. Raises DplcError for a schedule that cannot be launched."""
+        """Return whether the model prefers the default order. Raises DplcError if the schedule cannot be launched."""
         known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
         if known not in self._slower:
             quiet = replace(scheduler, trace=None)
@@ -288,7 +290,7 @@ class StoredSchedules:
 
 
 def _seconds(program: Program, scheduler: Scheduler) -> float:
-    """What the model says of kernels of Tile IR, infinite where one cannot be launched."""
+    """Return the predicted seconds of kernels of Tile IR, infinite if one cannot be launched."""
     if refusal(program, scheduler.target) is not None:
         return math.inf
     registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
@@ -310,13 +312,13 @@ def _origin(kernel: Kernel, source: Literal["store", "nearest"], entry: Entry, b
 
 
 def figures(entry: Entry) -> str:
-    """`12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
+    """Return the text `12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
     tuned = entry.tuned
     return f"{tuned.seconds * 1e6:.4g} us, default order {tuned.default_seconds * 1e6:.4g} us, {tuned.basis}"
 
 
 def sizes(entry: Entry) -> str:
-    """The extents of an entry, without repetitions, as they come: `512x2048`."""
+    """Return the extents of an entry, without repetitions, as they come: `512x2048`."""
     shown: Sequence[int] = tuple(dict.fromkeys(entry.key.extents))
     return "x".join(map(str, shown))
 
@@ -326,14 +328,17 @@ def sizes(entry: Entry) -> str:
 
 @dataclass(frozen=True)
 class TunedRange:
-    """Where a schedule holds: {name of a size: its part, or a number}. gain: default seconds over those of it."""
+    """Range in which a schedule holds: {name of a size: its part, or a number}.
+
+    gain: the seconds of the default order over its seconds.
+    """
 
     sizes: Mapping[str, Size | int]
     gain: float
 
 
 def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, target: Target) -> Iterator[TunedRange]:
-    """The parts of a kernel's ranges, and lengths in them, whose schedules are faster than the default order.
+    """Yield the parts of a kernel's ranges, and lengths in them, with schedules that are faster than the default order.
 
     Such an entry is of this very kernel with narrower sizes, and holds under the rules in force.
     """
@@ -353,7 +358,7 @@ def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, tar
 
 
 def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
-    """The sizes as an entry has them; None where they are not a part of a kernel's."""
+    """Return the sizes as an entry has them; None if they are not a part of a kernel's."""
     sizes = sizes_of(kernel)
     usual = _lengths(kernel, sizes, entry.key.extents)
     if usual is None or len(entry.key.ranges) not in (0, len(sizes)):
@@ -371,7 +376,7 @@ def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
 
 
 def _lengths(kernel: Kernel, sizes: Sequence[Size], extents: Sequence[int]) -> dict[str, int] | None:
-    """The numbers of sizes at which a kernel has such extents, as dimensions or loops that are sizes tell them."""
+    """Return the sizes at which a kernel has such extents, from its dimensions or loops that are sizes."""
     written = written_extents(kernel)
     if len(written) != len(extents):
         return None
