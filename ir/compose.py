@@ -45,7 +45,7 @@ from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, T
 
 @dataclass(frozen=True)
 class Folded:
-    """`fn(args..)` was asked for; result, a term or a number, is what it is."""
+    """Record of one call: `fn(args..)` was requested and gave `result`, a term or a number."""
 
     fn: str
     args: tuple[Any, ...]
@@ -57,7 +57,10 @@ _heard: ContextVar[list[Folded] | None] = ContextVar("folds", default=None)
 
 @contextlib.contextmanager
 def heard_folds() -> Iterator[list[Folded]]:
-    """What is folded within, in order. What an inner listener hears, an outer one does not."""
+    """Return a context manager that collects the constant folding inside of it, in order.
+
+    An outer collector does not receive the results that an inner collector receives.
+    """
     found: list[Folded] = []
     token = _heard.set(found)
     try:
@@ -67,7 +70,7 @@ def heard_folds() -> Iterator[list[Folded]]:
 
 
 def tell(fn: str, args: tuple[Any, ...], result: Any) -> Any:
-    """The result, told to who listens."""
+    """Return the result, and report it to the active collector of `heard_folds`."""
     listener = _heard.get()
     if listener is not None:
         listener.append(Folded(fn, args, result))
@@ -146,7 +149,7 @@ def index(e: Expr) -> Term:
 
 
 def cast(x: Operand, to: str) -> Term:
-    """x as another dtype; x itself if it has it."""
+    """Return x in another dtype, or x itself if it already has that dtype."""
     if not isinstance(x, Term):
         return of_sizes(x, to) if isinstance(x, Node) else const(x, to)
     if dtype(x) == to:
@@ -157,13 +160,16 @@ def cast(x: Operand, to: str) -> Term:
 
 
 def asked_cast(x: Operand, to: str) -> Term:
-    """A cast that a rule asks for: where it is none, who traces is told."""
+    """Return the cast that a rule requests, and report it to the tracer if no cast is needed."""
     made = cast(x, to)
     return tell(to, (x,), made) if isinstance(x, Term) and (made is x or made.__class__ is Const) else made
 
 
 def held(x: Operand, to: str) -> Term:
-    """What an op has computed in f32, of its dtype: rounded where it is stored, not before. Any other dtype is cast."""
+    """Return the f32 result of an op in its declared dtype.
+
+    A small float is rounded when it is stored, not earlier. Any other dtype is cast.
+    """
     if isinstance(x, Term) and f"as_{to}" in HELD and dtype(x) == "f32" and x.__class__ is not Const:
         return Elementwise(f"as_{to}", (x,))
     return cast(x, to)
@@ -282,7 +288,7 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
 
 
 def _is_i64(e: Expr) -> bool:
-    """Whether no place of the axes takes index arithmetic out of i64. What was read from memory counts as an index."""
+    """Return whether index arithmetic stays within i64 for all values of the axes, or reads an index from memory."""
     low, high = interval(e)
     return (low >= -(2**63) and high < 2**63) or any(nodes(e, Term))
 
@@ -295,9 +301,10 @@ def _index_expr(x: Any) -> Expr:
 
 
 def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
-    """Fold x over axes. An axis that x lacks folds equal values: a factor, a power, or nothing.
+    """Reduce x over axes.
 
-    Nothing at all, along an axis without places, folds to what fn starts from.
+    An axis that x lacks reduces equal values: to a product, a power, or the value itself. An axis of extent 0 reduces
+    to the identity of fn.
     """
     x = as_term(x)
     wanted = tuple(dict.fromkeys(over))
@@ -313,8 +320,10 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
 
 
 def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
-    """A part of a reduction over a tuple monoid; numbers take the dtype of the other operands. Of one element, over no
-    axes, it is what that is lifted to."""
+    """Return a part of a reduction over a tuple monoid. Numbers take the dtype of the other operands.
+
+    Without axes, the result is the part to which the single element is lifted.
+    """
     given, wanted = tuple(args), tuple(dict.fromkeys(over))
     name = common_dtype(given) or "f32"
     if wanted:
@@ -334,7 +343,7 @@ def _of_values(e: Any, values: Mapping[str, Operand]) -> Operand:
 
 
 def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
-    """x read elsewhere: axes replaced by index expressions, which may hold terms."""
+    """Return x with axes replaced by index expressions, which may hold terms."""
     kept = {a: e for a, e in ((a, _unwrapped(mapping[a])) for a in axes(x) if a in mapping) if e is not a}
     if not kept:
         return x
@@ -380,7 +389,7 @@ def remap_expr(e: Expr, mapping: Mapping[Axis, Expr]) -> Expr:
 
 
 def case(cond: Expr, a: Operand, b: Operand) -> Term:
-    """a where cond holds, else b."""
+    """Return a where cond holds, and b elsewhere."""
     if isinstance(cond, bool):
         return tell("Case", (cond, a, b), as_term(a if cond else b))  # type: ignore[no-any-return]
     name = common_dtype((a, b)) or common_dtype((as_term(a), as_term(b))) or "f32"

@@ -28,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Span:
-    """A place in a source: lines from 1, columns from 0, the end exclusive."""
+    """Range of a source text: lines count from 1, columns from 0, and the end is exclusive."""
 
     source: Source = field(repr=False)
     line: int
@@ -41,7 +41,7 @@ class Span:
         return f"{self.source.name}:{self.line}:{self.column + 1}"
 
     def excerpt(self) -> str:
-        """The line and a caret under the place."""
+        """Return the line with carets under the span."""
         text = self.source.line(self.line)
         end = self.end_column if self.end_line == self.line else len(text)
         margin = " " * len(str(self.line))
@@ -51,7 +51,10 @@ class Span:
 
 
 class DplcError(Exception):
-    """what: one sentence. span: where. notes: why, a line each. hint: what to do."""
+    """Error that dplc reports to the user.
+
+    what: one sentence. span: location in the source. notes: reasons, one line each. hint: the next step.
+    """
 
     exit_code = USER
 

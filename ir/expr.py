@@ -29,7 +29,9 @@ class Var(Node):
 
 
 class Axis(Node):
-    """A named axis. On Tensor IR (role none) also a leaf of index expressions; in a Tile it has a role, in a Stage a
+    """A named axis.
+
+    In Tensor IR, an axis has no role and is also a leaf of index expressions. In a Tile it has a role, in a Stage a
     dim.
     """
 
@@ -41,7 +43,7 @@ class Axis(Node):
 
 
 class NotWhole(TypeError):
-    """A float stands where a place in memory is computed."""
+    """A float in an expression that computes an index."""
 
 
 class Undecided(Exception):
@@ -66,9 +68,10 @@ class Size(Node):
 
 
 class Sum(Node):
-    """`c1*t1 + c2*t2 + ... + constant`: at least one term; a lone term has a coefficient or a constant beside it.
+    """`c1*t1 + c2*t2 + ... + constant`: at least one term; a single term has a coefficient or a constant.
 
-    terms: ((atom, coefficient), ...), every coefficient a non-zero int, positive ones first.
+    terms: ((atom, coefficient), ...). Every coefficient is a non-zero int, and positive coefficients precede negative
+    ones.
     """
 
     terms: Terms
@@ -112,7 +115,7 @@ NUMBERS = (int, float)  # asked of a class: True is no number
 
 
 def linear(e: Expr) -> Linear:
-    """e as ({atom: coefficient}, constant). The dictionary is fresh: the caller may change it."""
+    """Return e as ({atom: coefficient}, constant). The caller may change the dictionary."""
     if e.__class__ is Sum:
         return dict(e.terms), e.constant
     if e.__class__ is int:
@@ -215,7 +218,7 @@ def _split(a: Expr, n: int) -> tuple[dict[Any, int], dict[Any, int], int]:
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:
-    """a // b, rounding down. Multiples of a constant divisor come out of the division."""
+    """Return a // b, rounded down. Multiples of a constant divisor are moved out of the division."""
     if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return a // b
     if b.__class__ is not int:
@@ -233,7 +236,7 @@ def floordiv(a: Expr, b: Expr) -> Expr:
 
 
 def modulo(a: Expr, b: Expr) -> Expr:
-    """a % b, non-negative for b > 0. Multiples of a constant divisor vanish."""
+    """Return a % b, which is non-negative for b > 0. Multiples of a constant divisor vanish."""
     if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return a % b
     if b.__class__ is not int:
@@ -273,7 +276,7 @@ def either(a: Expr, b: Expr) -> Expr:
 
 
 def invert(a: Expr) -> Expr:
-    """not a"""
+    """Return the canonical expression `not a`."""
     if isinstance(a, bool):
         return not a
     if a.__class__ is Binary and a.op in NEGATED:
@@ -307,7 +310,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) -> Expr:
-    """The sum of index expressions, each times a number (or a size): no expression is made of the sums in between."""
+    """Return the sum of index expressions, each times a number or a size, without building intermediate sums."""
     terms: dict[Any, int] = {}
     constant = 0
     for item, factor in zip(items, factors, strict=False):
@@ -328,7 +331,7 @@ def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) 
 
 
 def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """e with `change` applied to its direct operands, canonical again."""
+    """Return e with `change` applied to its direct operands, in canonical form."""
     kind = e.__class__
     if kind is Sum:
         return total((*[change(atom) for atom, _ in e.terms], e.constant), (*[n for _, n in e.terms], 1))
@@ -344,7 +347,7 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def only_sizes(e: Expr) -> bool:
-    """Whether an expression is a whole number at every launch: made of whole numbers and sizes."""
+    """Return whether an expression is a whole number at every launch: it contains whole numbers and sizes only."""
     kind = e.__class__
     if kind is int or kind is Size:
         return True

@@ -1,4 +1,4 @@
-"""Scalar functions: the one table of what may stand in `fn(..)`. Arity, numpy meaning, result type, algebra.
+"""Scalar functions: the table of the functions allowed in `fn(..)`, with arity, numpy meaning, result type and algebra.
 
 Code generation keeps the CUDA text of each in codegen/scalar.py; a test compares the two lists.
 """
@@ -28,7 +28,7 @@ def elementwise(of_one: Callable[[float], float]) -> Callable[[Any], Any]:
 
 
 def _erfcinv(y: float) -> float:
-    """x with erfc(x) == y: Winitzki's approximation, then Halley's steps."""
+    """Return x with erfc(x) == y, by Winitzki's approximation and Halley's steps."""
     if not 0 <= y <= 2:
         return math.nan
     if y in (0, 2):
@@ -59,7 +59,7 @@ def _step(x: float, over: float) -> float:
 
 
 def _erfcx(x: float) -> float:
-    """exp(x * x) * erfc(x); far from 0 by its asymptotic series."""
+    """Return exp(x * x) * erfc(x), by its asymptotic series far from 0."""
     if x < 10:
         return math.inf if x < -26.7 else math.exp(x * x) * math.erfc(x)
     term = total = 1.0
@@ -90,7 +90,10 @@ def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float,
 
 
 def three_terms(*operands: Any) -> Any:
-    """p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1). operands: n to e."""
+    """Return p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1).
+
+    operands: n to e.
+    """
     arrays = np.broadcast_arrays(*(np.asarray(operand, float) for operand in operands))
     return np.vectorize(_three_terms, otypes=[np.float64])(*arrays) if arrays[0].size else arrays[0]
 
@@ -154,9 +157,13 @@ BITS = "bits"  # of integers alone
 
 
 class Function(NamedTuple):
-    """kind decides the result type: arithmetic and bits promote, float gives at least f32, compare and logical give b8,
-    select promotes the last two, cast gives the dtype of its name, or HELD. identity: for functions that may reduce.
-    meaning: in words, of operands a and b, or x."""
+    """A scalar function.
+
+    kind: rule for the result type. arithmetic and bits promote, float gives at least f32, compare and logical give b8,
+    select promotes the last two operands, cast gives the dtype of its name, or HELD.
+    identity: value of an empty reduction, for functions that may reduce.
+    meaning: description in words, of operands a and b, or x.
+    """
 
     name: str
     arity: int
@@ -183,7 +190,7 @@ def _zeta(s: Any, q: Any) -> Any:
 
 
 def _zeta_of_one(s: float, q: float) -> float:
-    """The sum of (q + k) ** -s over k, from places beyond 9 on by Euler and Maclaurin."""
+    """Return the sum of (q + k) ** -s over k, with the Euler-Maclaurin formula for terms beyond 9."""
     if s == 1:
         return math.inf
     if s < 1:
@@ -228,7 +235,7 @@ def _shift_left(x: Any, by: Any) -> Any:
 
 
 def _shift_right(x: Any, by: Any) -> Any:
-    """The sign comes in from the left. By too many places, or a negative number: by as many as there are."""
+    """Shift right with sign extension. A negative count, or one beyond the width, shifts by the width."""
     kind = np.asarray(x).dtype
     most = 8 * kind.itemsize - (kind.kind == "i")
     last = np.right_shift(np.right_shift(x, most - 1), 1)

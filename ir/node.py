@@ -1,4 +1,4 @@
-"""Nodes: what every IR is made of. Immutable, interned (identity is equality), with declared, sorted, defaulted fields.
+"""Nodes of all IRs: immutable and interned (identity is equality), with declared, sorted, defaulted fields.
 
 A node class is written like a dataclass; the text of an annotation is the *sort* of the field, which the printer, the
 parser, the matcher, substitution and the rule checker all read from here:
@@ -10,8 +10,9 @@ parser, the matcher, substitution and the rule checker all read from here:
         body: Block
         role: Role = "serial"
 
-Interning makes equality and hashing O(1) and lets an analysis be remembered on the node itself (`memoised`). The table
-is weak, so a node lives as long as it is referenced. Keys tell `1`, `1.0` and `True` apart, and `0.0` from `-0.0`.
+Interning gives equality and hashing in O(1) and lets an analysis be remembered on the node itself (`memoised`). The
+table is weak, so a node lives as long as it is referenced. Keys distinguish `1`, `1.0` and `True`, and `0.0` from
+`-0.0`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _ODD = frozenset((float, bool, tuple))
 
 
 def _key(value: Any) -> Any:
-    """A dictionary key that tells equal values of different meaning apart."""
+    """Return a dictionary key that distinguishes equal values of different meaning."""
     kind = value.__class__
     if kind is float:
         return (float, repr(value))
@@ -94,14 +95,14 @@ _lock = threading.Lock()
 
 
 class _Entry(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference that knows where it stands in its table."""
+    """A weak reference that knows its key in its table."""
 
     __slots__ = ("key",)
     key: Any
 
 
 def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
-    """Called with the entry of a node that is no more: takes it out of its table, at one stroke for other threads."""
+    """Return a callback that removes the entry of a dead node from its table, atomically for other threads."""
 
     def forget(entry: Any) -> None:
         _remove_dead_weakref(table, entry.key)
@@ -110,7 +111,7 @@ def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
 
 
 def _enter(entry: Any, table: dict[Any, Any]) -> Any:
-    """The node of a key from now on, where another thread was faster, or where the entry is of one that is no more."""
+    """Return the node of a key after another thread was faster, or after the node of the existing entry has died."""
     with _lock:
         known = table.get(entry.key)
         other = known() if known is not None else None
@@ -134,9 +135,7 @@ _NUMERIC = frozenset(("Expr", "Num", "Value", "Over"))
 
 
 def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
-    """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we
-    have.
-    """
+    """Return `__new__(cls, a, b=default)`, generated once per class as in dataclasses: it is the hottest function."""
     table: dict[Any, Any] = {}
     scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "enter": _enter, "new": object.__new__}
     scope |= {"table": table, "put_memo": _put_memo, "put_contents": _put_contents}
@@ -175,7 +174,7 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
 
 
 def _getter(names: tuple[str, ...]) -> Any:
-    """What some fields of a node hold, in one call. A static method, for it stands in the class."""
+    """Return a static method that reads some fields of a node in one call."""
     if len(names) > 1:
         return staticmethod(operator.attrgetter(*names))
     scope: dict[str, Any] = {}
@@ -200,7 +199,7 @@ CLASSES: set[type] = set()  # of nodes: asking whether a class is in it is faste
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class NodeType(type):
-    """Turns annotations into slots, sorts, defaults and an interning constructor.
+    """Metaclass that converts annotations to slots, sorts, defaults and an interning constructor.
 
     mark: a bit of its own for every class; marks: that and those of its subclasses. Sets of classes are numbers.
     """
@@ -378,7 +377,7 @@ def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
 
 def remember(node: Any, function: Callable[[Any], Any], result: Any) -> None:
-    """What `memoised` would remember."""
+    """Store a result of a function on a node, as `memoised` would."""
     if node._memo is None:
         _put_memo(node, {})
     node._memo[function] = result

@@ -32,7 +32,7 @@ Block = tuple[Stmt, ...]
 
 
 class Kernel(Node):
-    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, told apart by its statements."""
+    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, as its statements determine."""
 
     name: Name
     ins: tuple[Param, ...]

@@ -1,15 +1,15 @@
-"""What Torch IR may say: per op its overloads, their fields, kinds and defaults, from torch's own ATen schemas.
+"""Schemas of Torch IR: per op its overloads, their fields, kinds and defaults, from torch's own ATen schemas.
 
 The table ships as `aten.json`, so that text and rules are read without importing torch; a test compares it with the
-live torch. engine/capture/schemas.py writes it anew.
+live torch. engine/capture/schemas.py regenerates it.
 
 **Which overload a statement means is a function of its fields alone.** A statement names every field without a default
-and every other field that differs from its default, so `resolve` takes the first overload (torch's order) that has all
-the fields given, is given all the fields it requires, and whose kinds fit. `Sum(x)` is `sum`, `Sum(x, dim=(1))` is
+and every other field that differs from its default, so `resolve` returns the first overload (torch's order) that has
+all the fields given, is given all the fields it requires, and whose kinds fit. `Sum(x)` is `sum`, `Sum(x, dim=(1))` is
 `sum.dim_IntList`. Where several fit, they mean the same.
 
-Fields that say where and how a tensor is stored or computed, not what it is (device, layout, memory_format, ...), are
-no part of Torch IR.
+Torch IR omits fields that say where and how a tensor is stored or computed, not its value (device, layout,
+memory_format, ...).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 def fits(kind: str, value: Value) -> bool:
-    """Whether a value may stand in a field of this kind. A name is a tensor, or a dtype if it is one's name."""
+    """Return whether a field of this kind may hold a value. A name is a tensor, or a dtype if a dtype has that name."""
     if isinstance(value, Node) and only_sizes(value):
         value = 1  # a size is a number
     if kind.endswith("?"):

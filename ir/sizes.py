@@ -1,7 +1,7 @@
-"""Questions about sizes: what is proved for all their values, and what is asked at the hint because it only pays.
+"""Queries about sizes: proofs for all their values, and estimates at the hint if only profit depends on them.
 
-A number that only says what is better may be a guess: within `at_the_hints` code takes sizes as what they are as a
-rule. Nothing that must be right is asked there, and no fact remembers an answer that was given there.
+A number that only affects performance may be a guess: inside of `at_the_hints`, sizes have their hints as values.
+Correctness is never decided there, and no fact remembers an answer that was given there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
 
 
 class _Asking:
-    """Within: sizes are asked so. A class, no generator: every clause of a rule enters one, and it is cheaper."""
+    """Context manager that sets how comparisons of sizes are decided.
+
+    It is a class and not a generator because every clause of a rule enters one, and a class is cheaper.
+    """
 
     __slots__ = ("token", "what")
 
@@ -60,17 +63,17 @@ class _Asking:
 
 
 def at_the_hints() -> AbstractContextManager[None]:
-    """Within: what is undecided is decided at the hints."""
+    """Return a context manager that decides unproved comparisons at the hints."""
     return _Asking(_HINTED)
 
 
 def among_choices() -> AbstractContextManager[None]:
-    """Within: a choice of which it is undecided whether it is one, is none."""
+    """Return a context manager that drops each choice whose validity depends on a size."""
     return _Asking(_OF_CHOICES)
 
 
 def leaves_out() -> bool:
-    """Whether a list may lack what is undecided: of choices, or where only profit is asked; never where it proves."""
+    """Return whether a list may lack unproved items: in choices, or if only profit depends on it, not in proofs."""
     return _asked.get() != _PROVED
 
 
@@ -111,8 +114,10 @@ def numbers(size: Size) -> list[int]:
 
 
 def telling(sizes: Mapping[str, Size]) -> list[dict[str, int]]:
-    """Bindings that tell most of a program: all of its sizes at their least numbers, at their greatest, and so on; one
-    without sizes has one binding."""
+    """Return bindings that cover most of a program: all sizes at their least numbers, at their greatest, and so on.
+
+    A program without sizes has one binding.
+    """
     each = {name: numbers(size) for name, size in sizes.items()}
     count = max(map(len, each.values()), default=1)
     return [{name: found[min(place, len(found) - 1)] for name, found in each.items()} for place in range(count)]
@@ -183,9 +188,9 @@ def divides_sizes(e: Expr) -> bool:
 
 
 def decided(op: str, a: Expr, b: Expr) -> bool:
-    """A comparison of what may hold sizes, for all their values; at their hints where only profit is asked.
+    """Decide a comparison for all values of its sizes, or at their hints if only profit depends on it.
 
-    Raises Undecided.
+    Raises Undecided if neither is possible.
     """
     comparison = Binary(op, a, b)
     sided = all(x.__class__ is float or only_sizes(x) for x in (a, b))

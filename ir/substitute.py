@@ -17,8 +17,10 @@ Mapping = dict[str, Expr]
 
 
 def substitute(value: Any, mapping: Mapping) -> Any:
-    """value (an expression, a statement or a tuple) with free names replaced. A loop that binds a name shields it,
-    unless the image is itself a name: then binder and uses are renamed together."""
+    """Return a value (an expression, a statement or a tuple) with free names replaced.
+
+    A loop that binds a name shields it, unless the image is itself a name: then binder and uses are renamed together.
+    """
     if not mapping:
         return value
     if value.__class__ is tuple:
@@ -37,7 +39,7 @@ def substitute(value: Any, mapping: Mapping) -> Any:
 
 
 def substitute_expr(value: Expr, mapping: Mapping) -> Expr:
-    """The same on an expression."""
+    """Return an expression with free names replaced."""
     if value.__class__ is Var:
         return mapping.get(value.name, value)
     if not isinstance(value, Node) or not (free_names(value) & mapping.keys()):
@@ -156,7 +158,7 @@ def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
 
 
 def with_hints(value: Any) -> Any:
-    """A program with every size at its hint: what it is as a rule, which its costs are asked of."""
+    """Return a program with every size replaced by its hint, for which costs are predicted."""
     found = hints(value)
     return with_sizes(value, found) if found else value
 

@@ -73,15 +73,16 @@ class Fold(Term):
 
 
 class Remap(Term):
-    """x read at other places: each axis of x in `map` is replaced by an index expression; the others stay."""
+    """Read x at other indices: each axis of x in `map` is replaced by an index expression; the others stay."""
 
     x: Term
     map: AxisMap
 
 
 class Case(Term):
-    """a where cond holds, else b. An operand is only read where its side is taken, so it may be shorter than the
-    axis.
+    """Choose a where cond holds, and b elsewhere.
+
+    An operand is only read where its side is selected, so it may be shorter than the axis.
     """
 
     cond: Expr
@@ -90,7 +91,7 @@ class Case(Term):
 
 
 class Mat(Term):
-    """x, written to memory: a kernel boundary."""
+    """Materialise x in global memory: a kernel boundary."""
 
     x: Term
 
@@ -179,7 +180,10 @@ def read_by(term: Fold) -> tuple[Term, ...]:
 
 
 def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
-    """`memoised`, of terms that ask their operands. Those come first: chains may be longer than the stack of Python."""
+    """Memoise a function of terms that calls itself on their operands.
+
+    The operands are computed first, because chains of terms may be longer than the stack of Python.
+    """
 
     @functools.wraps(function)
     def asked(term: Any) -> R:
@@ -259,7 +263,7 @@ def postorder(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = oper
 
 
 def is_condition(e: Expr) -> bool:
-    """Whether an index expression is a truth value: a comparison, or made of them."""
+    """Return whether an index expression is a truth value: a comparison, or a combination of comparisons."""
     if isinstance(e, bool) or e.__class__ is Not:
         return True
     return e.__class__ is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))

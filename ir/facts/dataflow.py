@@ -44,7 +44,7 @@ def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
 
 
 class Dataflow:
-    """The terms below `roots`. position is a term's place in order; readers never repeat a term."""
+    """Terms below `roots`. position: index of a term in `order`. Lists of readers contain a term once."""
 
     def __init__(self, roots: Iterable[Term]):
         self.order = postorder(roots)
@@ -95,7 +95,7 @@ class Dataflow:
         return found
 
     def elements(self, mask: int) -> int:
-        """How many elements a value over these axes has."""
+        """Return the number of elements of a value over the axes of a mask."""
         count = self._counts.get(mask)
         if count is None:
             count = 1
@@ -145,7 +145,7 @@ def contracts(result: int, *factors: int) -> bool:
 
 
 def places_of_fold(term: Any) -> Axis | None:
-    """The axis up to whose places a value folds, as running sums do: `Reduce(add, k, where(Index(k <= j), x, 0))`."""
+    """Return the axis whose index bounds a prefix sum such as `Reduce(add, k, where(Index(k <= j), x, 0))`."""
     folded = term.args if term.__class__ is Fold else (term.x,) if term.__class__ is Reduce else ()
     bounds = {_bound(x, term.over) for x in folded}
     return bounds.pop() if len(bounds) == 1 else None

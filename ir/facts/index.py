@@ -125,7 +125,7 @@ def _apart(e: Expr) -> tuple[int, int]:
 
 
 def greatest(e: Expr) -> int:
-    """Return an upper bound of an expression for all values of its sizes, each axis at its last place."""
+    """Return an upper bound of an expression for all values of its sizes, with each axis at its last index."""
     last = at_ends(e, _last)
     return int(highest(last)) if only_sizes(last) else interval(last)[1]
 
@@ -150,7 +150,7 @@ def _joined(e: Expr) -> Expr:
 
 
 def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] = lambda term: term) -> Expr:
-    """e with axes replaced by expressions and `value` applied to the Terms in it, canonical again."""
+    """Return e with axes replaced by expressions and `value` applied to its Terms, in canonical form."""
     kind = e.__class__
     if kind is Axis:
         return axes.get(e, e)
@@ -167,7 +167,7 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
 
 
 def simplify(e: Expr) -> Expr:
-    """e with everything folded that the extents of its axes decide."""
+    """Return e with every operation folded that the extents of its axes decide."""
     return substitute(e, {})
 
 

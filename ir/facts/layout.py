@@ -1,7 +1,7 @@
-"""Where things stand in memory: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
+"""Memory layout: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
 
-Addresses count elements, of the buffer or of the source of the slab. Answers are remembered for the
-ranges of a kernel, so asking again costs a dictionary look-up.
+Addresses count elements, of the buffer or of the source of the slab. Answers are cached for the ranges of a kernel, so
+a repeated query costs a dictionary look-up.
 """
 
 from __future__ import annotations
@@ -147,14 +147,17 @@ def cell_of(stage: Stage, idx: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
-    """The innermost row that a cell stands in."""
+    """Return the innermost row that contains a cell."""
     if len(stage.slab) == 2:
         return cell[0]
     return total(cell[:-1], strides(tuple([axis.extent for axis in stage.slab[:-1]])))
 
 
 def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
-    """Where a cell of a slab lies, as sums: quotients and remainders of whole steps, not of what lies within one."""
+    """Return row and column of a cell of a slab as sums.
+
+    Quotients and remainders are those of whole steps, not of the offset within a step.
+    """
     known = ranges_of(kernel)
     row, column = (tidy(e, known) for e in (row_of(stage, cell), cell[-1]))
     return by_steps(row, known), by_steps(column, known)
@@ -171,7 +174,7 @@ def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
 
 
 class Answers(dict[Any, Any]):
-    """What is known of accesses where names have certain ranges."""
+    """Cached answers about accesses for certain ranges of the names."""
 
     __slots__ = ("__weakref__",)
 
@@ -198,7 +201,7 @@ def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Exp
 
 
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
-    """e simplified by the ranges, with `(x // n)*n + x % n` put together again."""
+    """Return e simplified by the ranges, with `(x // n)*n + x % n` combined to `x`."""
     e = simplify(e, known)
     while True:
         joined = _rejoin(e)
@@ -249,7 +252,7 @@ def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
 
 
 class SlabLayout(NamedTuple):
-    """How the cells of a slab lie: what flips its chunks, and elements from one innermost row to the next."""
+    """Layout of a slab: row bits that flip chunks, swizzle bytes, and elements from one innermost row to the next."""
 
     xor: tuple[int, ...]
     swizzle: int
@@ -269,15 +272,15 @@ def xor_chunk(xor: tuple[int, ...], row: Any, chunk: Any) -> Any:
 
 
 def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
-    """The element of a slot where a cell stands, with pad, xor and swizzle. Cells are numbers or arrays of numbers.
+    """Return the element index of a cell within a slot, with pad, xor and swizzle.
 
-    item: bytes of an element.
+    Cells are numbers or arrays of numbers. item: bytes of an element.
     """
     return place_of(layout_of(stage), row_of_numbers(stage, cell), cell[-1], item)
 
 
 def place_of(layout: SlabLayout, row: Any, column: Any, item: int = WORD) -> Any:
-    """The same for a column of an innermost row."""
+    """Return the element index of a column of an innermost row, in elements of `item` bytes."""
     chunk = CHUNK // item
     if layout.xor:
         column = xor_chunk(layout.xor, row, column // chunk) * chunk + column % chunk
@@ -303,11 +306,14 @@ def wavefronts(words: Any, width: int) -> int:
 
 
 def lanes_at_once(first: Sequence[int], width: int) -> int:
-    """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four. first: of each lane.
+    """Return the lanes of a warp that shared memory serves at once: 32 of one word each, 16 of two, 8 of four.
 
-    Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or
-    lanes n and n ^ 2 do. 16 bytes a lane then take two wavefronts at best, not four. Source: an NVIDIA engineer on the
-    developer forum (unexpected-shared-memory-bank-conflict/77228), of 7.0 and later; not measured here.
+    first: the first word of each lane.
+
+    The number doubles if two lanes at a time receive the same words: lanes n and n ^ 1 read the same address for all n,
+    or lanes n and n ^ 2 do. A read of 16 bytes a lane then costs two wavefronts at best, not four. Source: an NVIDIA
+    engineer on the developer forum (unexpected-shared-memory-bank-conflict/77228), for 7.0 and later; not measured
+    here.
     """
     if width > 1:
         for step in (1, 2):
@@ -338,7 +344,10 @@ def warp_wavefronts(first: tuple[int, ...], width: int) -> int:
 
 
 class CopyShape(NamedTuple):
-    """width: elements per copy; chunks: copies per row; rows of the slab; threads of the block."""
+    """Shape of a cooperative copy.
+
+    width: elements per copy. chunks: copies per row. rows: of the slab. threads: of the block.
+    """
 
     width: int
     chunks: int
@@ -347,7 +356,7 @@ class CopyShape(NamedTuple):
 
 
 def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
-    """How a Stage is copied: by 16 bytes where source and slab allow it, else by 4 bytes, or element by element."""
+    """Return the shape of a Stage's copy: 16 bytes each if source and slab allow it, else 4 bytes or one element."""
     source, known = params(kernel)[stage.src], answers(kernel)
     key = (copy_shape, stage, source)
     if key not in known:
@@ -403,8 +412,11 @@ def owners(kernel: Kernel, stage: Stage) -> list[int]:
 
 
 def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
-    """Neighbouring rows that the same lanes copy: where cells are gathered all of theirs, so that what a row adds to an
-    address is a number of its turn."""
+    """Return the number of neighbouring rows that the same lanes copy.
+
+    If cells are gathered, these are all rows of the lanes, so that the iteration number gives the address offset of a
+    row.
+    """
     return rows // groups if stage.gathered and rows % groups == 0 else 1
 
 
@@ -461,7 +473,7 @@ def operands_of(stmt: Mma) -> tuple[FragmentOperand, FragmentOperand]:
 
 
 def operand_of(name: str, later: Block) -> FragmentOperand | None:
-    """As what the statements behind a load multiply its value; None where something else reads it, too."""
+    """Return the Mma operand as which later statements read a loaded value, or None if another statement reads it."""
     products = [stmt for stmt in nodes(later, Mma) if Var(name) in (stmt.a, stmt.b)]
     if not products or any(name in used_names(stmt) and not _only_multiplies(stmt, name) for stmt in later):
         return None
@@ -506,7 +518,7 @@ def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOpera
 
 
 def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
-    """What lanes and registers are for the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
+    """Return the axes' values in the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
     own, atom = operand.own, operand.atom
     g, t = own["g"], own["t"]
     row, matrix = add(multiply(modulo(Var(g), 2), 4), Var(t)), floordiv(Var(g), 2)
@@ -563,7 +575,10 @@ def _find(block: Block, slabs: Container[str], found: set[Load]) -> None:
 
 
 def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:
-    """How a late atom finds the matrix that a load names; None where no descriptor says it. left: it is a."""
+    """Return the descriptor form with which a late atom reads the matrix of a load, or None if no descriptor fits.
+
+    left: whether the matrix is the operand a.
+    """
     atom, item = ATOMS[product.atom], item_bytes(kernel, stage)
     plain = stage.via == "TMA" and stage.swizzle == ROW and pitch(stage) * item == ROW and not stage.xor
     if not plain or item * atom.per_word != WORD_BYTES or load.when is not True:
@@ -584,7 +599,10 @@ def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bo
 
 
 def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool, item: int) -> MatrixView | None:
-    """The form that gives every element of the atom's matrix the place that the load gives it. item: bytes."""
+    """Return the descriptor form that gives every element of the atom's matrix the address that the load gives it.
+
+    item: bytes of an element.
+    """
     line, place = numbers(atom, atom.row if left else atom.b_column), numbers(atom, atom.place)
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
     env: dict[str, Any] = dict(zip(names, grids, strict=True))
@@ -606,7 +624,7 @@ def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool,
 
 
 def _starts(kernel: Kernel, beside: list[tuple[Expr, int]], across: bool) -> bool:
-    """Whether a matrix starts where the swizzle does, or, along a row, whole steps behind it."""
+    """Return whether a matrix starts where the swizzle starts or, along a row, whole steps later."""
     known, most = ranges_of(kernel), 0
     for term, factor in beside:
         if isinstance(term, int):

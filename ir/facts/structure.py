@@ -76,7 +76,7 @@ class Summary:
 
     @property
     def barriers(self) -> int:
-        """How many statements all threads of the block take part in."""
+        """Number of statements that require all threads of the block."""
         return len(self.collectives)
 
     @property
@@ -298,11 +298,12 @@ def replicated_names(tile: Tile) -> frozenset[str]:
 
 
 def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block, values: bool = False) -> bool:
-    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
+    """Return whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
 
-    They are elements of memory; if `values` says so also values, such as a comparison of a place with an axis.
+    The operands are elements of memory. If `values` is set, they may also be values, such as a comparison of an index
+    with an axis.
 
-    within: the block that defines what the loop reads.
+    within: the block that defines the values that the loop reads.
     """
     found = summary(body)
     asked = [load.idx for load in found.loads] + [let.val for let in found.lets if values]
@@ -319,11 +320,11 @@ def matmul_loops(block: Block, axes: frozenset[str], values: bool = False) -> tu
 
 
 def team_loops(block: Block) -> tuple[For, ...]:
-    """The loops that the threads of a block can share out: the outermost of each nest, if they run over 0..K.
+    """Return the loops that the threads of a block can share: the outermost loop of each nest, if it runs over 0..K.
 
-    Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge) or with a store
-    (one thread would do it, of what all have), an accumulator that two of them feed, a name that an inner loop has too,
-    or a barrier in a loop: threads would meet it at different turns.
+    The result is empty if sharing would be wrong. That is so for a reduction under a guard (its Combine would diverge),
+    a reduction with a store (a single thread would store the result of all), an accumulator that two of the loops feed,
+    a name that an inner loop also binds, or a barrier in a loop (threads would meet it at different iterations).
     """
     loops = tuple(stmt for stmt in block if isinstance(stmt, For))
     if summary(loops).barriers:
@@ -529,8 +530,10 @@ Places = tuple[Any, ...]
 
 
 def respelled(idx: Places, now: Places, then: Places, ranges: Ranges) -> Places | None:
-    """An index of a buffer with some dimensions, in others that hold the same elements in the same order. None where
-    they differ and are made of sizes."""
+    """Return an index of a buffer in other dimensions that hold the same elements in the same order.
+
+    The result is None if the dimensions differ and contain sizes.
+    """
     if now == then:
         return idx
     if any(extent.__class__ is not int for extent in (*now, *then)):

@@ -92,8 +92,12 @@ class WarpRequest(NamedTuple):
 
 
 class Access(NamedTuple):
-    """An access of a slab, whatever the padding of its rows: run of neighbours that a thread accesses, rows and columns
-    at the lanes, row bits that registers vary, how many elements a thread accesses in all."""
+    """An access of a slab, independent of the padding of its rows.
+
+    run: neighbouring elements that a thread accesses. rows, columns: of the lanes. touched: row bits that registers
+    vary.
+    values: elements that a thread accesses in all.
+    """
 
     run: int
     rows: Any
@@ -103,7 +107,7 @@ class Access(NamedTuple):
 
 
 class Requests(tuple[WarpRequest, ...]):
-    """The warp accesses of a slab. known: what they cost in a layout, as far as somebody asked."""
+    """The warp accesses of a slab. known: costs computed so far, by layout."""
 
     known: dict[Any, Any]
 
@@ -126,7 +130,10 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 
 
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
-    """The same of any block with the same accesses, and of any stage that is laid out so wide."""
+    """Return the requests of a slab.
+
+    All blocks with the same accesses share them, as do all stages with the same layout width.
+    """
     item, known, below = item_bytes(kernel, stage), answers(kernel), summary(body)
     accesses: tuple[Any, ...] = (*below.loads, *below.stores)
     own = [access for access in accesses if access.buf == stage.dst]
@@ -147,13 +154,13 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 
 
 def _told(places: Any) -> Any:
-    """Places at lanes as something that dictionaries take."""
+    """Return the indices of lanes as a hashable value."""
     return places.astype(np.int64).tobytes() if places.__class__ is np.ndarray else places
 
 
 @functools.lru_cache(1024)
 def _alike(told: tuple[Any, ...]) -> Requests:
-    """The requests that are told so, one object for all slabs that are read alike: what they cost is found once."""
+    """Return the requests for a hashable description: one object, with one cache of costs, for all equal slabs."""
     return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in told)
 
 
@@ -162,7 +169,7 @@ def _read(told: Any) -> Any:
 
 
 def _matrix_or_own(kernel: Kernel, stage: Any, access: Load | Store, products: tuple[Mma, ...]) -> tuple[Any, bool]:
-    """Where an access is, and whether it is a row of a matrix that a warp loads for an Mma."""
+    """Return the index of an access, and whether it is a row of a matrix that a warp loads for an Mma."""
     if not isinstance(access, Load) or not isinstance(stage, Stage):
         return access.idx, False
     for product in products:
@@ -185,8 +192,10 @@ def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[
 def _accesses_of(
     kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
 ) -> tuple[Access, ...]:
-    """The accesses of a slab at some indices, and whether each is a row of a matrix. loops: those that a thread walks
-    between them."""
+    """Return the accesses of a slab at some indices, each paired with whether it is a row of a matrix.
+
+    loops: loops that a thread runs between the accesses.
+    """
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
     lanes = lane_values(tuple((axis.name, axis.extent) for axis in axes if axis.role == "THREAD"))
@@ -290,7 +299,7 @@ def _exchange(stmt: Combine | CombineTuple | Scan | ScanTuple, axes: tuple[Axis,
 
 
 def _added(acc: str, body: Block) -> Iterator[Any]:
-    """What is folded into an accumulator."""
+    """Yield the values that a block adds to an accumulator."""
     found = summary(body)
     yield from (stmt.val for stmt in found.sums if stmt.acc == acc)
     yield from (stmt.vals for stmt in found.merges if acc in stmt.accs)
@@ -305,7 +314,7 @@ def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
 
 
 def cycles_in(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
-    """The same in another layout."""
+    """Return the wavefronts of some requests of a slab in a given layout."""
     if asked.__class__ is not Requests:
         return _cycles(layout, asked)
     if layout not in asked.known:
@@ -388,7 +397,10 @@ def _distinct(bits: tuple[int, ...]) -> bool:
 
 @functools.lru_cache(256)
 def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tuple[int, ...], ...]:
-    """Those first that flip by few row bits that registers touch, then by few bits: each doubles the addresses."""
+    """Sort the maps by the flipping row bits that registers touch, then by all flipping bits.
+
+    Each such bit doubles the addresses.
+    """
 
     def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
         used = [bit for bit in bits if bit != NO_BIT]
@@ -441,8 +453,8 @@ STAGED_DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i8")
 class Footprint(NamedTuple):
     """The box `buf[origin + slab]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
 
-    reuse: some element is read more than once by the block. cells: where elements are gathered, what stands in an
-    index of the copy; the origin mentions the labels of the slab then.
+    reuse: whether the block reads some element more than once. cells: index of the copy if elements are gathered; the
+    origin then mentions the labels of the slab.
     """
 
     buf: Var
@@ -470,7 +482,10 @@ class RangedBlock(NamedTuple):
 def region(
     kernel: Kernel, body: Block, axes: Iterable[Axis], outside: dict[str, Interval], extra: dict[str, int]
 ) -> RangedBlock:
-    """outside: the names in scope around the body with their ranges; extra: more loops inside, by name and extent."""
+    """Return a block with the ranges of all its names.
+
+    outside: names in scope around the body, with their ranges. extra: additional inner loops, by name and extent.
+    """
     loops = summary(body).loops
     ranges = dict(outside)
     for axis in axes:
@@ -486,9 +501,10 @@ def region(
 
 
 def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
-    """The boxes that loads of inputs stay in: one of each buffer, or several that lie apart (packed queries and keys).
+    """Return the boxes that contain the loads of inputs.
 
-    A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
+    A buffer has one box, or several disjoint boxes (packed queries and keys). A guarded load counts with all its
+    indices: those that it does not read may lie outside of the buffer and are copied as 0.
     """
     wanted: dict[str, list[Load]] = {}
     slabs, known = stages(here.kernel), params(here.kernel)
@@ -518,7 +534,7 @@ def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
 
 
 class IndexBox(NamedTuple):
-    """origin of each dimension; sides: (extent, name of a loop or axis along it)."""
+    """Box of an index. origin: of each dimension. sides: (extent, name of a loop or axis along it)."""
 
     origin: tuple[Any, ...]
     sides: tuple[tuple[int, str], ...]
@@ -588,7 +604,7 @@ def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, ta
 
 
 def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
-    """What loads of one place read where that is no box: each combination of the axes and loops of the place is a cell.
+    """Return the footprint of loads whose common index is not a box: each combination of its axes and loops is a cell.
 
     Axes of the block come last: its threads copy along them.
     """

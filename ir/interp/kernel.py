@@ -1,8 +1,9 @@
 """The meaning of Kernel IR: all threads of some blocks in step, every access checked.
 
-Threads run in step, one order of many. It stands for all of them, because what would make the order matter is an error:
-conflicting accesses to shared memory between two barriers, a read of a copy in flight, a barrier that a part of the
-threads reaches. Floats are float64, integers exact, shared memory is poison until it is written.
+The interpreter runs the threads in one of many possible orders. That order represents all others, because every
+dependence on the order is an error: conflicting accesses to shared memory between two barriers, a read of a copy in
+flight, a barrier that a part of the threads reaches. Floats are float64, integers exact, and shared memory is poison
+until a thread writes it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ class Abandoned(BaseException):
 
 
 class Aside:
-    """One side as a program of its own, which holds still but for its turns. since: what it knows to be over."""
+    """A thread for one side of a block, which runs only between `resume` and its next `pause`.
+
+    since: the first epoch that is not known to be complete on this side.
+    """
 
     def __init__(self, work: Callable[[], None], since: int) -> None:
         self.work, self.done, self.since = work, False, since
@@ -143,7 +147,7 @@ class RunningBlocks:
 
     mask: the threads that take part, (blocks, threads); None for all.
 
-    The blocks of a cluster are one block of all their threads, whose shared memories lie one behind the other.
+    The blocks of a cluster are one block of all their threads, whose shared memories are adjacent.
     """
 
     def __init__(
@@ -198,7 +202,7 @@ class RunningBlocks:
     def elsewhere(self, done: bool = False) -> None:
         """Resume the concurrent threads until they wait too. done: the current threads have ended.
 
-        Raises ScheduleError where nobody can go on.
+        Raises ScheduleError if no thread can continue.
         """
         if self.beside is not None:
             self.beside.pause()
@@ -321,7 +325,7 @@ class RunningBlocks:
             self.block(stmt.body, inner)
 
     def trips(self, stmt: Loop, mask: Any) -> Iterator[tuple[Any, Any]]:
-        """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
+        """Yield (value of the variable, mask of threads) of each iteration. Threads may have different bounds."""
         value, step = self.value(stmt.start, mask), self.value(stmt.step, mask)
         if np.any(np.asarray(step) <= 0):
             raise ScheduleError("a loop does not advance")
@@ -526,7 +530,7 @@ def _launch(kernel: Kernel, memory: Any, counts: Any, dice: random.Random, only:
 
 
 def _smallest_element(kernel: Kernel, launch: Launch) -> int:
-    """Bytes of the smallest element that may stand in shared memory."""
+    """Return the bytes of the smallest element that shared memory may hold."""
     dtypes = {param.dtype for param in kernel.ins} if any(nodes(launch.body, CopyAsync)) else set()
     dtypes |= {access.dtype for access in nodes(launch.body, LoadFrom, StoreTo)}  # type: ignore[type-var,attr-defined]
     dtypes |= {
@@ -536,7 +540,7 @@ def _smallest_element(kernel: Kernel, launch: Launch) -> int:
 
 
 def _blocks_part(body: Block) -> bool:
-    """Whether a barrier stands where blocks may take different ways, so that they cannot run in step."""
+    """Return whether a barrier is in a branch or loop in which blocks may diverge, so that they cannot run in step."""
     for stmt in body:
         inner: Block = getattr(stmt, "body", ())
         parts = isinstance(stmt, Branch) or (isinstance(stmt, Loop) and not (is_int(stmt.start) and is_int(stmt.stop)))

@@ -200,7 +200,10 @@ class SharedMemory:
             self.put(cells, copy.dtype, copy.values, step)
 
     def land(self, copy: Copy, nobody: bool = False) -> None:
-        """A copy has landed: its own thread may read, others after the next barrier. nobody: a box is no thread's."""
+        """Complete a copy: its own thread may read the cells, other threads after the next barrier.
+
+        The flag says that the copy is a TMA box, which does not belong to any thread.
+        """
         cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
         self.put(cells, copy.dtype, copy.values, step)
         self.in_flight[cells] = False
@@ -388,7 +391,7 @@ class Fragments:
         self.registers.declare(stmt.dst, stmt.dtype, shape, None)
 
     def word(self, place: Any, number: int = 0) -> list[Place]:
-        """The elements of a word, so many words behind a place."""
+        """Return the elements of the word that is `number` words after an element of a fragment."""
         known = self.registers.shapes.get(getattr(place, "name", ""), ())
         first = int(self.registers.value(place.index[0], None)) + number if isinstance(place, Element) else -1
         if len(known) != 2 or not 0 <= first < known[0]:
@@ -400,7 +403,10 @@ class Fragments:
             self.registers.put(place, value, mask)
 
     def load(self, stmt: LoadMatrix, lanes: Lanes) -> None:
-        """lanes: the addresses of all threads; those that no matrix asks for are not looked at."""
+        """Load matrices into fragments.
+
+        lanes: the addresses of all threads; addresses that no matrix needs are ignored.
+        """
         dtype = self.registers.dtypes[self.word(stmt.into)[0][0]]
         blocks, threads = self.shape
         if threads % WARP:
@@ -427,7 +433,7 @@ class Fragments:
             self.registers.put(place, self.registers.get(place) + product[(..., *own)], None)
 
     def words(self, place: Any, atom: Atom, order: tuple[str, ...]) -> list[list[Place]]:
-        """The words of an operand, from a place on."""
+        """Return the words of an operand from a given word on."""
         return [self.word(place, number) for number in range(atom.words(order))]
 
     def operand(self, words: list[list[Place]], atom: Atom, order: tuple[str, ...]) -> Any:
@@ -455,8 +461,11 @@ ROW, CHUNK, REPEAT = 128, 16, 1024  # bytes: of a row, of what is swizzled, afte
 
 @dataclass
 class Queued:
-    """A product on its way. lanes: what each thread reads of both operands, None of a fragment; words: those of the
-    fragment, and held: what they were when the product was queued; tickets: the boxes that brought the others."""
+    """A product in flight.
+
+    lanes: addresses that each thread reads of both operands, None for a fragment. words: words of the fragment.
+    held: their values when the product was queued. tickets: copies that brought the other operands.
+    """
 
     stmt: QueueProduct
     lanes: tuple[Lanes | None, Lanes | None]
@@ -493,7 +502,7 @@ class Products:
             self.wait(stmt.keep)
 
     def queue(self, stmt: QueueProduct, starts: tuple[Lanes | None, Lanes | None]) -> None:
-        """starts: where each thread says that a matrix begins; None of a fragment."""
+        """Queue a product. starts: start address of the matrix by thread; None for a fragment."""
         atom = ATOMS[stmt.atom]
         if self.shape[1] % math.prod(extent for _, extent in atom.lanes):
             raise ScheduleError("a group of warps multiplies together, and this one is not whole")
@@ -584,7 +593,7 @@ class Products:
 
 
 def _own(atom: Atom, layout: str, asked: str) -> Any:
-    """A layout as numbers over the axes of the atom that an operand has: lanes, and those that say line and place."""
+    """Return a layout as numbers over the axes that an operand has: lanes, and axes of its line and reduction index."""
     named = {term.partition("*")[0] for e in (layout, atom.place) for term in e.split(" + ")}
     named |= {name for name, _ in atom.lanes}
     kept = tuple(slice(None) if name in named else slice(0, 1) for name, _ in atom.axes)
@@ -626,7 +635,7 @@ class Issued:
 class Barriers:
     """The mbarriers of a batch of blocks, each array with an entry for every block.
 
-    Of clusters, each is a block here: `cluster` blocks whose shared memories, `span` bytes each, lie behind each other.
+    A cluster counts as one block: the shared memories of its `cluster` blocks, `span` bytes each, are adjacent.
     """
 
     def __init__(

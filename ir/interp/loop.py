@@ -68,7 +68,10 @@ def reduced(monoid: Monoid, parts: Parts, axis: int = 0) -> Parts:
 
 
 def folded_tuples(monoid: Monoid, parts: Parts, axis: int) -> list[Any]:
-    """The same with the axis kept, of extent 1; a part is no wider than the parts that it depends on."""
+    """Return the parts reduced along an axis that is kept with extent 1.
+
+    The result of a part is as wide as the part and the parts that it depends on.
+    """
     shapes, out = dict(zip(monoid.parts, map(np.shape, parts), strict=True)), []
     for name, result in zip(monoid.parts, reduced(monoid, parts, axis), strict=True):
         own = np.broadcast_shapes(shapes[name], *(shapes[other] for other in monoid.beside(name)))

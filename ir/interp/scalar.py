@@ -36,7 +36,7 @@ class ScheduleError(InternalError):
 
 
 def evaluate(e: Any, env: Mapping[str, Any], leaf: Callable[[Any], Any] = lambda e: e) -> Any:
-    """Return the value of an expression. Names may stand for arrays; `leaf` gives the value of anything else."""
+    """Return the value of an expression. Names may denote arrays; `leaf` gives the value of anything else."""
     kind = e.__class__
     if kind is Var:
         try:
@@ -103,8 +103,10 @@ def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
 
 
 def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The buffers as a kernel declares them: it may see one that others know under other dimensions, element by element
-    in the same order."""
+    """Return the buffers in the shapes that a kernel declares.
+
+    A kernel may declare other dimensions than another kernel, with the same elements in the same order.
+    """
     shapes = {param.name: param.shape for param in (*kernel.ins, *kernel.outs)}
     return {name: array.reshape(shapes.get(name, array.shape)) for name, array in memory.items()}
 
@@ -116,8 +118,11 @@ def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_stores(counts: Mapping[str, np.ndarray], kernel: Kernel, kernels: tuple[Kernel, ...] = ()) -> None:
-    """Every element of a result is stored exactly once. Of floats that another one of `kernels` reads some may be left
-    out, since they are NaN: it gives NaN where it reads one."""
+    """Check that every element of a result is stored exactly once.
+
+    A float result that another one of `kernels` reads may lack elements. They are NaN, and a kernel that reads one
+    gives NaN. Raises ScheduleError if the check fails.
+    """
     read = {param.name for other in kernels for param in other.ins}
     for name, count in counts.items():
         temporary = name in read and next(p for p in kernel.outs if p.name == name).dtype in FLOATS

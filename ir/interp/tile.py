@@ -69,8 +69,10 @@ from .tile_memory import (
 
 
 def running(stmt: Scan | ScanTuple, values: list[Any], dimensions: tuple[int, ...]) -> list[Any]:
-    """The arrays of the accumulators, each place folded with all before it along the dimensions, the first of which is
-    the slowest."""
+    """Return the accumulators with each element combined with all elements before it along the dimensions.
+
+    The first dimension is the slowest.
+    """
     shape = np.broadcast_shapes(*(value.shape for value in values))
     last = tuple(range(len(shape) - len(dimensions), len(shape)))
     moved = [np.moveaxis(np.broadcast_to(value, shape), dimensions, last) for value in values]
@@ -196,7 +198,7 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
 
 
 def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
-    """A group enters or leaves a turn. Raises ScheduleError where that is not the next thing it may do."""
+    """Record that a group enters or leaves an iteration of a relay. Raises ScheduleError if the order is wrong."""
     entered, left = group.relays.get(stmt.over, RelayTurns())
     enters = isinstance(stmt, Enter)
     if turn != (entered if enters else left) or (entered == left) != enters:
@@ -206,9 +208,9 @@ def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
 
 
 def check_turns(event: Any, groups: Iterable[ThreadGroup]) -> None:
-    """Raises ScheduleError where some threads are within a turn and all wait for each other, or the kernel ends.
+    """Check that no thread is between an Enter and its Leave when all threads wait for each other or the kernel ends.
 
-    event: the statement that they came to; none at the end.
+    event: the statement that the threads have reached, or None at the end. Raises ScheduleError.
     """
     within = [over for group in groups for over, (entered, left) in group.relays.items() if entered != left]
     if within and event is None:
@@ -236,7 +238,7 @@ class SlabRead:
     group: ThreadGroup
 
     def read(self, memory: BlockMemory) -> tuple[Any, Any]:
-        """The values now, and by which copies they came. Raises ScheduleError where this is no time to read them."""
+        """Return the current values, and the copies that brought them. Raises ScheduleError if they are not ready."""
         slab, block, word, thread = memory.words(self.stmt, self.idx, self.group, None)
         slab.read(block, word, thread, memory.epoch, self.group.waited)
         tickets = slab.ticket[block, word]
@@ -301,7 +303,7 @@ def settled(acc: str, group: ThreadGroup) -> None:
 
 
 class BlockProducts(BlockFolds):
-    """late: the products that are not settled, in the order they began."""
+    """Products of a block. late: products that are not settled, in the order in which they began."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -348,7 +350,7 @@ class BlockProducts(BlockFolds):
         return added(late.stmt, a, b, self.registers)
 
     def relay(self, stmt: Relay, group: ThreadGroup) -> None:
-        """A group enters or leaves a turn."""
+        """Record that a group enters or leaves an iteration of a relay."""
         if self.uniform(stmt.when, group):
             take_turn(stmt, int(self.uniform(stmt.turn, group)), group)
 
@@ -370,9 +372,10 @@ class BlockProducts(BlockFolds):
 
 
 def in_step(tile: Tile, places: Mapping[str, Any], blocks: int) -> Iterator[np.ndarray]:
-    """Masks of the blocks that turn as often in every loop around a barrier; together they are all blocks, each once.
+    """Yield masks of blocks that run equally many iterations of every loop around a barrier. Each block is in one mask.
 
-    places: of each BLOCK axis, where each block is. A loop whose bounds mention other loops, too, is asked by places.
+    The mapping gives the index of each block along each BLOCK axis. Bounds of a loop that mention other loops are
+    compared by the BLOCK axes in them.
     """
     keys = [np.zeros(blocks, int)]
     for stmt in nodes(tile.body, For):
@@ -593,7 +596,7 @@ class _Blocks(BlockProducts):
             self.plain(stmt, (*path, position), group, mask)
 
     def trips(self, stmt: For, group: ThreadGroup, mask: Any) -> Iterator[tuple[Any, Any]]:
-        """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
+        """Yield (value of the variable, mask of threads) of each iteration. Threads may have different bounds."""
         start, stop, step = (evaluate(e, group.env) for e in (stmt.start, stmt.stop, stmt.step))
         turns = np.max(-((start - np.asarray(stop)) // step)) if np.size(start) else 0
         for turn in range(max(int(turns), 0)):

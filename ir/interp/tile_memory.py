@@ -26,14 +26,14 @@ from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
 
 
 class RingTurns(NamedTuple):
-    """How many turns of a ring a group has awaited, and released."""
+    """Number of ring iterations that a group has awaited, and released."""
 
     awaited: int = 0
     released: int = 0
 
 
 class RelayTurns(NamedTuple):
-    """How many turns of its own a group of a relay has entered, and left."""
+    """Number of relay iterations that a group has entered, and left."""
 
     entered: int = 0
     left: int = 0
@@ -41,8 +41,11 @@ class RelayTurns(NamedTuple):
 
 @dataclass
 class ThreadGroup:
-    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
-    they fetched into registers for a slab and did not yet put there; team: they are a Team's, not of the axes."""
+    """Threads that run together between two barriers.
+
+    queue: copies that they issued and did not wait for. held: values that they fetched into registers for a slab and
+    did not store to it. team: whether they belong to a Team rather than to the axes.
+    """
 
     threads: np.ndarray
     env: dict[str, Any]
@@ -101,14 +104,20 @@ class SlabMemory:
             raise ScheduleError(f"race: {name} is written by two threads between two barriers")
 
     def check_boxes(self, cells: Cells) -> None:
-        """May TMA overwrite these words? A barrier orders it after reads; after writes of threads only a fence would,
-        which no statement is (PTX ISA, "Async proxy")."""
+        """Check that TMA may overwrite these words. Raises ScheduleError after unfenced writes of threads.
+
+        A barrier orders TMA after reads. After writes of threads, only a fence would, and no statement is a fence (PTX
+        ISA, "Async proxy").
+        """
         at = np.s_[:, cells.words]
         if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
 
     def give_way(self, other: Stage | Slab, epoch: int) -> None:
-        """Another slab takes over this memory: nobody may be at it, and it holds nothing any more."""
+        """Hand this memory to another slab and forget its contents.
+
+        Raises ScheduleError if a thread or a copy may still use the memory.
+        """
         taken = f"{other.dst} takes the memory of {self.stage.dst}"
         if self.in_flight.any():
             raise ScheduleError(f"{taken} while a copy into it is in flight: no Wait")
@@ -177,8 +186,10 @@ class SlabMemory:
 
 @dataclass
 class RingState:
-    """A ring of some blocks. fills: the copies of a turn, by slab; last: of each acquired turn, the first ticket of TMA
-    that is not its own."""
+    """A ring of some blocks.
+
+    fills: the copies of an iteration, by slab. last: for each acquired iteration, the first later ticket of TMA.
+    """
 
     stmt: Ring
     fills: dict[str, Stage]
@@ -189,7 +200,7 @@ class RingState:
         return len(self.last)
 
     def acquire(self, turn: int, readers: list[ThreadGroup], slabs: dict[str, SlabMemory], tickets: int) -> bool:
-        """Whether the slot is free for a turn, which is taken then."""
+        """Return whether the slot of an iteration is free, and acquire it if so."""
         name, depth = self.stmt.dst, self.stmt.depth
         if turn != self.acquired:
             raise ScheduleError(f"turn {turn} of the ring {name} is acquired as number {self.acquired}")
@@ -203,7 +214,7 @@ class RingState:
         return True
 
     def awaits(self, turn: int, group: ThreadGroup, landing: list[Any]) -> bool:
-        """Whether a turn has been filled; its copies have landed then, for a group."""
+        """Return whether the slot of an iteration is filled; if so, its copies land for a group."""
         have = self.of(group)
         if turn != have.awaited:
             raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is awaited as number {have.awaited}")
@@ -218,7 +229,10 @@ class RingState:
         return True
 
     def release(self, turn: int, group: ThreadGroup, read: Iterable[tuple[Load, Any]]) -> None:
-        """A group is done with a turn. read: loads that products under way will make, and the slots they name."""
+        """Release the slot of an iteration for a group.
+
+        read: loads of products in flight, and the slots that they name. Raises ScheduleError if the order is wrong.
+        """
         have, slot = self.of(group), turn % self.stmt.depth
         if turn != have.released or turn >= have.awaited:
             raise ScheduleError(
@@ -232,7 +246,7 @@ class RingState:
         return group.turns.get(self.stmt.dst, RingTurns())
 
     def finish(self, readers: list[ThreadGroup]) -> None:
-        """Raises ScheduleError where a turn was filled for nobody, or not given back."""
+        """Check that every group has awaited and released all acquired iterations. Raises ScheduleError if not."""
         for group in readers:
             have = self.of(group)
             if have != (self.acquired, self.acquired):
@@ -243,7 +257,7 @@ class RingState:
 
 
 def rings_of(body: Block) -> dict[str, RingState]:
-    """The rings of a Tile. A turn's copies are those of the block that its Acquire stands in."""
+    """Return the rings of a Tile. The copies of an iteration are those in the block of its Acquire."""
     found = {ring.dst: RingState(ring, {}) for ring in nodes(body, Ring)}  # type: ignore[attr-defined, arg-type]
     for team in nodes(body, Team):
         for acquire, copies in filled(team.body):  # type: ignore[attr-defined]
@@ -505,8 +519,11 @@ POLL = object()
 
 
 class BlockThreads(BlockMemory, ABC):
-    """The scheduler of thread groups. grid: the index of each block along each BLOCK axis; dtypes: of values; readers:
-    the groups of the axes, not of a Team."""
+    """The scheduler of thread groups.
+
+    grid: the index of each block along each BLOCK axis. dtypes: of values. readers: the groups of the axes, not of a
+    Team.
+    """
 
     tile: Tile
     threads: list[Axis]
@@ -583,7 +600,7 @@ class BlockThreads(BlockMemory, ABC):
 
 
 def at_statement(stmt: Any, error: ScheduleError) -> ScheduleError:
-    """The error with the statement it happened in; the innermost one stands."""
+    """Return the error with a note of its statement, unless a note of an inner statement exists."""
     if any(note.startswith("in `") for note in error.notes):
         return error
     return ScheduleError(error.what, notes=(*error.notes, f"in `{print_statement(stmt).splitlines()[0]}`"))

@@ -33,12 +33,12 @@ def heading(text: str) -> Html:
 
 
 def code(text: str) -> Html:
-    """A text as it stands."""
+    """Return a text as preformatted HTML."""
     return Html(f"<pre style='{_PRE}'>{escape(text)}</pre>")
 
 
 def folded(title: str, inside: Html, open_: bool = False) -> Html:
-    """What a click on its title shows."""
+    """Return HTML that a click on its title expands."""
     return Html(f"<details{' open' if open_ else ''}><summary>{escape(title)}</summary>{inside.text}</details>")
 
 

@@ -1,4 +1,4 @@
-"""Parse a text to a syntax tree. Syntax errors name what was expected and point at the place with a caret."""
+"""Parse a text to a syntax tree. Syntax errors report the expected tokens and mark the location with a caret."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
 
 
 def _last_line(source: Source) -> tuple[int, int]:
-    """The last line that holds something, and the column behind it."""
+    """Return the last line that is not empty, and the column after its end."""
     lines = source.text.splitlines()
     number = next((n for n in range(len(lines), 0, -1) if lines[n - 1].strip()), 1)
     return number, len(lines[number - 1].rstrip()) + 1 if lines else 1
 
 
 def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None:
-    """The slips that show further on than where they are: each is told at its own place."""
+    """Return the error of a common mistake that the parser detects later than its location, at that location."""
     if isinstance(error, UnexpectedCharacters) and error.char == '"':
         where = Span(source, line, error.column - 1, line, len(source.line(line)))
         return DplcError("a text without its end", where, (), 'write `"` behind it, on the same line')
@@ -145,7 +145,7 @@ def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int
 
 
 def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcError:
-    """A text behind a guard: without its `because`, or behind one that was read as a name, for a value was due."""
+    """Return the error of a text after a guard, without `because` or after a `because` that was read as a name."""
     word = re.search(r"\bbecause\s+$", source.line(line)[:column])
     if word is None:
         return DplcError("a reason without its word", here, (), "write `because` before it")
@@ -198,7 +198,7 @@ def _slip_of_line(source: Source, line: int) -> DplcError | None:
 
 
 def _in_rule(source: Source, line: int) -> bool:
-    """Whether a line stands among the clauses of a rule."""
+    """Return whether a line is among the clauses of a rule."""
     above = (source.line(n) for n in range(line - 1, 0, -1))
     first = next(
         (text for text in above if re.match(r"(override )?[a-z]", text) and text.split()[0] not in _CLAUSES), ""
@@ -382,7 +382,7 @@ class _Build(Transformer[Any, Any]):
         return Span(self.source, a.line, a.column, b.end_line, b.end_column)
 
     def head(self, c: list[Any]) -> tuple[Span, tuple[str, ...], bool, str]:
-        """Return the place, the documentation, whether it overrides, and the name of a declaration."""
+        """Return the span, the documentation, whether it overrides, and the name of a declaration."""
         tokens = {token.type: token for token in reversed(_of(c, Token))}
         name = tokens["NAME"]
         return self.place(name), _marked(c, "doc"), "OVERRIDE" in tokens, str(name)
@@ -582,7 +582,10 @@ LARGEST_EXTENT = 2**48
 
 
 def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> Any:
-    """compute(*operands). Raises DplcError at the node where it gives nothing, or an integer of more than 64 bits."""
+    """Return compute(*operands).
+
+    Raises DplcError at the node if compute fails or returns an integer of more than 64 bits.
+    """
     try:
         found = compute(*operands)
     except ZeroDivisionError:

@@ -68,7 +68,10 @@ def owners() -> dict[str, type[Node]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """fields: what the text mentions, by field name; a list-sorted field holds a tuple of items or one expression."""
+    """Fields of a statement as the text mentions them, by field name.
+
+    A list-sorted field holds a tuple of items or one expression.
+    """
 
     cls: type[Node]
     fields: dict[str, Any]
@@ -145,7 +148,7 @@ def _assign(node: Any) -> Shape:
 
 
 def load_fields(node: s.LoadOf) -> dict[str, Any]:
-    """buf and idx, and the guard if one is written."""
+    """Return buf and idx, and the guard if there is one. Raises DplcError if the node is not `load buffer[index]`."""
     if not isinstance(node.access, s.Subscript):
         raise DplcError("a load reads `load buffer[index]`", node.span)
     fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
@@ -203,7 +206,7 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
 
 
 def listed(field: Field, value: s.Syntax) -> Any:
-    """The items of a list-sorted field; a lone name stays itself, for it may be the whole list."""
+    """Return the items of a list-sorted field. A single name is returned as it is, because it may be the whole list."""
     if not field.many or isinstance(value, s.NameOf | s.Comprehension | s.Member | s.Subscript):
         return value
     if isinstance(value, s.Group) and value.bracket in "([":
@@ -251,7 +254,7 @@ def _read(shape: Shape) -> Any:
 
 
 def _read_field(field: Field, value: Any) -> Any:
-    """One field. In a list-sorted field a lone value is a one-element list."""
+    """Read one field. In a list-sorted field, a single value is a one-element list."""
     if field.sort == "Block":
         return read_block(value)
     if not field.many:

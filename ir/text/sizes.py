@@ -103,7 +103,7 @@ def _check(place: Span, size: Size, binding: Binding) -> None:
 
 
 class _Uses:
-    """Puts sizes, or what they are bound to, in the place of their names."""
+    """Replacement of names by sizes, or by the numbers to which the sizes are bound."""
 
     def __init__(self, sizes: Mapping[str, Size], binding: Binding | None):
         self.sizes, self.binding = sizes, binding

@@ -1,8 +1,8 @@
 """Tensor IR's text: `y[j, k] = multiply(total, w[k])`, one computed value a line.
 
-Axes stand on the left, with their extent where they are born (there, or in a `Reduce`). Computed values are read by
-bare name, stored ones (inputs, `mat`) with brackets; brackets on a computed value are an index map. An input's own
-axes are those of its first plain read in the text; where they are not, the header spells them: `x: f32[j:32, k:64]`.
+Axes are on the left, with their extent where they are first bound (there, or in a `Reduce`). Computed values are read
+by bare name, stored values (inputs, `mat`) with brackets; brackets on a computed value are an index map. An input's own
+axes are those of its first plain read in the text. Otherwise the header lists them: `x: f32[j:32, k:64]`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Torch IR's text: `y: f32[4, 8] = Softmax(x, dim=-1)`.
 
-Leading tensors stand by position, everything else by name. Which overload is meant follows from the fields alone
-(ir/schemas.py), so the text needs no overload names.
+Leading tensors are positional, everything else has a name. The fields alone determine the overload (ir/schemas.py), so
+the text needs no overload names.
 """
 
 from __future__ import annotations

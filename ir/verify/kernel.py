@@ -124,7 +124,7 @@ class KernelCheck:
         return not is_int(e) and any(self.names[name].divergent for name in names_of(e) if name in self.names)
 
     def elements(self, stmt: Stmt, e: Any) -> None:
-        """Registers are read one at a time, at places that are constant after unrolling."""
+        """Check that registers are read one at a time, at indices that are constant after unrolling."""
         if isinstance(e, Element):
             if len(e.index) != len(self.names[e.name].shape):
                 self.say(stmt, f"`{e.name}` has {len(self.names[e.name].shape)} dimensions")
@@ -141,7 +141,7 @@ class KernelCheck:
                 self.say(stmt, f"`{e.name}` is indexed at run time")
 
     def target(self, stmt: Stmt, place: Expr) -> str | None:
-        """The dtype of a place that is written."""
+        """Return the dtype of a written scalar or register, or None after a report that it is not writable."""
         if not isinstance(place, Var | Element):
             self.say(stmt, "this is no place")
             return None
@@ -321,7 +321,7 @@ class KernelCheck:
         self.elements(stmt, (stmt.place, stmt.when))
 
     def room(self, into: Expr) -> int:
-        """How many neighbours a load may put at a place."""
+        """Return the number of consecutive registers that a load may write from a register on."""
         shape = self.names[into.name].shape if isinstance(into, Var | Element) else ()
         index = into.index if isinstance(into, Element) else ()
         if len(index) == len(shape):
@@ -382,7 +382,7 @@ class KernelCheck:
             self.say(stmt, f"no instruction moves {size} bytes")
 
     def wait_products(self, stmt: WaitProducts) -> None:
-        """That all threads come here is all."""
+        """Accept the statement: the check that all threads reach it is enough."""
 
     # ---- fragments and products of tensor cores
 
@@ -390,7 +390,7 @@ class KernelCheck:
         self.bind(stmt, stmt.dst, KnownName("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
 
     def words(self, stmt: Stmt, place: Expr, count: int) -> KnownName | None:
-        """So many words of a fragment, from a place on."""
+        """Check that a fragment has `count` words from a given word on, and return the fragment."""
         known = self.names[place.name] if isinstance(place, Element) else None
         if known is None or known.kind != "fragment" or len(place.index) != 1:
             self.say(stmt, "this is no place of a fragment")

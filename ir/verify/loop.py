@@ -1,7 +1,7 @@
-"""What must hold of Loop IR: indices in bounds, reductions with an identity, names defined once and before their use.
+"""Invariants of Loop IR: indices in bounds, reductions with an identity, names defined once and before their use.
 
-Index arithmetic is judged by intervals, narrowed by the guards around an access. An index that was read from memory (a
-gather) is the program's own business.
+Index arithmetic is checked by intervals, narrowed by the guards around an access. An index that was read from memory (a
+gather) is not checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, Slab, Ring, Team)
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:
-    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    """Return the problems of a kernel of this level, a sentence each; none for a valid kernel."""
     check = Check(kernel, LOOP_STATEMENTS)
     if check.grounded(kernel.body):
         check.block(kernel.body, Scope())
@@ -38,9 +38,9 @@ def problems(kernel: Kernel) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is known at a block: names, their ranges, and the guards around it (each reads `e <= 0`).
+    """Facts known at a block: names, their ranges, and the guards around it (each reads `e <= 0`).
 
-    ends: of names below a size, the greatest value as an expression of it.
+    ends: for names below a size, the greatest value as an expression of it.
     """
 
     names: frozenset[str] = frozenset()
@@ -86,8 +86,9 @@ class Check:
         self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")
 
     def grounded(self, block: Block) -> bool:
-        """Whether what facts take for granted holds: named memory exists, conditions are of whole numbers, and no name
-        means two things.
+        """Return whether the assumptions of facts hold.
+
+        Named memory exists, conditions are of whole numbers, and no name means two things.
         """
         for stmt in nodes(block, Stmt):
             for buffer, _ in type(stmt).memory:

@@ -1,5 +1,8 @@
-"""The invariants of a Tensor IR program: axes and extents agree, operands have the dtypes their functions take, indices
-stay in bounds wherever their ranges are known."""
+"""Invariants of a Tensor IR program.
+
+Axes and extents agree, operands have the dtypes that their functions accept, and indices stay in bounds if their ranges
+are known.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ def _operands(term: Elementwise) -> list[str]:
 
 
 def _conditions(e: Any) -> list[str]:
-    """Arithmetic on truth values; places that are no whole numbers."""
+    """Return the problems of conditions: arithmetic on truth values, and indices that are not whole numbers."""
     binaries = [x for x in walk(e) if x.__class__ is Binary]
     arithmetic = (x for x in binaries if x.op not in ("and", "or", "==", "!="))
     loose = (x for x in binaries if float in (x.a.__class__, x.b.__class__))
