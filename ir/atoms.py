@@ -77,7 +77,7 @@ class Atom(NamedTuple):
 
     @property
     def axes(self) -> Axes:
-        """All of them, in the order of `Mma.axes`."""
+        """All axes, in the order of `Mma.axes`."""
         return (*self.lanes, *self.registers, *self.depth)
 
     @property
@@ -101,11 +101,11 @@ class Atom(NamedTuple):
         return self.per_word == 2
 
     def multiplies(self, left: str, right: str) -> bool:
-        """Whether there is an instruction for operands of these dtypes."""
+        """Return whether there is an instruction for operands of these dtypes."""
         return {left, right} <= set(self.dtypes) and (left == right or self.mixed)
 
     def on(self, sm: int) -> bool:
-        """Whether a machine has it."""
+        """Return whether a machine has the atom."""
         return self.sm <= sm <= (self.newest or sm)
 
     def spelling(self, sm: int) -> Spelling | None:
@@ -113,7 +113,7 @@ class Atom(NamedTuple):
         return next((other for other in self.spelled if other.sm <= sm <= other.newest), None)
 
     def words(self, order: tuple[str, ...]) -> int:
-        """The words of an operand."""
+        """Return the number of words of an operand."""
         sizes = dict(self.axes)
         return math.prod(sizes[name] for name in order)
 
@@ -125,10 +125,11 @@ _QUADS: dict[str, Any] = {
 
 
 def _late(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
-    """A product of four warps: each has 16 rows of the result, and all columns, eight as `m16n8k16` has them.
+    """Return the atom of a product by four warps.
 
-    Sixteen columns (q) are two such eights (s): what a result is along the columns, a left operand of the next product
-    is along its depth (u). within: the elements of a word.
+    Each warp has 16 rows of the result, and all columns, eight as `m16n8k16` has them. Sixteen columns (q) are two such
+    eights (s): a result's columns are the depth (u) of a left operand of the next product. within: the elements of a
+    word.
     """
     return Atom(
         name, 64, columns, 8 * within, dtypes, "f32", 90,
@@ -156,7 +157,7 @@ ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 
 @functools.cache
 def numbers(atom: Atom, layout: str) -> Any:
-    """A layout as numbers, one dimension for each axis of the atom."""
+    """Return a layout as numbers, one dimension for each axis of the atom."""
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
     known = {name: grid for (name, _), grid in zip(atom.axes, grids, strict=True)}
     terms = (term.partition("*") for term in layout.split(" + "))

@@ -1,11 +1,11 @@
 """Building Tensor IR: typed and canonical constructors of terms.
 
-Operands meet as torch's do: `elementwise` inserts the casts that make them agree, and a Python number is *weak*: it
-takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). So is a number that sizes
-make at a launch (`s - 1`, `reciprocal(s)`). Canonical: constants
-fold, arithmetic on `Index` stays an index expression, index maps compose, conditions that the extents decide are
-gone. A trace records each. The reader of texts builds terms as they are written; this is for those
-who compute them.
+Operands are promoted as in torch: `elementwise` inserts the casts that give a common dtype, and a Python number is
+*weak*: it adopts the dtype of the other operand (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). A number
+that sizes determine at a launch (`s - 1`, `reciprocal(s)`) is weak, too. Canonical: constants fold, arithmetic on
+`Index` stays an index expression, index maps compose, and conditions that the extents decide are removed. A trace
+records each of these steps. The reader of texts builds terms as they are written; these constructors are for computed
+terms.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ _COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": "
 
 
 def const(value: Any, as_dtype: str | None = None) -> Const:
-    """A number of a dtype; by default f32, i64 or b8 after the kind of number."""
+    """Return a number of a dtype, by default f32, i64 or b8 according to the kind of number."""
     name = as_dtype or {float: "f32", int: "i64", bool: "b8"}[value.__class__]
     if category(name) == 2:
         return Const(float(value), name)
@@ -127,14 +127,14 @@ def const(value: Any, as_dtype: str | None = None) -> Const:
 
 
 def weak_category(x: Operand) -> int:
-    """The category of a number that takes the dtype of what it meets."""
+    """Return the category of a number that adopts the dtype of the other operands."""
     if x.__class__ is Call:
         return 2 if FUNCTIONS[x.fn].kind == FLOAT else max(map(weak_category, x.args))
     return _CATEGORY.get(x.__class__, 1)
 
 
 def of_sizes(x: Expr, to: str) -> Term:
-    """A number of sizes as a value of a dtype."""
+    """Return a number of sizes as a value of a dtype."""
     if x.__class__ is not Call:
         return cast(Index(x), to)
     wide = "f32" if weak_category(x) == 2 and (to in SMALL_FLOATS or to not in FLOATS) else to
@@ -142,7 +142,7 @@ def of_sizes(x: Expr, to: str) -> Term:
 
 
 def index(e: Expr) -> Term:
-    """Index arithmetic as a value."""
+    """Return index arithmetic as a value."""
     if isinstance(e, Term):
         return e
     return Index(e) if not isinstance(e, (bool, int)) else const(e)
@@ -176,7 +176,7 @@ def held(x: Operand, to: str) -> Term:
 
 
 def common_dtype(operands: Iterable[Operand]) -> str | None:
-    """The dtype in which operands meet; None if all of them are numbers."""
+    """Return the common dtype of operands, or None if all of them are numbers."""
     weak, strong = 0, []
     for x in operands:
         if isinstance(x, Term):
@@ -189,7 +189,7 @@ def common_dtype(operands: Iterable[Operand]) -> str | None:
 
 
 def elementwise(fn: str, *args: Operand) -> Operand:
-    """`fn(args..)`. All numbers: a number again."""
+    """Return `fn(args..)`, which is a number if all operands are numbers."""
     if not any(isinstance(x, Term) for x in args):
         return _fold_numbers(fn, args)
     operands = agreed(fn, args)
@@ -213,7 +213,7 @@ def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
 
 
 def _compute(fn: str, values: tuple[Any, ...]) -> Any:
-    """The value of a function of numbers, None where it has none that a text can hold."""
+    """Return the value of a function of numbers, or None if a text cannot hold the value."""
     kinds = {v.__class__ for v in values}
     numbers = (int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values)
     try:
@@ -229,7 +229,7 @@ def _compute(fn: str, values: tuple[Any, ...]) -> Any:
 
 
 def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
-    """The operands as terms of the dtypes that fn takes."""
+    """Return the operands as terms of the dtypes that fn accepts."""
     kind = FUNCTIONS[fn].kind
     if kind == CAST:
         return (as_term(args[0]),)
@@ -244,14 +244,14 @@ def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
 
 
 def as_term(x: Operand) -> Term:
-    """A term, whatever it was."""
+    """Return an operand as a term."""
     if isinstance(x, Node) and not isinstance(x, Term):
         return of_sizes(x, ("b8", "i64", "f32")[weak_category(x)])
     return x if isinstance(x, Term) else const(x)
 
 
 def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
-    """The simpler term that `fn(args..)` is, None if it is none."""
+    """Return a simpler term equal to `fn(args..)`, or None."""
     if fn in HELD:
         return held(args[0], HELD[fn])
     if FUNCTIONS[fn].kind == CAST:
@@ -294,7 +294,7 @@ def _is_i64(e: Expr) -> bool:
 
 
 def _index_expr(x: Any) -> Expr:
-    """The index expression that a term is; None if it is none."""
+    """Return the index expression of a term, or None if the term is not index arithmetic."""
     if x.__class__ is Index:
         return x.expr
     return x.value if x.__class__ is Const and x.dtype in ("i64", "b8") else None
@@ -336,7 +336,7 @@ def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
 
 
 def _of_values(e: Any, values: Mapping[str, Operand]) -> Operand:
-    """A definition's value over terms."""
+    """Return the value of a definition over terms."""
     if e.__class__ is Call:
         return elementwise(e.fn, *(_of_values(x, values) for x in e.args))
     return values[e.name] if e.__class__ is Var else e
@@ -357,7 +357,7 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
 
 
 def rebuilt(term: Any, new: Callable[[Any], Term]) -> Term:
-    """A value over other operands, in its index expressions too; itself over the same ones."""
+    """Return a value with other operands, also in its index expressions, or the value itself if they are the same."""
     kind = term.__class__
     if kind is Elementwise or kind is Fold:
         args = tuple([new(arg) for arg in term.args])
@@ -378,13 +378,13 @@ def rebuilt(term: Any, new: Callable[[Any], Term]) -> Term:
 
 
 def _unwrapped(e: Expr) -> Expr:
-    """A term that is index arithmetic counts as that arithmetic."""
+    """Return the index arithmetic of a term that is index arithmetic, or else the expression itself."""
     found = _index_expr(e) if isinstance(e, Term) else None
     return e if found is None else found
 
 
 def remap_expr(e: Expr, mapping: Mapping[Axis, Expr]) -> Expr:
-    """An index expression read elsewhere."""
+    """Return an index expression with axes replaced by index expressions."""
     return substitute(e, mapping, lambda term: _unwrapped(remap(term, mapping)))
 
 

@@ -1,4 +1,4 @@
-"""The dtypes of programs, in one table: what C++, numpy and torch call them, and how wide an element is."""
+"""The dtypes of programs, in one table: their names in C++, numpy and torch, and the size of an element."""
 
 from __future__ import annotations
 

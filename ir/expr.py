@@ -55,9 +55,10 @@ class Undecided(Exception):
 
 
 class Size(Node):
-    """A number that is known at launch: low..high, both included, a multiple of `multiple`; as a rule `hint`.
+    """A symbolic dimension: low..high, both included, a multiple of `multiple`, with the example value `hint`.
 
-    A leaf of extents and index expressions that carries what is known of it, so that no environment is needed.
+    Its number is known at launch. It is a leaf of extents and index expressions and carries its range, so that no
+    environment is needed.
     """
 
     name: Name
@@ -124,7 +125,7 @@ def linear(e: Expr) -> Linear:
 
 
 def from_linear(terms: dict[Any, int], constant: int) -> Expr:
-    """The expression of a linear form; zero coefficients are dropped."""
+    """Return the expression of a linear form; zero coefficients are dropped."""
     if not terms:
         return constant
     kept = tuple(terms.items())
@@ -181,7 +182,7 @@ def multiply(a: Expr, b: Expr) -> Expr:
 
 
 def _times(atom: Expr, n: int) -> Expr:
-    """A number of times an atom: what is divided without a remainder is multiplied back."""
+    """Return a multiple of an atom. A quotient without remainder is multiplied back."""
     divided = atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int and n % atom.b == 0
     if divided and only_sizes(atom.a) and multiple_of(atom.a) % atom.b == 0:
         return multiply(atom.a, n // atom.b)
@@ -189,7 +190,10 @@ def _times(atom: Expr, n: int) -> Expr:
 
 
 def _product(a: Expr, b: Expr) -> Expr:
-    """A sum times sizes is a sum of products, and sizes are one factor, on the right: strides of sizes stay linear."""
+    """Return a product in canonical form.
+
+    A sum times sizes becomes a sum of products, with the sizes as one factor on the right, so that strides stay linear.
+    """
     if only_sizes(a) and (not only_sizes(b) or (a.__class__ is b.__class__ is Size and b.name < a.name)):
         a, b = b, a
     if not only_sizes(b):
@@ -204,7 +208,7 @@ def _product(a: Expr, b: Expr) -> Expr:
 
 
 def _float_or(a: Expr, b: Expr, compute: Callable[[Any, Any], Any], op: str) -> Expr:
-    """Index arithmetic is on integers; a float only meets other numbers (in guards and defaults of rules)."""
+    """Compute an operation on numbers, of which one may be a float. Raises NotWhole if a float meets an expression."""
     if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return compute(a, b)
     raise NotWhole(f"index arithmetic `{op}` on a float: {a!r} {op} {b!r}")
@@ -305,7 +309,7 @@ OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
-    """The canonical expression `a op b`."""
+    """Return the canonical expression `a op b`."""
     return OPERATORS[op](a, b)
 
 
@@ -357,7 +361,7 @@ def only_sizes(e: Expr) -> bool:
 
 
 def multiple_of(e: Expr) -> int:
-    """A number that an expression is known to be a multiple of; 0 for zero."""
+    """Return a number of which an expression is known to be a multiple; 0 for zero."""
     kind = e.__class__
     if kind is int:
         return abs(e)  # type: ignore[no-any-return]
@@ -372,7 +376,7 @@ _EMPTY: frozenset[str] = frozenset()
 
 
 def free_names(value: Any) -> frozenset[str]:
-    """The names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
+    """Return the names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     kind = value.__class__
     if kind in CLASSES:
         memo = value._memo  # looked at here: nothing is asked more often

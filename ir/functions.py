@@ -19,7 +19,7 @@ from .monoid_texts import PARTS, part_identity
 
 
 def elementwise(of_one: Callable[[float], float]) -> Callable[[Any], Any]:
-    """A function of one number as one of arrays."""
+    """Return a function of one number as a function of arrays."""
 
     def of_all(x: Any) -> Any:
         return np.vectorize(of_one, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
@@ -53,7 +53,7 @@ def _erfinv(y: float) -> float:
 
 
 def _step(x: float, over: float) -> float:
-    """Halley's step towards where nothing is over. `over` falls with the slope of erfc."""
+    """Return Halley's step towards the zero of `over`, which falls with the slope of erfc."""
     newton = over / (2 / math.sqrt(math.pi) * math.exp(-x * x))
     return x + newton / (1 - x * newton) if abs(x * newton) < 0.5 else x + newton
 
@@ -111,7 +111,7 @@ def _gamma_shares(a: float, x: float) -> tuple[float, float]:
 
 
 def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
-    """Two terms of Temme's expansion. DLMF 8.12.3, 8.12.4, 8.12.7."""
+    """Return both shares by two terms of Temme's expansion (DLMF 8.12.3, 8.12.4, 8.12.7)."""
     over = (x - a) / a
     if abs(over) < 0.01:
         half = sum((-over) ** k / k for k in range(9, 1, -1))
@@ -139,7 +139,7 @@ def _mpmath() -> Any:
 
 
 def _share_of_gamma(which: int, a: Any, x: Any) -> Any:
-    """Element by element."""
+    """Compute one share of the gamma function for each element."""
     arrays = np.broadcast_arrays(np.asarray(a, float), np.asarray(x, float))
     of_one = np.vectorize(lambda a, x: _gamma_shares(a, x)[which], otypes=[np.float64])
     return of_one(*arrays) if arrays[0].size else arrays[0]
@@ -229,7 +229,7 @@ def _sign(x: Any) -> Any:
 
 
 def _shift_left(x: Any, by: Any) -> Any:
-    """Zero where no bit is left, or `by` is negative, as torch has it."""
+    """Shift left. The result is zero if no bit is left or `by` is negative, as in torch."""
     width = 8 * np.asarray(x).dtype.itemsize
     return np.where((by < 0) | (by >= width), x ^ x, np.left_shift(x, by % width))
 
@@ -366,7 +366,7 @@ FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE
 
 @functools.cache
 def promote(*dtypes: str) -> str:
-    """The common dtype of operands, as torch promotes tensors of these dtypes."""
+    """Return the common dtype of operands, as torch promotes tensors of these dtypes."""
     widest = max(dtypes, key=_RANK.index)
     if widest == "bf16" and "f16" in dtypes:
         return "f32"
@@ -374,7 +374,7 @@ def promote(*dtypes: str) -> str:
 
 
 def category(dtype: str) -> int:
-    """0 for booleans, 1 for integers, 2 for floating point."""
+    """Return 0 for booleans, 1 for integers, 2 for floating point."""
     return 2 if dtype in FLOATS else 0 if dtype == "b8" else 1
 
 
@@ -399,7 +399,7 @@ def opmath(dtype: str) -> str:
 
 
 def result_dtype(fn: str, *dtypes: str) -> str:
-    """The dtype that `fn` gives for operands of these dtypes."""
+    """Return the dtype that `fn` gives for operands of these dtypes."""
     kind = FUNCTIONS[fn].kind
     if kind == CAST:
         return HELD.get(fn, fn)
@@ -410,14 +410,14 @@ def result_dtype(fn: str, *dtypes: str) -> str:
 
 
 def wrapped(value: int, dtype: str) -> int:
-    """The integer of a dtype that is `value` but for multiples of what the dtype can count."""
+    """Return the integer of a dtype that equals `value` modulo the number of values of the dtype."""
     limits = np.iinfo(DTYPES[dtype])
     least, most = int(limits.min), int(limits.max)
     return value if least <= value <= most else (value - least) % (most - least + 1) + least
 
 
 def whole(x: Any, dtype: str) -> Any:
-    """Numbers as integers of a dtype: floats round to zero, and become the least integer where they fit in none.
+    """Convert numbers to integers of a dtype. Floats round to zero, and become the least integer if none fits.
 
     A float becomes an integer of fewer than 32 bits by way of i32, as in PyTorch on x86.
     """
@@ -432,7 +432,7 @@ def whole(x: Any, dtype: str) -> Any:
 
 
 def identity(fn: str, dtype: str) -> Any:
-    """The value that `fn` may start a reduction from, in this dtype."""
+    """Return the value from which `fn` may start a reduction, in this dtype."""
     value = part_identity(fn) if fn in PARTS else FUNCTIONS[fn].identity
     if dtype in INTEGERS and isinstance(value, float):
         limits = np.iinfo(DTYPES[dtype])

@@ -1,4 +1,4 @@
-"""Kernel IR: what one thread does, with every address split into base register, xor and immediate.
+"""Kernel IR: the program of one thread, with every address split into base register, xor and immediate.
 
 A kernel of this level is one `Launch`. Replication stays symbolic (`Replicate`), so that the text stays short; a width
 is a property of an access, never of a type. Arrays are registers, because only replicated axes index them.
@@ -316,7 +316,10 @@ class Barrier(Together):
 
 
 class LastThreads(Together):
-    """The last threads of a block run the body and end, the others what follows; registers, 0: as launched."""
+    """The last threads of a block run the body and end, while the others run the following statements.
+
+    registers, others: registers of a thread on either side; 0 means as launched.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("threads",)
     threads: Int

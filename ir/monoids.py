@@ -49,15 +49,15 @@ class Monoid(NamedTuple):
     step: Block
 
     def reads(self, part: str) -> tuple[str, ...]:
-        """The operands that a part depends on, in order: a running maximum needs no weights."""
+        """Return the operands on which a part depends, in order: a running maximum needs no weights."""
         return tuple(operand for operand in self.operands if operand in self._behind(part, (self.lift, self.combine)))
 
     def beside(self, part: str) -> frozenset[str]:
-        """The parts that this part of a combined result depends on: a maximum does not need the sum."""
+        """Return the parts on which this part of a combined result depends: a maximum does not need the sum."""
         return frozenset(self._behind(part, (self.combine,)).intersection(self.parts))
 
     def _behind(self, part: str, blocks: tuple[Block, ...]) -> set[str]:
-        """All names that a part depends on through definitions."""
+        """Return all names on which a part depends through definitions."""
         tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in blocks]  # type: ignore[attr-defined]
         todo, seen = [part], set()
         while todo:
@@ -71,14 +71,14 @@ class Monoid(NamedTuple):
 
 @functools.cache
 def monoid(name: str) -> Monoid:
-    """A monoid by its name. Raises KeyError for an unknown one."""
+    """Return a monoid by its name. Raises KeyError for an unknown name."""
     operands, identity, lift, combine = TEXTS[name]
     step = _read(STEPS[name]) if name in STEPS else _after_lifting(tuple(identity), _read(lift), _read(combine))
     return Monoid(name, operands, tuple(identity), tuple(identity.values()), _read(lift), _read(combine), step)
 
 
 def _after_lifting(parts: tuple[str, ...], lift: Block, combine: Block) -> Block:
-    """The step that lifts the element, names what that gives as the right side, and combines."""
+    """Return the step that lifts the element, names the result as the right side, and combines."""
     own = {stmt.dst: Var(f"{stmt.dst}2") for stmt in lift}  # type: ignore[attr-defined]
     lifted = tuple(Let(f"{stmt.dst}2", substitute(stmt.val, own)) for stmt in lift)  # type: ignore[attr-defined]
     return (*lifted, *combine)
@@ -91,6 +91,6 @@ def _read(text: str) -> Block:
 
 
 def of_part(part: str) -> tuple[Monoid, str]:
-    """The monoid and the part that `online.s` names. Raises KeyError for an unknown one."""
+    """Return the monoid and the part that `online.s` names. Raises KeyError for an unknown part."""
     name, own = PARTS[part]
     return monoid(name), own

@@ -183,7 +183,7 @@ def _getter(names: tuple[str, ...]) -> Any:
 
 
 def _memory_of(fields: tuple[Field, ...]) -> tuple[tuple[str, str | None], ...]:
-    """The fields that name memory, each with the first list of expressions after it."""
+    """Return the fields that name memory, each with the first list of expressions after it."""
     return tuple(
         (field.name, next((f.name for f in fields[place:] if f.many and f.sort == "Expr"), None))
         for place, field in enumerate(fields)
@@ -279,12 +279,12 @@ R = TypeVar("R")
 
 
 def values(node: Node) -> tuple[Any, ...]:
-    """The field values of a node, in declared order."""
+    """Return the field values of a node, in declared order."""
     return type(node).read_all(node)
 
 
 def replace(node: N, **changes: Any) -> N:
-    """The node with some fields changed. Raises TypeError for a field that its class does not declare."""
+    """Return the node with some fields changed. Raises TypeError for a field that its class does not declare."""
     cls = type(node)
     made, places = [*cls.read_all(node)], cls.places
     for name in changes:
@@ -295,7 +295,7 @@ def replace(node: N, **changes: Any) -> N:
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Every node and leaf below a node or a tuple, itself first, in text order."""
+    """Yield every node and leaf below a node or a tuple, itself first, in text order."""
     yield value
     if value.__class__ is tuple:
         for item in value:
@@ -306,7 +306,7 @@ def walk(value: Any) -> Iterator[Any]:
 
 
 def contents(node: Any) -> int:
-    """The marks of the classes of all nodes in a node, itself included. Remembered: a walk knows where not to look."""
+    """Return the marks of the classes of all nodes in a node, itself included. Walks use them to skip nodes."""
     found: int = node._contents
     if not found:
         cls = type(node)
@@ -334,7 +334,7 @@ def _contents_of_all(items: tuple[Any, ...]) -> int:
 
 
 def marks_of(*kinds: type[Node]) -> int:
-    """The marks of some classes and their subclasses."""
+    """Return the marks of some classes and their subclasses."""
     found = 0
     for kind in kinds:
         found |= kind.marks
@@ -342,7 +342,7 @@ def marks_of(*kinds: type[Node]) -> int:
 
 
 def nodes(value: Any, *kinds: type[N]) -> Iterator[N]:
-    """The nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
+    """Yield the nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
     found: list[N] = []
     _find((value,), marks_of(*kinds), found)
     return iter(found)
@@ -385,7 +385,7 @@ def remember(node: Any, function: Callable[[Any], Any], result: Any) -> None:
 
 @memoised
 def names_in(node: Any) -> frozenset[str]:
-    """Every name that a node mentions, in whatever role: values, buffers, axes, loops, a kernel's own."""
+    """Return every name that a node mentions, in any role: values, buffers, axes, loops, a kernel's own."""
     cls = type(node)
     found: set[str] = set()
     for field in cls.named:

@@ -35,7 +35,7 @@ UNKNOWN: Interval = (-(10**12), 10**12)
 
 
 def interval(e: Expr, ranges: Ranges) -> Interval:
-    """The least and greatest value of an index expression; UNKNOWN where nothing can be said."""
+    """Return the least and greatest value of an index expression, or UNKNOWN."""
     kind = e.__class__
     if kind is int or kind is bool:
         return int(e), int(e)
@@ -71,10 +71,10 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
 
 
 def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
-    """An upper bound of e that says so of every binding: each atom that is added is as great as it can be.
+    """Return an upper bound of e that holds for every binding: each atom that is added has its greatest value.
 
-    end: the greatest value of an atom as an expression of sizes, None where there is none. Of `i - s`, i below s: `-1`,
-    where the intervals of i and of s alone know nothing.
+    end: the greatest value of an atom as an expression of sizes, or None. For `i - s`, i below s, the bound is `-1`,
+    which the separate intervals of i and of s do not give.
     """
     terms, constant = linear(e)
     out: Expr = constant
@@ -85,13 +85,13 @@ def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
 
 
 def below_divisor(atom: Any) -> Expr | None:
-    """The greatest value of `x % s` for a divisor of sizes, None of anything else."""
+    """Return the greatest value of `x % s` for a divisor of sizes, or None for any other atom."""
     divides = atom.__class__ is Binary and atom.op == "%" and not is_int(atom.b) and only_sizes(atom.b)
     return add(atom.b, -1) if divides and interval(atom.b, {})[0] > 0 else None
 
 
 def decide(condition: Expr, ranges: Ranges) -> bool | None:
-    """True or False where the ranges decide the condition, else None."""
+    """Return True or False if the ranges decide the condition, else None."""
     if condition.__class__ is bool:
         return bool(condition)
     if condition.__class__ is not Binary:
@@ -181,7 +181,7 @@ FARTHEST = 1 << 16  # so many lengths on either side of the hint are looked at
 
 
 class Narrower(DplcError):
-    """A program is another one outside of a part of the range: size is what remains of it."""
+    """Error of a step that depends on a size's number in its range. size: the part of the range that decides it."""
 
     def __init__(self, size: Size, what: str, span: Span | None, hint: str, notes: Sequence[str] = ()):
         super().__init__(what, span, tuple(notes), hint=hint)
@@ -250,7 +250,7 @@ def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
 
 
 def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) -> Size:
-    """A part of a size's range with an end as far from the hint as something holds."""
+    """Return a part of a size's range whose end is as far from the hint as a predicate holds."""
     way = whole.multiple if end == "high" else -whole.multiple
 
     def farther(n: int) -> Size:
@@ -272,7 +272,10 @@ def _most(limit: int, holds: Callable[[int], bool]) -> int:
 
 
 def where_decided(what: str, conditions: Iterable[Any], span: Span | None, notes: Sequence[str]) -> Narrower | None:
-    """The error for what is not possible for every length, but where one of some undecided conditions is decided."""
+    """Return the error for a step that is not possible for every length, or None.
+
+    The error names a range of one size that decides one of the unproved conditions.
+    """
     part = next(filter(None, map(part_that_decides, conditions)), None)
     if part is None:
         return None

@@ -51,7 +51,7 @@ def _step(term: Any, before: Term) -> RecurrenceStep | None:
 
 
 def _factor(term: Any, before: Term) -> Term | None:
-    """By what the value before is multiplied."""
+    """Return the factor by which the preceding value is multiplied, or None."""
     term = _opened(term)
     while term.__class__ is Elementwise and term.fn == "multiply" and any(map(_is_one, term.args)):
         term = _opened(term.args[1] if _is_one(term.args[0]) else term.args[0])  # `alpha` of torch's sums
@@ -121,7 +121,7 @@ class _Stacking:
         return None if None in found else found  # type: ignore[return-value]
 
     def _folded(self, terms: tuple[Any, ...]) -> Term | None:
-        """Folds by one function, over axes that are as long."""
+        """Return stacked reductions by one function over axes of equal length, or None."""
         first = terms[0]
         extents = {tuple(axis.extent for axis in term.over) for term in terms}
         names = {term.fn if term.__class__ is Reduce else term.part for term in terms}
@@ -148,7 +148,7 @@ class _Stacking:
         return None if None in found.values() else compose.remap(source, found)
 
     def _place(self, places: tuple[Any, ...]) -> Expr | None:
-        """The index expression that all of them are a case of."""
+        """Return the index expression of which all are instances, or None."""
         first = places[0]
         if all(place is first or (place.__class__ is int and place == first) for place in places):
             return first  # type: ignore[no-any-return]
@@ -160,7 +160,7 @@ class _Stacking:
         return self.of(places) if all(isinstance(place, Term) for place in places) else None
 
     def _number(self, terms: tuple[Any, ...]) -> Term | None:
-        """Whole numbers that grow by the same step."""
+        """Return stacked whole numbers that grow by a constant step, or None."""
         values = tuple(term.value for term in terms)
         kinds = {term.dtype for term in terms}
         if len(kinds) > 1 or any(value.__class__ is bool or value != value // 1 for value in values):
@@ -184,7 +184,7 @@ def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
 
 
 def _opened(term: Any) -> Term:
-    """A computed value that is read elsewhere as one whose operands are."""
+    """Return a computed value that is read at other indices as a computation on operands that are read there."""
     while term.__class__ is Remap and term.x.__class__ in (Elementwise, Reduce, Case):
         inner: Any = term.x
         places = dict(term.map)

@@ -116,7 +116,7 @@ class Wait(Collective):
 
 
 class AlongAxes(Collective):
-    """The base of what folds one accumulator over all threads (and register values) along the axes `over`."""
+    """Base of reductions of one accumulator over all threads (and register values) along the axes `over`."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
     acc: Name
@@ -165,9 +165,9 @@ class ScanTuple(TuplesAlongAxes):
 class Mma(Collective):
     """`Mma(acc, a, b, atom=m16n8k16, axes=(g, t, h, v, u, w))`: every warp adds the product of two fragments to acc.
 
-    An atom (ir/atoms.py) says which element of its matrices lane and register hold. axes: the lanes of a warp, which
-    are the innermost THREAD axes; registers along rows, along columns; registers along what is summed. over: replicated
-    axes that are summed along too. Along all others the statement is made once for each value, as any other is.
+    An atom (ir/atoms.py) defines which element of its matrices lane and register hold. axes: the lanes of a warp, which
+    are the innermost THREAD axes; registers along rows, along columns; registers along the reduction. over: further
+    replicated axes of the reduction. Along all others the statement runs once for each value, as any other statement.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")

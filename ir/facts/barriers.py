@@ -1,7 +1,7 @@
-"""Whether barriers alone order what threads do with a slab, whichever thread copies which of its cells.
+"""Check whether barriers alone order the accesses of threads to a slab, whichever thread copies which of its cells.
 
-A thread may read without a barrier what it has copied itself. So a program may be right that has none, or it elsewhere;
-it is wrong as soon as the cells are shared out among the threads in another way.
+A thread may read its own copies without a barrier. So a program with fewer barriers may be correct, but it becomes
+wrong as soon as the cells are distributed among the threads in another way.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class _Walk:
         self.accessed = {None if var in free_names(slot) else slot for slot in self.accessed}
 
     def differ(self, one: Slot, other: Slot) -> bool:
-        """Whether two slots are never the same."""
+        """Return whether two slots are never the same."""
         if one is None or other is None:
             return False
         terms, constant = linear(subtract(self.plain(one), self.plain(other)))
         return not terms and constant % self.depth != 0
 
     def plain(self, slot: Expr) -> Expr:
-        """A slot without `% depth`."""
+        """Return a slot without `% depth`."""
         ring = isinstance(slot, Binary) and slot.op == "%" and slot.b == self.depth
         return slot.a if ring else slot  # type: ignore[union-attr]
 

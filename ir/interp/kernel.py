@@ -104,19 +104,19 @@ class Aside:
         self._thread.start()
 
     def resume(self) -> None:
-        """Let it go on until it waits, or ends. Raises what it raises."""
+        """Resume this side until it waits or ends. Raises the error of this side."""
         self._go.release()
         self._back.acquire()
         if self._error is not None:
             raise self._error
 
     def pause(self) -> None:
-        """It waits: the other side goes on."""
+        """Wait on this side, so that the other side continues."""
         self._back.release()
         self._wait()
 
     def abandon(self) -> None:
-        """End it, wherever it is."""
+        """End this side, wherever it waits."""
         self._unwanted = True
         self._go.release()
         self._thread.join()
@@ -181,7 +181,7 @@ class RunningBlocks:
         self.everyone: Any = np.divmod(np.arange(math.prod(self.shape)), self.shape[1])
 
     def keep(self, which: np.ndarray) -> None:
-        """Only some of the threads are there from here on; they keep their numbers."""
+        """Keep only some of the threads, with their numbers."""
         blocks = self.shape[0]
         self.everyone = tuple(part.reshape(self.shape)[:, which].reshape(-1) for part in self.everyone)
         self.held = self.held.of(which)
@@ -215,17 +215,17 @@ class RunningBlocks:
             raise ScheduleError("deadlock: a phase of an mbarrier lacks an arrival, or bytes that were announced")
 
     def value(self, e: Any, mask: Any) -> Any:
-        """An expression for each thread."""
+        """Return the value of an expression for each thread."""
         return self.held.value(e, mask)
 
     def root(self, name: str) -> tuple[str, Any]:
-        """(what a base points into, where: an element of a buffer, a byte of shared memory)."""
+        """Return the memory of a base, and its offset: an element of a buffer, a byte of shared memory."""
         if name not in self.bases:
             raise ScheduleError(f"`{name}` is no address")
         return self.bases[name]
 
     def lanes(self, address: Address, mask: Any) -> tuple[str, Lanes]:
-        """(what is accessed: a buffer or `smem`, by whom and where)."""
+        """Return the accessed memory (a buffer or `smem`), and the threads with their addresses."""
         root, base = self.root(address.base)
         flipped = base if is_int(address.xor) and address.xor == 0 else base ^ self.value(address.xor, mask)
         where = np.broadcast_to(flipped + self.value(address.offset, mask), self.shape).reshape(-1)
@@ -460,7 +460,7 @@ class RunningBlocks:
         self.shared.since = max(self.shared.since, self.barriers.told(lanes))
 
     def enter_turn(self, stmt: EnterTurn | LeaveTurn, mask: Any) -> None:
-        """Nothing but that the mbarrier is there, and that whole warps come: all threads run in step here."""
+        """Check that the mbarrier exists and that whole warps reach it. All threads run in step here."""
         lanes = self.barrier_lanes(stmt.barrier, mask)
         self.barriers.known(lanes)
         if len(lanes.flat) % WARP:
@@ -499,7 +499,7 @@ CELLS = 1 << 21  # cells of shared memory at once
 def run(
     kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, blocks: Iterable[int] | None = None
 ) -> dict[str, np.ndarray]:
-    """All buffers after the kernels, in order. Raises ScheduleError for what has no meaning.
+    """Return all buffers after the kernels, which run in order. Raises ScheduleError for an operation without meaning.
 
     blocks: run only these (x varies fastest); elements that they do not store are NaN or 0. seed: which asynchronous
     copies land at once, and which at their WaitGroup.

@@ -58,28 +58,28 @@ def evaluate(e: Any, env: Mapping[str, Any], leaf: Callable[[Any], Any] = lambda
 
 
 def as_index(value: Any) -> Any:
-    """A value as index arithmetic takes it: integers are i64 there."""
+    """Return a value for index arithmetic, in which integers are i64."""
     kind = getattr(value, "dtype", _INDEX)
     return value.astype(_INDEX) if kind.kind in "iu" and kind is not _INDEX else value
 
 
 def apply(fn: str, args: Sequence[Any]) -> Any:
-    """A scalar function of values."""
+    """Return the value of a scalar function."""
     return as_kind(args[0], fn) if fn in KINDS else FUNCTIONS[fn].numpy(*args)
 
 
 def as_kind(value: Any, dtype: str) -> np.ndarray:
-    """A value as one of a dtype: floats are free of rounding, integers wrap around."""
+    """Return a value in the kind of a dtype: floats are free of rounding, integers wrap around."""
     return whole(value, dtype) if dtype in INTEGERS else np.asarray(value).astype(KINDS[dtype], copy=False)
 
 
 def fold(fn: str) -> Any:
-    """The ufunc of a reduction."""
+    """Return the ufunc of a reduction."""
     return FUNCTIONS[fn].numpy
 
 
 def folded(fn: str, values: np.ndarray, axis: int | tuple[int, ...] = 0) -> Any:
-    """The values folded along dimensions; numpy alone would add up narrow integers in i64."""
+    """Return the values reduced along dimensions in their own dtype. numpy alone would add narrow integers in i64."""
     return fold(fn).reduce(values, axis=axis, dtype=values.dtype if values.dtype.kind in "iu" else None)
 
 
@@ -89,7 +89,7 @@ def start_value(fn: str, dtype: str) -> Any:
 
 
 def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
+    """Return the buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
     made = {param.name for kernel in kernels for param in kernel.outs}
     declared = {p.name: p for kernel in kernels for p in kernel.ins if p.name not in made}
     missing = sorted(set(declared) - set(inputs))
@@ -112,7 +112,7 @@ def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
-    """An output before its kernel runs, and the count of stores to each element."""
+    """Return an output before its kernel runs, and the count of stores of each element."""
     poison = np.nan if KINDS[param.dtype] is np.float64 else 0
     return np.full(param.shape, poison, KINDS[param.dtype]), np.zeros(param.shape, np.int64)
 

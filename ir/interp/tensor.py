@@ -55,7 +55,7 @@ def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> l
     """Return the outputs, each with one dimension per axis (a dimension of size 1 is not an axis).
 
     data: {input name: array of the declared extents}; the arrays may have dimensions of size 1. Raises DplcError if an
-    index leaves its operand. If a result is `partial`, such elements hold anything.
+    index leaves its operand. If a result is `partial`, such elements are not read and hold anything.
     """
     meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins})
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
@@ -105,7 +105,7 @@ class _Meaning:
         return self._case(term) if kind is Case else self.values[term.x]
 
     def operand(self, term: Term, order: tuple[Axis, ...]) -> TermValue:
-        """A term's value, its dimensions in `order`."""
+        """Return the value of a term with its dimensions in `order`."""
         value = self.values[term]
         bad = None if value.bad is None else _spread(value.bad, axes(term), order)
         return TermValue(_spread(value.data, axes(term), order), bad)
@@ -125,7 +125,7 @@ class _Meaning:
         return TermValue(_full(data, order), _any(*(v.bad for v in args)))
 
     def _contraction(self, term: Reduce) -> TermValue | None:
-        """A sum of products without the products in memory."""
+        """Return a sum of products computed without the products in memory, or None."""
         x: Any = term.x
         if not factors(term) or dtype(x) not in FLOATS:
             return None
@@ -148,7 +148,7 @@ class _Meaning:
         return TermValue(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
     def _fold(self, term: Fold) -> TermValue:
-        """A part of a tuple reduction: its operands with what is folded in front, lifted and combined."""
+        """Return a part of a tuple reduction. Its operands, with the reduced axes in front, are lifted and combined."""
         monoid, part = of_part(term.part)
         kept = axes(term)
         order, read = (*kept, *term.over), monoid.reads(part)

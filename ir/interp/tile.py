@@ -96,7 +96,7 @@ def _tuples_accumulated(name: str, parts: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> list[Any]:
-    """The arrays of the accumulators of a statement, folded along one dimension, which stays."""
+    """Return the arrays of a statement's accumulators reduced along one dimension, which stays."""
     if isinstance(stmt, Combine):
         return [np.expand_dims(folded(stmt.fn, values[0], axis), axis)]
     return folded_tuples(monoid(stmt.fn), tuple(values), axis)
@@ -146,7 +146,7 @@ class BlockFolds(BlockThreads):
         return tuple(values)
 
     def spread(self, acc: str, value: Any, place: int) -> Any:
-        """An accumulator as an array along a replicated axis."""
+        """Return an accumulator as an array along a replicated axis."""
         axis = self.registers[place]
         if np.ndim(value) == 2 + len(self.registers) and value.shape[2 + place] == axis.extent:
             return value
@@ -157,7 +157,7 @@ class BlockFolds(BlockThreads):
         return np.repeat(value, axis.extent, axis=2 + place)
 
     def folded_with(self, acc: str) -> frozenset[str]:
-        """The names that what is folded into an accumulator varies with."""
+        """Return the names with which the values that are folded into an accumulator vary."""
         body = self.tile.body
         values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
         return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
@@ -181,7 +181,7 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
     last = range(-len(own), 0)
 
     def fragments(value: Any) -> Any:
-        """The warps of each block apart, and the atom's axes at the end."""
+        """Return a value with the warps of each block apart, and the atom's axes at the end."""
         blocks, threads, *inner = value.shape
         return np.moveaxis(value.reshape(blocks, threads // math.prod(lanes), *lanes, *inner), own, last)
 
@@ -248,7 +248,7 @@ class SlabRead:
 
 
 def read_operand(operand: Any, memory: BlockMemory) -> tuple[Any, Any]:
-    """The values of an operand now, and the copies that brought them: none for a left operand in registers."""
+    """Return the current values of an operand, and the copies that brought them: none for one in registers."""
     return operand.read(memory) if isinstance(operand, SlabRead) else (operand, ())
 
 
@@ -266,7 +266,7 @@ class LateProduct:
     tickets: Any = None
 
     def read(self, memory: BlockMemory) -> tuple[dict[int, Any], dict[int, Any]]:
-        """The values of both operands, of each group. Raises ScheduleError where other copies came since it began."""
+        """Return the values of both operands, by group. Raises ScheduleError if other copies landed since it began."""
         found = {g: tuple(read_operand(one, memory) for one in both) for g, both in self.views.items()}
         values, tickets = ({g: [part[n] for part in both] for g, both in found.items()} for n in range(2))
         if self.tickets is None:
@@ -285,13 +285,13 @@ def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
 
 
 def begin(acc: str, group: ThreadGroup) -> None:
-    """The accumulator of a thread holds nothing until its products are settled."""
+    """Mark the accumulator of a thread as undefined until its products are settled."""
     group.sums.setdefault(acc, group.env[acc])
     group.env[acc] = POISON
 
 
 def settled(acc: str, group: ThreadGroup) -> None:
-    """It holds its sum again. Raises ScheduleError where something has changed it meanwhile."""
+    """Restore the sum of an accumulator. Raises ScheduleError if it has changed in the meantime."""
     if group.env[acc] is not POISON:
         raise ScheduleError(f"`{acc}` is changed before the Settle of its products")
     group.env[acc] = group.sums.pop(acc)
@@ -310,7 +310,7 @@ class BlockProducts(BlockFolds):
         self.late: list[LateProduct] = []
 
     def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every warp multiplies its fragments. values: of each group, both operands.
+        """Multiply the fragments of every warp. values: both operands, by group.
 
         A warp's lanes come from several groups: nothing lets them rely on running together.
         """
@@ -321,7 +321,7 @@ class BlockProducts(BlockFolds):
             live[g].answer = product[:, live[g].threads]
 
     def begin_product(self, stmt: Mma, views: Operands, live: dict[int, ThreadGroup]) -> None:
-        """A late product sets out: it reads now or when it is settled, and both must be possible."""
+        """Begin a late product. It may read now or when it is settled, and both must be possible."""
         late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
         try:
             late.product = self.product_of(late, live)
@@ -332,7 +332,7 @@ class BlockProducts(BlockFolds):
             begin(stmt.acc, live[g])
 
     def settle(self, stmt: Settle, live: dict[int, ThreadGroup]) -> None:
-        """The products that a Settle covers are done."""
+        """Complete the products that a Settle covers."""
         try:
             while len(self.late) > stmt.keep:
                 late = self.late.pop(0)
@@ -355,7 +355,7 @@ class BlockProducts(BlockFolds):
             take_turn(stmt, int(self.uniform(stmt.turn, group)), group)
 
     def turn(self, stmt: RingStep, group: ThreadGroup) -> bool:
-        """Whether a ring lets a group go on."""
+        """Return whether a ring lets a group continue."""
         ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
         if isinstance(stmt, Acquire):
             return ring.acquire(number, self.readers, self.slabs, len(self.tma))
@@ -400,9 +400,9 @@ BATCH = 1 << 18  # lanes that run at once
 def run(
     kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """All buffers after the kernels, in order. A kernel without a Tile runs as Loop IR.
+    """Return all buffers after the kernels, which run in order. A kernel without a Tile runs as Loop IR.
 
-    stores: where to put how often each element of an output was stored, for programs that need not store each once.
+    stores: receives the number of stores of each element of an output, for programs that need not store each once.
     """
     memory, dice = memory_of(kernels, inputs), random.Random(seed)
     with np.errstate(all="ignore"):
@@ -504,7 +504,7 @@ class _Blocks(BlockProducts):
             group.env[acc] = start_value(fn, self.dtypes[acc])
 
     def collective(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> Program:
-        """A statement in which all threads of the block must take part, or one that contains such."""
+        """Execute a statement that needs all threads of the block, or that contains such a statement."""
         if isinstance(stmt, For):
             for value, inner in self.trips(stmt, group, mask):
                 group.env[stmt.var] = value
@@ -552,7 +552,7 @@ class _Blocks(BlockProducts):
             raise at_statement(stmt, error) from None
 
     def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
-        """A statement that every thread runs on its own."""
+        """Execute a statement that every thread runs on its own."""
         env = group.env
         try:
             if isinstance(stmt, For):

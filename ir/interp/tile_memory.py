@@ -93,7 +93,7 @@ class SlabMemory:
         self.ticket = np.full(shape, -1)  # the TMA copy that wrote a word: visible to who waited for it
 
     def check_free(self, cells: Cells, epoch: int) -> None:
-        """May these threads overwrite these words now?"""
+        """Check that these threads may overwrite these words now. Raises ScheduleError if not."""
         at, who = np.s_[:, cells.words], cells.threads
         name = self.stage.dst
         if self.in_flight[at].any():
@@ -128,7 +128,7 @@ class SlabMemory:
         self.write_epoch[:] = -1
 
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
-        """An asynchronous copy begins; until it has landed the words hold the new values or poison."""
+        """Begin an asynchronous copy. Until it lands, the words hold the new values or poison."""
         self.in_flight[:, cells.words] = True
         self.values[:, cells.words] = values if early else self.poison
 
@@ -142,7 +142,10 @@ class SlabMemory:
         self.ticket[:, cells.words] = ticket
 
     def read(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int, waited: int) -> None:
-        """Threads read words: arrays of one shape. waited: the TMA copies that these threads have waited for."""
+        """Check and record reads of words by threads, in arrays of one shape.
+
+        waited: the TMA copies for which these threads have waited. Raises ScheduleError for a word that is not ready.
+        """
         name = self.stage.dst
         if self.in_flight[block, word].any():
             raise ScheduleError(f"{name} is read while its copy is in flight: no Wait")
@@ -157,7 +160,7 @@ class SlabMemory:
         self._note_readers(block, word, thread, epoch)
 
     def store(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, value: np.ndarray, epoch: int) -> None:
-        """Threads write words, once each between two barriers: arrays of one shape."""
+        """Store words of threads, once each between two barriers, in arrays of one shape."""
         name = self.stage.dst
         if self.in_flight[block, word].any():
             raise ScheduleError(f"{name} is written while a copy into it is in flight: no Wait")
@@ -266,7 +269,7 @@ def rings_of(body: Block) -> dict[str, RingState]:
 
 
 def check_held(stmt: Load | Store, slot: Any, group: ThreadGroup, rings: Iterable[RingState]) -> None:
-    """Raises ScheduleError where a group touches a slot of a ring that it has not awaited, or has given back."""
+    """Raise ScheduleError if a group accesses a slot of a ring that it has not awaited, or has released."""
     for ring in rings:
         if stmt.buf in ring.fills:
             have, depth = ring.of(group), ring.stmt.depth
@@ -321,7 +324,7 @@ class BlockMemory:
             self.copy(stmt, slab, copied, values, group)
 
     def hold(self, stmt: Stage, put: Callable[[], object], group: ThreadGroup) -> None:
-        """Registers hold a box until its Put."""
+        """Hold a box in registers until its Put."""
         if stmt.dst in group.held:
             raise ScheduleError(f"{stmt.dst} is fetched again before its Put")
         group.held[stmt.dst] = put
@@ -332,13 +335,13 @@ class BlockMemory:
         group.held.pop(stmt.dst)()
 
     def land(self, slab: SlabMemory, cells: Cells, values: Any) -> None:
-        """The threads store values themselves, now."""
+        """Store values by the threads themselves, at once."""
         slab.check_free(cells, self.epoch)
         slab.land(cells, values)
         slab.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
-        """Shared memory for computed values: the first thread to come makes it."""
+        """Declare shared memory for computed values, when the first thread reaches the statement."""
         if stmt.dst not in self.slabs:
             self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
 
@@ -397,7 +400,7 @@ class BlockMemory:
         return [evaluate(e, {**around, **labels}) for e in stmt.origin]
 
     def source(self, stmt: Stage, origin: list[Any], cells: np.ndarray) -> Any:
-        """The cells' values for every block; zero outside of the source."""
+        """Return the values of the cells for every block, with zero outside of the source."""
         array, idx = self.memory[stmt.src], []
         for dim, base in enumerate(origin):
             steps = [axis.stride * cell for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim == dim]
@@ -405,7 +408,7 @@ class BlockMemory:
         return np.where(in_bounds(idx, array.shape), array[clipped(idx, array.shape)], 0)
 
     def uniform(self, e: Any, group: ThreadGroup) -> Any:
-        """A value that is one for all threads and blocks of the batch."""
+        """Return a value that is the same for all threads and blocks of the batch."""
         value = np.unique(evaluate(e, group.env))
         if len(value) != 1:
             raise ScheduleError("the slot or predicate of a copy is not uniform")
@@ -445,7 +448,10 @@ class BlockMemory:
     def words(
         self, stmt: Load | Store, idx: list[Any], group: ThreadGroup, mask: Any
     ) -> tuple[SlabMemory, Any, Any, Any]:
-        """The slab of an access, and for each lane its block, word and thread. Raises where it leaves the slab."""
+        """Return the slab of an access, and for each lane its block, word and thread.
+
+        Raises ScheduleError if the access leaves the slab.
+        """
         slab = self.slabs.get(stmt.buf)
         if slab is None:
             raise ScheduleError(f"access to {stmt.buf}, which was never written")
@@ -501,7 +507,7 @@ def both(mask: Any, condition: Any) -> Any:
 
 
 def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(coordinates, thread) of the cells that these threads copy."""
+    """Return the coordinates and the thread of each cell that these threads copy."""
     cells = np.indices([axis.extent for axis in stage.slab]).reshape(len(stage.slab), -1)
     if stage.via == "TMA":
         return cells, np.zeros(cells.shape[1], int)
@@ -534,7 +540,7 @@ class BlockThreads(BlockMemory, ABC):
 
     @abstractmethod
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
-        """The program of a group."""
+        """Run a block as the program of a group."""
 
     def groups(self) -> dict[int, ThreadGroup]:
         count = math.prod(axis.extent for axis in self.threads)
@@ -567,7 +573,7 @@ class BlockThreads(BlockMemory, ABC):
         return values
 
     def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
-        """The values of all threads, of those of each group: (blocks, threads, *registers)."""
+        """Return the values of all threads from those of each group: (blocks, threads, *registers)."""
         count = math.prod(axis.extent for axis in self.threads)
         inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
         whole = np.empty((self.blocks, count, *inner), KINDS[dtype])

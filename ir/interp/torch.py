@@ -180,7 +180,7 @@ _TRANSFORMS = ("FftC2c", "FftR2c", "FftC2r")
 
 @functools.cache
 def aten_names() -> dict[str, str]:
-    """{Torch IR name: ATen name} of the live torch. A public op wins over a private one of the same name."""
+    """Return {Torch IR name: ATen name} of the live torch. A public op wins over a private op of the same name."""
     import torch
 
     registered = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
@@ -191,7 +191,7 @@ def aten_names() -> dict[str, str]:
 
 
 def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a program for the tensors of its inputs.
+    """Return the outputs of a program for the tensors of its inputs.
 
     tensors: {input name: tensor of the declared shape}, on any device. Floating-point values are computed in float64,
     whatever dtype the program names. Returns one tensor per output, on the CPU. Raises KeyError for a missing input.
@@ -271,7 +271,7 @@ def _lengths(args: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _distinct(dims: Any, rank: int, op: str) -> list[int]:
-    """Dimensions of a tensor, counted from the first. Raises DplcError unless each is there and named once."""
+    """Return dimensions of a tensor, counted from the first. Raises DplcError unless each exists and occurs once."""
     known = isinstance(dims, list) and all(isinstance(n, int) and -rank <= n < rank for n in dims)
     counted = [n % rank for n in dims] if known else []
     if not known or len(set(counted)) < len(counted):

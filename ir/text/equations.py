@@ -23,8 +23,8 @@ class SplitPart(Syntax):
 class SplitClause(Syntax):
     """`split what:size => parts`, outermost first.
 
-    what: names, or one sum, which the split replaces. further: the parts of the last part, and so on: `=> parts =>
-    parts`.
+    what: names, or one sum, which the split replaces. further: the parts of the last part, and so on, after further
+    `=>`.
     """
 
     what: tuple[Syntax, ...]
@@ -116,7 +116,7 @@ class Edit(Syntax):
 class VariedExample(Syntax):
     """`example "title" as "other"`, edits, `gives no "reason"`: the program of another example of the rule, edited.
 
-    gives: the reason, or the edits of what the other one gives.
+    gives: the reason, or the edits of the result of the other example.
     """
 
     title: str

@@ -52,13 +52,13 @@ def read_params(items: s.Nodes) -> tuple[Param, ...]:
 
 
 def read_extents(dims: s.Nodes) -> tuple[Any, ...]:
-    """The extents of a type. Raises DplcError for anything else."""
+    """Read the extents of a type. Raises DplcError for anything else."""
     return tuple(extent(dim, read_expr(dim)) for dim in dims)
 
 
 @functools.cache
 def owners() -> dict[str, type[Node]]:
-    """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
+    """Return the statements that a rule can capture, by name: the ops, and those of Loop IR."""
     plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
     return {**{cls.__name__: cls for cls in plain}, **STATEMENT_CLASSES}
 
@@ -83,7 +83,7 @@ class Shape:
 
 
 def named(text: str, place: s.Syntax) -> s.NameOf:
-    """A name that the grammar keeps as bare text, as an expression."""
+    """Return a name that the grammar keeps as bare text as an expression."""
     return s.NameOf(place.span, text)
 
 
@@ -125,7 +125,7 @@ def _alike(a: s.Syntax, b: s.Syntax) -> bool:
 
 
 def _merge_fields(stmt: s.AccumulateInto) -> tuple[s.Nodes, str, s.Nodes] | None:
-    """The accumulators, the monoid and the operands of `(m, s) <- online((m, s), (x, v))`; None if it has no tuples."""
+    """Return accumulators, monoid and operands of `(m, s) <- online((m, s), (x, v))`, or None without tuples."""
     target, value = stmt.target, stmt.value
     if not isinstance(target, s.Group):
         return None
@@ -164,7 +164,7 @@ def _statement(node: Any) -> Shape:
 
 
 def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
-    """An op, the value that it defines and its block."""
+    """Return the shape of an op, with the value that it defines and its block."""
     shape = op_shape(call, owners())
     fields = {**given, **shape.fields} | ({} if node.body is None else {"body": node.body})
     for field, what in (("dst", "defines no value"), ("body", "has no block")):
@@ -174,7 +174,7 @@ def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
 
 
 def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
-    """`Op(positional.., field=value)` by the schema of Op."""
+    """Return the shape of `Op(positional.., field=value)` by the schema of Op."""
     if call.fn not in among:
         raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among))
     cls = among[call.fn]
@@ -238,7 +238,7 @@ def read_block(block: s.Nodes) -> tuple[Stmt, ...]:
 
 
 def read_statement(stmt: s.Syntax) -> Stmt:
-    """One statement of Loop, Tile or Kernel IR."""
+    """Read one statement of Loop, Tile or Kernel IR."""
     if type(stmt) not in READERS:
         raise DplcError("this stands in patterns and templates only, or is not a statement", stmt.span)
     return _read(READERS[type(stmt)](stmt))  # type: ignore[no-any-return]
@@ -284,7 +284,7 @@ def _read_one(field: Field, value: s.Syntax) -> Any:
 
 
 def read_expr(value: s.Syntax) -> Any:
-    """An index or scalar expression, canonical."""
+    """Read an index or scalar expression, in canonical form."""
     if isinstance(value, s.NameOf):
         return CONSTANTS[value.text] if value.text in CONSTANTS else e.Var(value.text)
     if isinstance(value, s.Number):

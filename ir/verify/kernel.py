@@ -94,7 +94,7 @@ SWIZZLES = (0, 32, 64, 128)
 class KernelCheck:
     """The checks of Kernel IR, one method for each statement.
 
-    names: those in scope; found: what is wrong so far, a sentence each.
+    names: names in scope. found: problems so far, a sentence each.
     """
 
     kernel: Kernel
@@ -120,7 +120,7 @@ class KernelCheck:
         self.names[name] = meaning
 
     def varies(self, e: Any) -> bool:
-        """Whether an expression may differ between threads of a block."""
+        """Return whether an expression may differ between threads of a block."""
         return not is_int(e) and any(self.names[name].divergent for name in names_of(e) if name in self.names)
 
     def elements(self, stmt: Stmt, e: Any) -> None:
@@ -153,7 +153,7 @@ class KernelCheck:
         return known.dtype
 
     def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> KnownName:
-        """An address of `size` bytes (or of elements of a dtype): the right memory, aligned."""
+        """Check memory and alignment of an address of `size` bytes, or of elements of a dtype, and return its base."""
         base = self.names[address.base]
         if base.kind != "base":
             self.say(stmt, f"`{address.base}` is no address")
@@ -181,7 +181,7 @@ class KernelCheck:
         self.names = outer
 
     def launch(self, stmt: Launch) -> None:
-        """Three extents of blocks, which are numbers at a launch, and what one block has."""
+        """Check the grid, whose extents are numbers at a launch, the block and the cluster of a launch."""
         if len(stmt.grid) != 3 or not all(only_sizes(e) and lowest(e) >= 1 for e in stmt.grid):
             self.say(stmt, "a grid has three extents of 1 or more, made of numbers and sizes")
         if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0 or stmt.resident < 1:
@@ -471,7 +471,7 @@ def _product_problems(stmt: QueueProduct) -> Iterator[str]:
 
 
 def _own_names(stmt: Stmt) -> set[str]:
-    """The names that a statement itself reads, without those of its block."""
+    """Return the names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
     found = set().union(*(names_of(value) for value in fields))
     own = (NAMED.get(type(stmt)), *(buffer for buffer, _ in type(stmt).memory))

@@ -62,7 +62,7 @@ class Scope:
         return replace(self, names=self.names | {name})
 
     def most(self, e: Expr) -> int:
-        """An upper bound of an index expression by the ranges of its names."""
+        """Return an upper bound of an index expression by the ranges of its names."""
         plain = interval(e, self.ranges)[1]
         if plain <= 0 or not (self.ends or has_sizes(e)):
             return plain
@@ -71,7 +71,7 @@ class Scope:
 
 
 class Check:
-    """Walks a kernel and collects what is wrong. Tile IR extends it."""
+    """Walk of a kernel that collects its problems. Tile IR extends it."""
 
     def __init__(self, kernel: Kernel, allowed: tuple[type[Stmt], ...]):
         self.kernel, self.allowed = kernel, allowed
@@ -123,14 +123,14 @@ class Check:
                 scope = scope.define(stmt.dst)
 
     def names(self, stmt: Any, scope: Scope) -> None:
-        """Every name an expression mentions is bound here."""
+        """Check that every name of an expression is bound here."""
         own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over"))
         labels = stmt.gathered if isinstance(stmt, Stage) else ()
         for name in sorted(free_names(own) - scope.names - self.sums - {*labels}):
             self.report(stmt, f"`{name}` is not defined here")
 
     def ranks(self, stmt: Stmt) -> None:
-        """Memory has an index for each of its dimensions."""
+        """Check that memory has an index for each of its dimensions."""
         for buffer, index in type(stmt).memory:
             shape = self.shapes[getattr(stmt, buffer)]
             if index is not None and len(getattr(stmt, index)) != len(shape):
@@ -176,7 +176,7 @@ class Check:
             self.bounds(stmt, position, extent, scope)
 
     def bounds(self, stmt: Stmt, position: Expr, extent: Expr, scope: Scope) -> None:
-        """0 <= position < extent, unless a name in it was read from memory."""
+        """Check 0 <= position < extent, unless a name in the position was read from memory."""
         if not free_names(position) <= scope.ranges.keys():
             return
         low, high = negate(position), add(subtract(position, extent), 1)
@@ -185,7 +185,7 @@ class Check:
 
 
 def not_positive(condition: Expr) -> Iterator[Expr]:
-    """The conjuncts of a condition as expressions that are at most 0 where it holds."""
+    """Yield the conjuncts of a condition as expressions that are at most 0 where it holds."""
     if condition.__class__ is not Binary:
         return
     if condition.op == "and":
@@ -201,12 +201,12 @@ def not_positive(condition: Expr) -> Iterator[Expr]:
 
 
 def implied(e: Expr, scope: Scope) -> bool:
-    """Whether e <= 0 follows from the ranges and the guards."""
+    """Return whether e <= 0 follows from the ranges and the guards."""
     return greatest(e, scope) <= 0
 
 
 def greatest(e: Expr, scope: Scope) -> int:
-    """An upper bound of an index expression: by ranges, by one guard, and inside of divisions by both."""
+    """Return an upper bound of an index expression: by ranges, by one guard, and inside of divisions by both."""
     best = scope.most(e)
     terms, constant = linear(e)
     for guard in scope.guards:

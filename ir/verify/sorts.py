@@ -71,7 +71,7 @@ def _of_sum(node: Sum, depth: int) -> Iterator[str]:
 
 
 def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]:
-    """One value of a field, whose sort says what it may be."""
+    """Yield the problems of one value of a field, according to its sort."""
     sort = field.sort
     if value is None and (field.default is None or sort == "Role"):
         return

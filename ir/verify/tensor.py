@@ -36,7 +36,7 @@ from ..text.print_statements import print_expr
 
 
 def verify(graph: TensorGraph) -> None:
-    """Raises InternalError at the first broken invariant."""
+    """Raise InternalError at the first broken invariant."""
     problems = check(graph)
     if problems:
         raise InternalError(f"graph `{graph.name}` is not well formed", notes=problems)
@@ -149,15 +149,15 @@ def _bounds(term: Remap) -> list[str]:
 
 
 def _below(e: Any, extent: Any) -> bool:
-    """Whether an index is below an extent, whatever the sizes are."""
+    """Return whether an index is below an extent for all values of the sizes."""
     return interval(e)[1] < interval(extent)[0] or _negative(subtract(e, extent))
 
 
 def _negative(e: Any) -> bool:
-    """Whether an expression is below zero, axes being as long as they are."""
+    """Return whether an expression is below zero for all values of its axes."""
     return greatest(e) < 0
 
 
 def _under_a_case(terms: list[Term]) -> set[Term]:
-    """Terms below a side of a Case: they may be read out of bounds where it takes the other side."""
+    """Return terms below a side of a Case. They may be read out of bounds where the Case selects the other side."""
     return set(postorder(side for term in terms if isinstance(term, Case) for side in (term.a, term.b)))

@@ -277,7 +277,7 @@ class _TileCheck(Check):
             self.report(stmt, what)
 
     def layouts(self) -> None:
-        """All copies into one slab agree on where its cells are."""
+        """Check that all copies into one slab agree on its layout."""
         first: dict[str, Stage] = {}
         for stage in summary(self.tile.body).stages:
             other = first.setdefault(stage.dst, stage)
@@ -306,7 +306,7 @@ class _TileCheck(Check):
         self.fetches(block)
 
     def fetches(self, block: Block) -> None:
-        """A fetch is put once, later in its own block, and until then nothing else is fetched for its slab."""
+        """Check that each fetch has one Put, later in its own block, and no other fetch for its slab before that."""
         held: dict[str, Stage] = {}
         for stmt in block:
             if isinstance(stmt, Put):
@@ -324,17 +324,17 @@ class _TileCheck(Check):
             self.report(stmt, f"`{stmt.dst}` is fetched and not put in this block")
 
     def store(self, stmt: Store) -> None:
-        """Threads may write to slabs too, word by word."""
+        """Check a store as in Loop IR, unless it writes to a slab: threads may write slabs word by word."""
         if stmt.buf not in self.slabs:
             super().store(stmt)
 
     def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
-        """Only what no guard protects: ragged edges need more than intervals, and the simulator watches them."""
+        """Check unguarded indices only: boundary tiles need more than intervals, and the simulator checks them."""
         if not scope.guards:
             super().bounds(stmt, position, extent, scope)
 
     def diverges(self, stmt: If | For) -> bool:
-        """A guard, or bounds that vary by thread or by block of a cluster: what is inside, some may not reach."""
+        """Return whether some threads, or blocks of a cluster, may skip the body: a guard, or bounds that vary."""
         return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.apart)
 
     def collective(self, stmt: Stmt) -> None:
@@ -358,7 +358,7 @@ class _TileCheck(Check):
             self.scan(stmt)
 
     def scan(self, stmt: Scan | ScanTuple) -> None:
-        """Every register along the axes holds a value of its own, and an axis is named once."""
+        """Check that every register along the axes holds a value of its own, and that an axis is named once."""
         names = [axis.name for axis in stmt.over]
         found = summary(self.tile.body)
         for acc in stmt.accs:
@@ -371,7 +371,10 @@ class _TileCheck(Check):
             self.report(stmt, "an axis is named twice")
 
     def parts(self, stmt: TuplesAlongAxes) -> None:
-        """One accumulator for each part; who adds to a part by itself starts from what the part is of no elements."""
+        """Check that each part has one accumulator.
+
+        The accumulator must start from the part's identity if statements add to it separately.
+        """
         known = monoid(stmt.fn)
         if len(stmt.accs) != len(known.parts):
             self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts")
