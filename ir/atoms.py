@@ -1,14 +1,14 @@
-"""Atoms, as data: what a warp multiplies in one instruction, and which element of its matrices lane and register hold.
+"""Tables of MMA atoms: the shape of each instruction, and the matrix elements that each lane and register holds.
 
-Late atoms (`wgmma`) are multiplied by four warps, out of shared memory: what lane and register of an operand are is
-then where the element of a slab stands that the product reads. The left operand may be in registers, too.
+Four warps execute a late atom (`wgmma`) on operands in shared memory. Lane and register of such an operand select
+the element of the shared-memory tile that the product reads. The left operand may also be in registers.
 
 An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
-result, and of registers along what is summed (`depth`). Four expressions over them are
-all that is to be known: the row and the column of a register of the result, and, of the operands, the row of a, the
-column of b and the place along the sum, which both share.
+result, and of registers along the reduction (`depth`). Four expressions over these axes define an atom: the row and
+the column of a register of the result, which give the row of a, the column of b, and the index along the reduction,
+which both operands share.
 
-The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table; none of them knows an
+The meaning of `Mma`, the verifiers, the lowering, the model and the rules read this table. None of them refers to an
 instruction by its name. Layouts are those of the PTX ISA, sections "Matrix multiply-accumulate operation using mma" and
 "Asynchronous warpgroup level matrix operations".
 """
@@ -27,10 +27,10 @@ WITHIN = "w"  # the axis along the elements of a word, where it has several
 
 
 class Spelling(NamedTuple):
-    """What the assembler makes of one atom on machines without an instruction for it, as its listings show.
+    """Instructions that the assembler emits for one atom on machines that lack the atom, as read in its listings.
 
-    products: of `m16n8k16`; additions: of their results, on the fp32 pipe; conversions: of each word of an operand,
-    once for all products that read it. sm: the oldest such machine, newest: the newest.
+    products: `m16n8k16` instructions. additions: additions of their results on the fp32 pipe. conversions: per word of
+    an operand, once for all products that read the word. sm, newest: the oldest and the newest such machine.
     """
 
     products: int
@@ -41,14 +41,17 @@ class Spelling(NamedTuple):
 
 
 class Atom(NamedTuple):
-    """m, n, k: elements. dtypes: of the operands; sums: of the result. sm: the oldest machine that has it.
+    """Shape, dtypes and register layout of one MMA instruction.
 
-    row, column: of a register of the result, row also of a; b_column: of b; place: along the sum, of a and of b.
-    a_order, b_order: the axes of an operand's words, slowest first, as the instruction wants them.
-    mixed: the operands may be of two of the dtypes.
-    late: several warps multiply matrices in shared memory, and are done by a Settle; the left one may be in registers,
-    in a_order. newest: the newest machine.
-    spelled: where the assembler makes it of other instructions.
+    m, n, k: elements. dtypes: of the operands. sums: dtype of the result. sm, newest: the oldest and the newest machine
+    that has the atom.
+    row, column: of a register of the result; row also serves a.
+    b_column: column of b. The next expression is the index along the reduction, shared by a and b.
+    a_order, b_order: axes of the words of an operand, slowest first, in the order of the instruction.
+    mixed: whether the operands may have two different dtypes of `dtypes`.
+    late: whether several warps multiply matrices in shared memory and a Settle completes the product. The left operand
+    may then be in registers, in a_order.
+    spelled: machines on which the assembler emits other instructions for the atom.
     """
 
     name: str
@@ -74,12 +77,12 @@ class Atom(NamedTuple):
 
     @property
     def axes(self) -> Axes:
-        """All of them, in the order of `Mma.axes`."""
+        """All axes, in the order of `Mma.axes`."""
         return (*self.lanes, *self.registers, *self.depth)
 
     @property
     def result(self) -> int:
-        """How many of the axes the result has: those ahead of what is summed."""
+        """Number of axes of the result, which precede the reduction axes."""
         return len(self.lanes) + len(self.registers)
 
     @property
@@ -94,23 +97,23 @@ class Atom(NamedTuple):
 
     @property
     def across(self) -> bool:
-        """Of late atoms: whether a matrix may run across the rows of its slab, which elements of 2 bytes may."""
+        """Whether the matrix of a late atom may run across the rows of its slab, which requires elements of 2 bytes."""
         return self.per_word == 2
 
     def multiplies(self, left: str, right: str) -> bool:
-        """Whether there is an instruction for operands of these dtypes."""
+        """Return whether there is an instruction for operands of these dtypes."""
         return {left, right} <= set(self.dtypes) and (left == right or self.mixed)
 
     def on(self, sm: int) -> bool:
-        """Whether a machine has it."""
+        """Return whether a machine has the atom."""
         return self.sm <= sm <= (self.newest or sm)
 
     def spelling(self, sm: int) -> Spelling | None:
-        """What a machine does in its place; None where it has the instruction."""
+        """Return the instructions that replace the atom on a machine, or None if the machine has the atom."""
         return next((other for other in self.spelled if other.sm <= sm <= other.newest), None)
 
     def words(self, order: tuple[str, ...]) -> int:
-        """The words of an operand."""
+        """Return the number of words of an operand."""
         sizes = dict(self.axes)
         return math.prod(sizes[name] for name in order)
 
@@ -122,10 +125,11 @@ _QUADS: dict[str, Any] = {
 
 
 def _late(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
-    """A product of four warps: each has 16 rows of the result, and all columns, eight as `m16n8k16` has them.
+    """Return the atom of a product by four warps.
 
-    Sixteen columns (q) are two such eights (s): what a result is along the columns, a left operand of the next product
-    is along its depth (u). within: the elements of a word.
+    Each warp has 16 rows of the result, and all columns, eight as `m16n8k16` has them. Sixteen columns (q) are two such
+    eights (s): a result's columns are the depth (u) of a left operand of the next product. within: the elements of a
+    word.
     """
     return Atom(
         name, 64, columns, 8 * within, dtypes, "f32", 90,
@@ -153,7 +157,7 @@ ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 
 @functools.cache
 def numbers(atom: Atom, layout: str) -> Any:
-    """A layout as numbers, one dimension for each axis of the atom."""
+    """Return a layout as numbers, one dimension for each axis of the atom."""
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
     known = {name: grid for (name, _), grid in zip(atom.axes, grids, strict=True)}
     terms = (term.partition("*") for term in layout.split(" + "))
@@ -161,11 +165,12 @@ def numbers(atom: Atom, layout: str) -> Any:
 
 
 def multiplied(atom: Atom, a: Any, b: Any) -> Any:
-    """What an atom adds: fragments whose last dimensions are its axes, of extent 1 where one does not vary.
+    """Return the sums that an atom adds for two fragments.
 
-    This is the meaning of every atom: scatter both operands to matrices, multiply, gather the result. What is 0 or
-    not a number stands in the matrices as itself, so infinities behave as in a sum of products. Operands come in the
-    dtype of the sums, where integers wrap around.
+    The last dimensions of the fragments are the axes of the atom, of extent 1 where a fragment does not vary. This
+    function defines the meaning of every atom: scatter both operands to matrices, multiply, gather the result. Zeros
+    and NaNs are multiplied like other elements, so infinities behave as in a sum of products. Operands have the dtype
+    of the sums, in which integers wrap around.
     """
     count = len(atom.axes)
     sizes = [extent for _, extent in atom.axes]

@@ -1,11 +1,11 @@
 """Building Tensor IR: typed and canonical constructors of terms.
 
-Operands meet as torch's do: `elementwise` inserts the casts that make them agree, and a Python number is *weak*: it
-takes the dtype of what it meets (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). So is a number that sizes
-make at a launch (`s - 1`, `reciprocal(s)`). Canonical: constants
-fold, arithmetic on `Index` stays an index expression, index maps compose, conditions that the extents decide are
-gone. A trace records each. The reader of texts builds terms as they are written; this is for those
-who compute them.
+Operands are promoted as in torch: `elementwise` inserts the casts that give a common dtype, and a Python number is
+*weak*: it adopts the dtype of the other operand (`x * 2` stays f32, `n + 0.5` of an integer n becomes f32). A number
+that sizes determine at a launch (`s - 1`, `reciprocal(s)`) is weak, too. Canonical: constants fold, arithmetic on
+`Index` stays an index expression, index maps compose, and conditions that the extents decide are removed. A trace
+records each of these steps. The reader of texts builds terms as they are written; these constructors are for computed
+terms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, T
 
 @dataclass(frozen=True)
 class Folded:
-    """`fn(args..)` was asked for; result, a term or a number, is what it is."""
+    """Record of one call: `fn(args..)` was requested and gave `result`, a term or a number."""
 
     fn: str
     args: tuple[Any, ...]
@@ -57,7 +57,10 @@ _heard: ContextVar[list[Folded] | None] = ContextVar("folds", default=None)
 
 @contextlib.contextmanager
 def heard_folds() -> Iterator[list[Folded]]:
-    """What is folded within, in order. What an inner listener hears, an outer one does not."""
+    """Return a context manager that collects the constant folding inside of it, in order.
+
+    An outer collector does not receive the results that an inner collector receives.
+    """
     found: list[Folded] = []
     token = _heard.set(found)
     try:
@@ -67,7 +70,7 @@ def heard_folds() -> Iterator[list[Folded]]:
 
 
 def tell(fn: str, args: tuple[Any, ...], result: Any) -> Any:
-    """The result, told to who listens."""
+    """Return the result, and report it to the active collector of `heard_folds`."""
     listener = _heard.get()
     if listener is not None:
         listener.append(Folded(fn, args, result))
@@ -114,7 +117,7 @@ _COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": "
 
 
 def const(value: Any, as_dtype: str | None = None) -> Const:
-    """A number of a dtype; by default f32, i64 or b8 after the kind of number."""
+    """Return a number of a dtype, by default f32, i64 or b8 according to the kind of number."""
     name = as_dtype or {float: "f32", int: "i64", bool: "b8"}[value.__class__]
     if category(name) == 2:
         return Const(float(value), name)
@@ -124,14 +127,14 @@ def const(value: Any, as_dtype: str | None = None) -> Const:
 
 
 def weak_category(x: Operand) -> int:
-    """The category of a number that takes the dtype of what it meets."""
+    """Return the category of a number that adopts the dtype of the other operands."""
     if x.__class__ is Call:
         return 2 if FUNCTIONS[x.fn].kind == FLOAT else max(map(weak_category, x.args))
     return _CATEGORY.get(x.__class__, 1)
 
 
 def of_sizes(x: Expr, to: str) -> Term:
-    """A number of sizes as a value of a dtype."""
+    """Return a number of sizes as a value of a dtype."""
     if x.__class__ is not Call:
         return cast(Index(x), to)
     wide = "f32" if weak_category(x) == 2 and (to in SMALL_FLOATS or to not in FLOATS) else to
@@ -139,14 +142,14 @@ def of_sizes(x: Expr, to: str) -> Term:
 
 
 def index(e: Expr) -> Term:
-    """Index arithmetic as a value."""
+    """Return index arithmetic as a value."""
     if isinstance(e, Term):
         return e
     return Index(e) if not isinstance(e, (bool, int)) else const(e)
 
 
 def cast(x: Operand, to: str) -> Term:
-    """x as another dtype; x itself if it has it."""
+    """Return x in another dtype, or x itself if it already has that dtype."""
     if not isinstance(x, Term):
         return of_sizes(x, to) if isinstance(x, Node) else const(x, to)
     if dtype(x) == to:
@@ -157,20 +160,23 @@ def cast(x: Operand, to: str) -> Term:
 
 
 def asked_cast(x: Operand, to: str) -> Term:
-    """A cast that a rule asks for: where it is none, who traces is told."""
+    """Return the cast that a rule requests, and report it to the tracer if no cast is needed."""
     made = cast(x, to)
     return tell(to, (x,), made) if isinstance(x, Term) and (made is x or made.__class__ is Const) else made
 
 
 def held(x: Operand, to: str) -> Term:
-    """What an op has computed in f32, of its dtype: rounded where it is stored, not before. Any other dtype is cast."""
+    """Return the f32 result of an op in its declared dtype.
+
+    A small float is rounded when it is stored, not earlier. Any other dtype is cast.
+    """
     if isinstance(x, Term) and f"as_{to}" in HELD and dtype(x) == "f32" and x.__class__ is not Const:
         return Elementwise(f"as_{to}", (x,))
     return cast(x, to)
 
 
 def common_dtype(operands: Iterable[Operand]) -> str | None:
-    """The dtype in which operands meet; None if all of them are numbers."""
+    """Return the common dtype of operands, or None if all of them are numbers."""
     weak, strong = 0, []
     for x in operands:
         if isinstance(x, Term):
@@ -183,7 +189,7 @@ def common_dtype(operands: Iterable[Operand]) -> str | None:
 
 
 def elementwise(fn: str, *args: Operand) -> Operand:
-    """`fn(args..)`. All numbers: a number again."""
+    """Return `fn(args..)`, which is a number if all operands are numbers."""
     if not any(isinstance(x, Term) for x in args):
         return _fold_numbers(fn, args)
     operands = agreed(fn, args)
@@ -207,7 +213,7 @@ def _fold_numbers(fn: str, args: tuple[Any, ...]) -> Operand:
 
 
 def _compute(fn: str, values: tuple[Any, ...]) -> Any:
-    """The value of a function of numbers, None where it has none that a text can hold."""
+    """Return the value of a function of numbers, or None if a text cannot hold the value."""
     kinds = {v.__class__ for v in values}
     numbers = (int(v) if v.__class__ is bool and FUNCTIONS[fn].kind != LOGICAL else v for v in values)
     try:
@@ -223,7 +229,7 @@ def _compute(fn: str, values: tuple[Any, ...]) -> Any:
 
 
 def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
-    """The operands as terms of the dtypes that fn takes."""
+    """Return the operands as terms of the dtypes that fn accepts."""
     kind = FUNCTIONS[fn].kind
     if kind == CAST:
         return (as_term(args[0]),)
@@ -238,14 +244,14 @@ def agreed(fn: str, args: Sequence[Operand]) -> tuple[Term, ...]:
 
 
 def as_term(x: Operand) -> Term:
-    """A term, whatever it was."""
+    """Return an operand as a term."""
     if isinstance(x, Node) and not isinstance(x, Term):
         return of_sizes(x, ("b8", "i64", "f32")[weak_category(x)])
     return x if isinstance(x, Term) else const(x)
 
 
 def _simplify(fn: str, args: tuple[Term, ...]) -> Term | None:
-    """The simpler term that `fn(args..)` is, None if it is none."""
+    """Return a simpler term equal to `fn(args..)`, or None."""
     if fn in HELD:
         return held(args[0], HELD[fn])
     if FUNCTIONS[fn].kind == CAST:
@@ -282,22 +288,23 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
 
 
 def _is_i64(e: Expr) -> bool:
-    """Whether no place of the axes takes index arithmetic out of i64. What was read from memory counts as an index."""
+    """Return whether index arithmetic stays within i64 for all values of the axes, or reads an index from memory."""
     low, high = interval(e)
     return (low >= -(2**63) and high < 2**63) or any(nodes(e, Term))
 
 
 def _index_expr(x: Any) -> Expr:
-    """The index expression that a term is; None if it is none."""
+    """Return the index expression of a term, or None if the term is not index arithmetic."""
     if x.__class__ is Index:
         return x.expr
     return x.value if x.__class__ is Const and x.dtype in ("i64", "b8") else None
 
 
 def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
-    """Fold x over axes. An axis that x lacks folds equal values: a factor, a power, or nothing.
+    """Reduce x over axes.
 
-    Nothing at all, along an axis without places, folds to what fn starts from.
+    An axis that x lacks reduces equal values: to a product, a power, or the value itself. An axis of extent 0 reduces
+    to the identity of fn.
     """
     x = as_term(x)
     wanted = tuple(dict.fromkeys(over))
@@ -313,8 +320,10 @@ def reduce(fn: str, over: Iterable[Axis], x: Operand) -> Term:
 
 
 def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
-    """A part of a reduction over a tuple monoid; numbers take the dtype of the other operands. Of one element, over no
-    axes, it is what that is lifted to."""
+    """Return a part of a reduction over a tuple monoid. Numbers take the dtype of the other operands.
+
+    Without axes, the result is the part to which the single element is lifted.
+    """
     given, wanted = tuple(args), tuple(dict.fromkeys(over))
     name = common_dtype(given) or "f32"
     if wanted:
@@ -327,14 +336,14 @@ def fold(part: str, over: Iterable[Axis], args: Iterable[Operand]) -> Term:
 
 
 def _of_values(e: Any, values: Mapping[str, Operand]) -> Operand:
-    """A definition's value over terms."""
+    """Return the value of a definition over terms."""
     if e.__class__ is Call:
         return elementwise(e.fn, *(_of_values(x, values) for x in e.args))
     return values[e.name] if e.__class__ is Var else e
 
 
 def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
-    """x read elsewhere: axes replaced by index expressions, which may hold terms."""
+    """Return x with axes replaced by index expressions, which may hold terms."""
     kept = {a: e for a, e in ((a, _unwrapped(mapping[a])) for a in axes(x) if a in mapping) if e is not a}
     if not kept:
         return x
@@ -348,7 +357,7 @@ def remap(x: Term, mapping: Mapping[Axis, Expr]) -> Term:
 
 
 def rebuilt(term: Any, new: Callable[[Any], Term]) -> Term:
-    """A value over other operands, in its index expressions too; itself over the same ones."""
+    """Return a value with other operands, also in its index expressions, or the value itself if they are the same."""
     kind = term.__class__
     if kind is Elementwise or kind is Fold:
         args = tuple([new(arg) for arg in term.args])
@@ -369,18 +378,18 @@ def rebuilt(term: Any, new: Callable[[Any], Term]) -> Term:
 
 
 def _unwrapped(e: Expr) -> Expr:
-    """A term that is index arithmetic counts as that arithmetic."""
+    """Return the index arithmetic of a term that is index arithmetic, or else the expression itself."""
     found = _index_expr(e) if isinstance(e, Term) else None
     return e if found is None else found
 
 
 def remap_expr(e: Expr, mapping: Mapping[Axis, Expr]) -> Expr:
-    """An index expression read elsewhere."""
+    """Return an index expression with axes replaced by index expressions."""
     return substitute(e, mapping, lambda term: _unwrapped(remap(term, mapping)))
 
 
 def case(cond: Expr, a: Operand, b: Operand) -> Term:
-    """a where cond holds, else b."""
+    """Return a where cond holds, and b elsewhere."""
     if isinstance(cond, bool):
         return tell("Case", (cond, a, b), as_term(a if cond else b))  # type: ignore[no-any-return]
     name = common_dtype((a, b)) or common_dtype((as_term(a), as_term(b))) or "f32"

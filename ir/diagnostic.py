@@ -1,4 +1,4 @@
-"""Errors as a product: what, where (file:line:col and a caret), why, what to do.
+"""Error reports: the error, its location (file:line:col and a caret), the reasons, and the next step.
 
 `DplcError` is the one exception that users see. Its exit code says whose fault it is: 1 the user's program or rule,
 2 a wrong command line, 3 ours.
@@ -21,14 +21,14 @@ class Source:
     text: str
 
     def line(self, number: int) -> str:
-        """The text of a line, numbered from 1; empty beyond the end."""
+        """Return the text of a line, numbered from 1; empty beyond the end."""
         lines = self.text.splitlines()
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A place in a source: lines from 1, columns from 0, the end exclusive."""
+    """Range of a source text: lines count from 1, columns from 0, and the end is exclusive."""
 
     source: Source = field(repr=False)
     line: int
@@ -41,7 +41,7 @@ class Span:
         return f"{self.source.name}:{self.line}:{self.column + 1}"
 
     def excerpt(self) -> str:
-        """The line and a caret under the place."""
+        """Return the line with carets under the span."""
         text = self.source.line(self.line)
         end = self.end_column if self.end_line == self.line else len(text)
         margin = " " * len(str(self.line))
@@ -51,7 +51,10 @@ class Span:
 
 
 class DplcError(Exception):
-    """what: one sentence. span: where. notes: why, a line each. hint: what to do."""
+    """Error that dplc reports to the user.
+
+    what: one sentence. span: location in the source. notes: reasons, one line each. hint: the next step.
+    """
 
     exit_code = USER
 
@@ -60,7 +63,7 @@ class DplcError(Exception):
         self.what, self.span, self.notes, self.hint = what, span, tuple(notes), hint
 
     def render(self) -> str:
-        """The whole message as plain text."""
+        """Return the whole message as plain text."""
         head = f"{self.span.location}: error: {self.what}" if self.span else f"error: {self.what}"
         lines = [head]
         if self.span:
@@ -98,7 +101,7 @@ class Diagnostics(DplcError):
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str | None:
-    """A hint that names the closest of the options, or None where none is close."""
+    """Return a hint that names the closest of the options, or None where none is close."""
     share = 0.65 if len(name) < 5 else 0.7  # of the letters, in order; one slip in a short word is a third of it
     close = difflib.get_close_matches(name, sorted(set(options)), 1, share)
     return f"did you mean `{close[0]}`?" if close else None

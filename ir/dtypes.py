@@ -1,4 +1,4 @@
-"""The dtypes of programs, in one table: what C++, numpy and torch call them, and how wide an element is."""
+"""The dtypes of programs, in one table: their names in C++, numpy and torch, and the size of an element."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ DtypeName = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "
 
 
 class Dtype(NamedTuple):
-    """numpy: the dtype that holds the same bits; numpy has no bf16, so its bits travel as uint16,
-    and no float of 8 bits (e4m3 has no infinity: what is beyond 448 is 448, as in PyTorch)."""
+    """Names and size of a dtype in CUDA, numpy and PyTorch.
+
+    numpy: the dtype that holds the same bits. numpy has no bf16, whose bits are held as uint16, and no float of 8 bits.
+    e4m3 has no infinity: values beyond 448 become 448, as in PyTorch.
+    """
 
     c_type: str
     item_bytes: int

@@ -29,7 +29,9 @@ class Var(Node):
 
 
 class Axis(Node):
-    """A named axis. On Tensor IR (role none) also a leaf of index expressions; in a Tile it has a role, in a Stage a
+    """A named axis.
+
+    In Tensor IR, an axis has no role and is also a leaf of index expressions. In a Tile it has a role, in a Stage a
     dim.
     """
 
@@ -41,7 +43,7 @@ class Axis(Node):
 
 
 class NotWhole(TypeError):
-    """A float stands where a place in memory is computed."""
+    """A float in an expression that computes an index."""
 
 
 class Undecided(Exception):
@@ -53,9 +55,10 @@ class Undecided(Exception):
 
 
 class Size(Node):
-    """A number that is known at launch: low..high, both included, a multiple of `multiple`; as a rule `hint`.
+    """A symbolic dimension: low..high, both included, a multiple of `multiple`, with the example value `hint`.
 
-    A leaf of extents and index expressions that carries what is known of it, so that no environment is needed.
+    Its number is known at launch. It is a leaf of extents and index expressions and carries its range, so that no
+    environment is needed.
     """
 
     name: Name
@@ -66,9 +69,10 @@ class Size(Node):
 
 
 class Sum(Node):
-    """`c1*t1 + c2*t2 + ... + constant`: at least one term; a lone term has a coefficient or a constant beside it.
+    """`c1*t1 + c2*t2 + ... + constant`: at least one term; a single term has a coefficient or a constant.
 
-    terms: ((atom, coefficient), ...), every coefficient a non-zero int, positive ones first.
+    terms: ((atom, coefficient), ...). Every coefficient is a non-zero int, and positive coefficients precede negative
+    ones.
     """
 
     terms: Terms
@@ -112,7 +116,7 @@ NUMBERS = (int, float)  # asked of a class: True is no number
 
 
 def linear(e: Expr) -> Linear:
-    """e as ({atom: coefficient}, constant). The dictionary is fresh: the caller may change it."""
+    """Return e as ({atom: coefficient}, constant). The caller may change the dictionary."""
     if e.__class__ is Sum:
         return dict(e.terms), e.constant
     if e.__class__ is int:
@@ -121,7 +125,7 @@ def linear(e: Expr) -> Linear:
 
 
 def from_linear(terms: dict[Any, int], constant: int) -> Expr:
-    """The expression of a linear form; zero coefficients are dropped."""
+    """Return the expression of a linear form; zero coefficients are dropped."""
     if not terms:
         return constant
     kept = tuple(terms.items())
@@ -178,7 +182,7 @@ def multiply(a: Expr, b: Expr) -> Expr:
 
 
 def _times(atom: Expr, n: int) -> Expr:
-    """A number of times an atom: what is divided without a remainder is multiplied back."""
+    """Return a multiple of an atom. A quotient without remainder is multiplied back."""
     divided = atom.__class__ is Binary and atom.op == "//" and atom.b.__class__ is int and n % atom.b == 0
     if divided and only_sizes(atom.a) and multiple_of(atom.a) % atom.b == 0:
         return multiply(atom.a, n // atom.b)
@@ -186,7 +190,10 @@ def _times(atom: Expr, n: int) -> Expr:
 
 
 def _product(a: Expr, b: Expr) -> Expr:
-    """A sum times sizes is a sum of products, and sizes are one factor, on the right: strides of sizes stay linear."""
+    """Return a product in canonical form.
+
+    A sum times sizes becomes a sum of products, with the sizes as one factor on the right, so that strides stay linear.
+    """
     if only_sizes(a) and (not only_sizes(b) or (a.__class__ is b.__class__ is Size and b.name < a.name)):
         a, b = b, a
     if not only_sizes(b):
@@ -201,7 +208,7 @@ def _product(a: Expr, b: Expr) -> Expr:
 
 
 def _float_or(a: Expr, b: Expr, compute: Callable[[Any, Any], Any], op: str) -> Expr:
-    """Index arithmetic is on integers; a float only meets other numbers (in guards and defaults of rules)."""
+    """Compute an operation on numbers, of which one may be a float. Raises NotWhole if a float meets an expression."""
     if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return compute(a, b)
     raise NotWhole(f"index arithmetic `{op}` on a float: {a!r} {op} {b!r}")
@@ -215,7 +222,7 @@ def _split(a: Expr, n: int) -> tuple[dict[Any, int], dict[Any, int], int]:
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:
-    """a // b, rounding down. Multiples of a constant divisor come out of the division."""
+    """Return a // b, rounded down. Multiples of a constant divisor are moved out of the division."""
     if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return a // b
     if b.__class__ is not int:
@@ -233,7 +240,7 @@ def floordiv(a: Expr, b: Expr) -> Expr:
 
 
 def modulo(a: Expr, b: Expr) -> Expr:
-    """a % b, non-negative for b > 0. Multiples of a constant divisor vanish."""
+    """Return a % b, which is non-negative for b > 0. Multiples of a constant divisor vanish."""
     if a.__class__ in NUMBERS and b.__class__ in NUMBERS:
         return a % b
     if b.__class__ is not int:
@@ -273,7 +280,7 @@ def either(a: Expr, b: Expr) -> Expr:
 
 
 def invert(a: Expr) -> Expr:
-    """not a"""
+    """Return the canonical expression `not a`."""
     if isinstance(a, bool):
         return not a
     if a.__class__ is Binary and a.op in NEGATED:
@@ -302,12 +309,12 @@ OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
-    """The canonical expression `a op b`."""
+    """Return the canonical expression `a op b`."""
     return OPERATORS[op](a, b)
 
 
 def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) -> Expr:
-    """The sum of index expressions, each times a number (or a size): no expression is made of the sums in between."""
+    """Return the sum of index expressions, each times a number or a size, without building intermediate sums."""
     terms: dict[Any, int] = {}
     constant = 0
     for item, factor in zip(items, factors, strict=False):
@@ -328,7 +335,7 @@ def total(items: Iterable[Expr], factors: Iterable[Expr] = itertools.repeat(1)) 
 
 
 def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """e with `change` applied to its direct operands, canonical again."""
+    """Return e with `change` applied to its direct operands, in canonical form."""
     kind = e.__class__
     if kind is Sum:
         return total((*[change(atom) for atom, _ in e.terms], e.constant), (*[n for _, n in e.terms], 1))
@@ -344,7 +351,7 @@ def rebuild(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def only_sizes(e: Expr) -> bool:
-    """Whether an expression is a whole number at every launch: made of whole numbers and sizes."""
+    """Return whether an expression is a whole number at every launch: it contains whole numbers and sizes only."""
     kind = e.__class__
     if kind is int or kind is Size:
         return True
@@ -354,7 +361,7 @@ def only_sizes(e: Expr) -> bool:
 
 
 def multiple_of(e: Expr) -> int:
-    """A number that an expression is known to be a multiple of; 0 for zero."""
+    """Return a number of which an expression is known to be a multiple; 0 for zero."""
     kind = e.__class__
     if kind is int:
         return abs(e)  # type: ignore[no-any-return]
@@ -369,7 +376,7 @@ _EMPTY: frozenset[str] = frozenset()
 
 
 def free_names(value: Any) -> frozenset[str]:
-    """The names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
+    """Return the names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     kind = value.__class__
     if kind in CLASSES:
         memo = value._memo  # looked at here: nothing is asked more often

@@ -1,4 +1,4 @@
-"""Scalar functions: the one table of what may stand in `fn(..)`. Arity, numpy meaning, result type, algebra.
+"""Scalar functions: the table of the functions allowed in `fn(..)`, with arity, numpy meaning, result type and algebra.
 
 Code generation keeps the CUDA text of each in codegen/scalar.py; a test compares the two lists.
 """
@@ -19,7 +19,7 @@ from .monoid_texts import PARTS, part_identity
 
 
 def elementwise(of_one: Callable[[float], float]) -> Callable[[Any], Any]:
-    """A function of one number as one of arrays."""
+    """Return a function of one number as a function of arrays."""
 
     def of_all(x: Any) -> Any:
         return np.vectorize(of_one, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, float)
@@ -28,7 +28,7 @@ def elementwise(of_one: Callable[[float], float]) -> Callable[[Any], Any]:
 
 
 def _erfcinv(y: float) -> float:
-    """x with erfc(x) == y: Winitzki's approximation, then Halley's steps."""
+    """Return x with erfc(x) == y, by Winitzki's approximation and Halley's steps."""
     if not 0 <= y <= 2:
         return math.nan
     if y in (0, 2):
@@ -53,13 +53,13 @@ def _erfinv(y: float) -> float:
 
 
 def _step(x: float, over: float) -> float:
-    """Halley's step towards where nothing is over. `over` falls with the slope of erfc."""
+    """Return Halley's step towards the zero of `over`, which falls with the slope of erfc."""
     newton = over / (2 / math.sqrt(math.pi) * math.exp(-x * x))
     return x + newton / (1 - x * newton) if abs(x * newton) < 0.5 else x + newton
 
 
 def _erfcx(x: float) -> float:
-    """exp(x * x) * erfc(x); far from 0 by its asymptotic series."""
+    """Return exp(x * x) * erfc(x), by its asymptotic series far from 0."""
     if x < 10:
         return math.inf if x < -26.7 else math.exp(x * x) * math.erfc(x)
     term = total = 1.0
@@ -90,7 +90,10 @@ def _three_terms(n: float, first: float, a: float, b: float, c: float, d: float,
 
 
 def three_terms(*operands: Any) -> Any:
-    """p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1). operands: n to e."""
+    """Return p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1).
+
+    operands: n to e.
+    """
     arrays = np.broadcast_arrays(*(np.asarray(operand, float) for operand in operands))
     return np.vectorize(_three_terms, otypes=[np.float64])(*arrays) if arrays[0].size else arrays[0]
 
@@ -108,7 +111,7 @@ def _gamma_shares(a: float, x: float) -> tuple[float, float]:
 
 
 def _gamma_shares_of_large(a: float, x: float) -> tuple[float, float]:
-    """Two terms of Temme's expansion. DLMF 8.12.3, 8.12.4, 8.12.7."""
+    """Return both shares by two terms of Temme's expansion (DLMF 8.12.3, 8.12.4, 8.12.7)."""
     over = (x - a) / a
     if abs(over) < 0.01:
         half = sum((-over) ** k / k for k in range(9, 1, -1))
@@ -136,7 +139,7 @@ def _mpmath() -> Any:
 
 
 def _share_of_gamma(which: int, a: Any, x: Any) -> Any:
-    """Element by element."""
+    """Compute one share of the gamma function for each element."""
     arrays = np.broadcast_arrays(np.asarray(a, float), np.asarray(x, float))
     of_one = np.vectorize(lambda a, x: _gamma_shares(a, x)[which], otypes=[np.float64])
     return of_one(*arrays) if arrays[0].size else arrays[0]
@@ -154,9 +157,13 @@ BITS = "bits"  # of integers alone
 
 
 class Function(NamedTuple):
-    """kind decides the result type: arithmetic and bits promote, float gives at least f32, compare and logical give b8,
-    select promotes the last two, cast gives the dtype of its name, or HELD. identity: for functions that may reduce.
-    meaning: in words, of operands a and b, or x."""
+    """A scalar function.
+
+    kind: rule for the result type. arithmetic and bits promote, float gives at least f32, compare and logical give b8,
+    select promotes the last two operands, cast gives the dtype of its name, or HELD.
+    identity: value of an empty reduction, for functions that may reduce.
+    meaning: description in words, of operands a and b, or x.
+    """
 
     name: str
     arity: int
@@ -183,7 +190,7 @@ def _zeta(s: Any, q: Any) -> Any:
 
 
 def _zeta_of_one(s: float, q: float) -> float:
-    """The sum of (q + k) ** -s over k, from places beyond 9 on by Euler and Maclaurin."""
+    """Return the sum of (q + k) ** -s over k, with the Euler-Maclaurin formula for terms beyond 9."""
     if s == 1:
         return math.inf
     if s < 1:
@@ -222,13 +229,13 @@ def _sign(x: Any) -> Any:
 
 
 def _shift_left(x: Any, by: Any) -> Any:
-    """Zero where no bit is left, or `by` is negative, as torch has it."""
+    """Shift left. The result is zero if no bit is left or `by` is negative, as in torch."""
     width = 8 * np.asarray(x).dtype.itemsize
     return np.where((by < 0) | (by >= width), x ^ x, np.left_shift(x, by % width))
 
 
 def _shift_right(x: Any, by: Any) -> Any:
-    """The sign comes in from the left. By too many places, or a negative number: by as many as there are."""
+    """Shift right with sign extension. A negative count, or one beyond the width, shifts by the width."""
     kind = np.asarray(x).dtype
     most = 8 * kind.itemsize - (kind.kind == "i")
     last = np.right_shift(np.right_shift(x, most - 1), 1)
@@ -359,7 +366,7 @@ FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE
 
 @functools.cache
 def promote(*dtypes: str) -> str:
-    """The common dtype of operands, as torch promotes tensors of these dtypes."""
+    """Return the common dtype of operands, as torch promotes tensors of these dtypes."""
     widest = max(dtypes, key=_RANK.index)
     if widest == "bf16" and "f16" in dtypes:
         return "f32"
@@ -367,7 +374,7 @@ def promote(*dtypes: str) -> str:
 
 
 def category(dtype: str) -> int:
-    """0 for booleans, 1 for integers, 2 for floating point."""
+    """Return 0 for booleans, 1 for integers, 2 for floating point."""
     return 2 if dtype in FLOATS else 0 if dtype == "b8" else 1
 
 
@@ -392,7 +399,7 @@ def opmath(dtype: str) -> str:
 
 
 def result_dtype(fn: str, *dtypes: str) -> str:
-    """The dtype that `fn` gives for operands of these dtypes."""
+    """Return the dtype that `fn` gives for operands of these dtypes."""
     kind = FUNCTIONS[fn].kind
     if kind == CAST:
         return HELD.get(fn, fn)
@@ -403,14 +410,14 @@ def result_dtype(fn: str, *dtypes: str) -> str:
 
 
 def wrapped(value: int, dtype: str) -> int:
-    """The integer of a dtype that is `value` but for multiples of what the dtype can count."""
+    """Return the integer of a dtype that equals `value` modulo the number of values of the dtype."""
     limits = np.iinfo(DTYPES[dtype])
     least, most = int(limits.min), int(limits.max)
     return value if least <= value <= most else (value - least) % (most - least + 1) + least
 
 
 def whole(x: Any, dtype: str) -> Any:
-    """Numbers as integers of a dtype: floats round to zero, and become the least integer where they fit in none.
+    """Convert numbers to integers of a dtype. Floats round to zero, and become the least integer if none fits.
 
     A float becomes an integer of fewer than 32 bits by way of i32, as in PyTorch on x86.
     """
@@ -425,7 +432,7 @@ def whole(x: Any, dtype: str) -> Any:
 
 
 def identity(fn: str, dtype: str) -> Any:
-    """The value that `fn` may start a reduction from, in this dtype."""
+    """Return the value from which `fn` may start a reduction, in this dtype."""
     value = part_identity(fn) if fn in PARTS else FUNCTIONS[fn].identity
     if dtype in INTEGERS and isinstance(value, float):
         limits = np.iinfo(DTYPES[dtype])

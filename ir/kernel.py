@@ -1,4 +1,4 @@
-"""Kernel IR: what one thread does, with every address split into base register, xor and immediate.
+"""Kernel IR: the program of one thread, with every address split into base register, xor and immediate.
 
 A kernel of this level is one `Launch`. Replication stays symbolic (`Replicate`), so that the text stays short; a width
 is a property of an access, never of a type. Arrays are registers, because only replicated axes index them.
@@ -173,7 +173,7 @@ class LoadFrom(Stmt):
 
 
 class CheckPlace(Stmt):
-    """Stop the kernel if `when` holds and `place`, which comes from data, is not in 0..extent."""
+    """Stop the kernel if `when` holds and the index, which comes from data, is not in 0..extent."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "extent")
     place: Expr
@@ -182,7 +182,7 @@ class CheckPlace(Stmt):
 
 
 class StoreTo(Stmt):
-    """As many neighbours as there are values, in one instruction; f32 is rounded on its way to f16 and bf16."""
+    """Store all values to consecutive elements, in one instruction. f32 is rounded if the dtype is f16 or bf16."""
 
     positional: ClassVar[tuple[str, ...]] = ("dtype", "address")
     dtype: Dtype
@@ -191,7 +191,10 @@ class StoreTo(Stmt):
 
 
 class CopyAsync(Stmt):
-    """cp.async of `bytes`. Where `when` fails nothing happens, where `inside` fails zeros land and nothing is read."""
+    """Copy `bytes` bytes by cp.async.
+
+    If `when` fails, nothing happens. If `inside` fails, the copy writes zeros and reads nothing.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("to", "source")
     to: Address
@@ -262,9 +265,9 @@ class Arrive(Convergent):
 
 
 class CopyBox(Stmt):
-    """TMA copies the box of a tensor map that begins at the element `at`; elements outside of the tensor are zero.
+    """Copy by TMA the box of a tensor map that begins at the element `at`. Elements outside of the tensor are zero.
 
-    It lands at the same place of so many blocks of a cluster, and counts at an mbarrier of each.
+    The box lands at the same offset in `cluster` blocks of a cluster, and counts at an mbarrier of each.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("to", "map", "barrier")
@@ -313,7 +316,10 @@ class Barrier(Together):
 
 
 class LastThreads(Together):
-    """The last threads of a block run the body and end, the others what follows; registers, 0: as launched."""
+    """The last threads of a block run the body and end, while the others run the following statements.
+
+    registers, others: registers of a thread on either side; 0 means as launched.
+    """
 
     positional: ClassVar[tuple[str, ...]] = ("threads",)
     threads: Int
@@ -323,7 +329,7 @@ class LastThreads(Together):
 
 
 class Assign(Stmt):
-    """`place = val`: a mutable scalar or an Element."""
+    """Assign `val` to a mutable scalar or an Element."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "val")
     place: Expr
@@ -331,7 +337,7 @@ class Assign(Stmt):
 
 
 class Butterfly(Together):
-    """place becomes fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
+    """Reduce a register by fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "fn", "low", "high")
     place: Expr
@@ -341,7 +347,7 @@ class Butterfly(Together):
 
 
 class Shuffle(Together):
-    """place becomes what the lane has there whose number differs in the bit `lanes`."""
+    """Set a register to its value in the lane whose number differs in the bit `lanes`."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "lanes")
     place: Expr
@@ -358,7 +364,7 @@ class Fragment(Stmt):
 
 
 class LoadMatrix(Together):
-    """ldmatrix: `count` matrices of 8 rows of 16 bytes, into as many words of every lane of a warp, from `into` on.
+    """Load `count` matrices of 8 rows of 16 bytes by ldmatrix, into `count` words of every lane of a warp, from `into`.
 
     Lane 8*m + r has the address of row r of matrix m. Word m of lane 4*g + t is the word t of row g; trans, of elements
     of 2 bytes: the elements of column g in the rows 2*t and 2*t + 1.
@@ -380,7 +386,7 @@ class PackWord(Stmt):
 
 
 class Multiply(Together):
-    """acc += a * b of the fragments of a warp, in the layouts of an atom. Each place is the first of its registers."""
+    """Add a * b to acc, for fragments of a warp in the layouts of an atom. acc, a and b name their first registers."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
     acc: Expr
@@ -397,9 +403,9 @@ class FenceProducts(Intrinsic, Together):
 
 
 class QueueProduct(Together):
-    """acc += a * b by four warps, some time before a WaitProducts that covers it; acc, a, b are nobody's till then.
+    """Start `acc += a * b` by four warps. The product is complete after a WaitProducts that covers it.
 
-    b is a Matrix; a is one, or the first word of a fragment.
+    Until then, no statement may use acc, a or b. b is a Matrix; a is one, or the first word of a fragment.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")

@@ -15,8 +15,9 @@ LOOP_ROLES = ("serial", "reduce", "free")
 
 
 class For(Stmt):
-    """`for var in start..stop [by step] role [unroll=n]:` role is free (independent), reduce (only accumulates) or
-    serial.
+    """`for var in start..stop [by step] role [unroll=n]:`.
+
+    The role is free (independent iterations), reduce (only accumulates) or serial.
     """
 
     var: Name
@@ -46,16 +47,14 @@ class Load(Stmt):
 
 
 class Let(Stmt):
-    """`dst = val`: a scalar function of values (`add(a, b)`), a constant, or index arithmetic made a value (`i +
-    1`).
-    """
+    """`dst = val`: a scalar function of values (`add(a, b)`), a constant, or a value of index arithmetic (`i + 1`)."""
 
     dst: Name
     val: Expr
 
 
 class Accumulate(Stmt):
-    """`acc <- fn(acc, val)`"""
+    """Accumulation `acc <- fn(acc, val)`."""
 
     acc: Name
     fn: Fn
@@ -63,7 +62,7 @@ class Accumulate(Stmt):
 
 
 class Merge(Stmt):
-    """`(m, s) <- online((m, s), (x, v))`: the tuple of accumulators takes in an element of a monoid (ir/monoids.py)."""
+    """`(m, s) <- online((m, s), (x, v))`: the tuple of accumulators absorbs an element of a monoid (ir/monoids.py)."""
 
     accs: tuple[Name, ...]
     fn: MonoidName
@@ -71,7 +70,7 @@ class Merge(Stmt):
 
 
 class Scale(Stmt):
-    """`Scale(o, f)`: all that o has added up so far is multiplied by f. Not in a loop whose turns may be reordered."""
+    """`Scale(o, f)`: multiply the sum so far in o by f. Not allowed in a loop whose iterations may be reordered."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "val")
     acc: Name
@@ -86,7 +85,7 @@ class Carry(Stmt):
 
 
 class Store(Stmt):
-    """`buf[idx] = val`"""
+    """Store `buf[idx] = val`."""
 
     buf: Buffer
     idx: tuple[Expr, ...]

@@ -1,6 +1,6 @@
-"""The definitions of the tuple monoids, as text: what each is made of, how an element is lifted, how two parts combine.
+"""The definitions of the tuple monoids, as text: their parts, the lift of an element, the combination of two parts.
 
-Names alone are asked for at many places; `ir/monoids.py` reads the definitions.
+Many modules need the names alone; `ir/monoids.py` reads the definitions.
 """
 
 from __future__ import annotations
@@ -117,6 +117,6 @@ PARTS: dict[str, tuple[str, str]] = {f"{name}.{part}": (name, part) for name, te
 
 
 def part_identity(part: str) -> float:
-    """What the part `online.s` is of no elements. Raises KeyError for an unknown one."""
+    """Return the identity of a part such as `online.s`. Raises KeyError for an unknown part."""
     name, own = PARTS[part]
     return TEXTS[name][1][own]

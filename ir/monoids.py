@@ -1,15 +1,16 @@
-"""Monoids over tuples, as data: what a reduction keeps when one number is not enough.
+"""Monoids over tuples, as data: the state of a reduction that needs more than one number.
 
-A monoid says what one element of the reduction is (`lift`, over the operands), how two partial results become one
-(`combine`, over the parts of the left, `m1`, and of the right, `m2`), and what no elements are (`identity`). Both are
-runs of Loop IR's own definitions, so every level reads, prints, computes and lowers them as it does any other code.
+A monoid defines one element of the reduction (`lift`, over the operands), the combination of two partial results
+(`combine`, over the parts of the left, `m1`, and of the right, `m2`), and the empty reduction (`identity`). lift and
+combine are sequences of Loop IR's own definitions, so every level reads, prints, computes and lowers them like other
+code.
 
-    online   sum of exp(x - m)*v, m the largest x: the running form of a softmax and of what it weighs
+    online   sum of exp(x - m)*v, m the largest x: the running form of a softmax and of its weighted sum
              (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018)
-    online_pair  two such sums, s and l, that one maximum serves: what a softmax weighs, and its own sum
-    log_sum  the same of any numbers, infinities and the least float among them: what log(s) + m is made of
-    last_largest  the largest, and the last place of it, a float
-    affine   steps of a recurrence, h = a*h + b: the product of the factors, and what they make of nothing before them
+    online_pair  two such sums, s and l, with one maximum: the weighted sum of a softmax, and its own sum
+    log_sum  like online, for any numbers, including infinities and the least float: log(s) + m needs it
+    last_largest  the largest, and the last index of it, a float
+    affine   steps of a recurrence, h = a*h + b: the product of the factors, and the result of the steps from h = 0
              (Blelloch, "Prefix Sums and Their Applications", 1990, section 1.4). The order of the elements matters.
     welford  count, mean and sum of squared distances from the mean (Chan, Golub and LeVeque, 1979);
              the first element, which is as far from no mean as it is large, is not squared
@@ -33,8 +34,10 @@ from .text.read_statements import read_block
 
 
 class Monoid(NamedTuple):
-    """operands: what an element is made of; parts: what is kept; lift, combine: definitions of the parts; step: the
-    parts after one more element, over the operands and the parts so far, `m1`: what lift and combine give.
+    """A monoid over tuples.
+
+    operands: inputs of an element. parts: components of the state. lift, combine: definitions of the parts.
+    step: the parts after one more element, over the operands and the parts so far, `m1`, composed of lift and combine.
     """
 
     name: str
@@ -46,15 +49,15 @@ class Monoid(NamedTuple):
     step: Block
 
     def reads(self, part: str) -> tuple[str, ...]:
-        """The operands that a part depends on, in order: a running maximum needs no weights."""
+        """Return the operands on which a part depends, in order: a running maximum needs no weights."""
         return tuple(operand for operand in self.operands if operand in self._behind(part, (self.lift, self.combine)))
 
     def beside(self, part: str) -> frozenset[str]:
-        """The parts that this part of a combined result depends on: a maximum does not need the sum."""
+        """Return the parts on which this part of a combined result depends: a maximum does not need the sum."""
         return frozenset(self._behind(part, (self.combine,)).intersection(self.parts))
 
     def _behind(self, part: str, blocks: tuple[Block, ...]) -> set[str]:
-        """All names that a part depends on through definitions."""
+        """Return all names on which a part depends through definitions."""
         tables = [{stmt.dst: free_names(stmt.val) for stmt in block} for block in blocks]  # type: ignore[attr-defined]
         todo, seen = [part], set()
         while todo:
@@ -68,14 +71,14 @@ class Monoid(NamedTuple):
 
 @functools.cache
 def monoid(name: str) -> Monoid:
-    """A monoid by its name. Raises KeyError for an unknown one."""
+    """Return a monoid by its name. Raises KeyError for an unknown name."""
     operands, identity, lift, combine = TEXTS[name]
     step = _read(STEPS[name]) if name in STEPS else _after_lifting(tuple(identity), _read(lift), _read(combine))
     return Monoid(name, operands, tuple(identity), tuple(identity.values()), _read(lift), _read(combine), step)
 
 
 def _after_lifting(parts: tuple[str, ...], lift: Block, combine: Block) -> Block:
-    """The step that lifts the element, names what that gives as the right side, and combines."""
+    """Return the step that lifts the element, names the result as the right side, and combines."""
     own = {stmt.dst: Var(f"{stmt.dst}2") for stmt in lift}  # type: ignore[attr-defined]
     lifted = tuple(Let(f"{stmt.dst}2", substitute(stmt.val, own)) for stmt in lift)  # type: ignore[attr-defined]
     return (*lifted, *combine)
@@ -88,6 +91,6 @@ def _read(text: str) -> Block:
 
 
 def of_part(part: str) -> tuple[Monoid, str]:
-    """The monoid and the part that `online.s` names. Raises KeyError for an unknown one."""
+    """Return the monoid and the part that `online.s` names. Raises KeyError for an unknown part."""
     name, own = PARTS[part]
     return monoid(name), own

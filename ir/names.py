@@ -34,10 +34,10 @@ SORTS = {
 
 
 def sort_word(sort: str) -> str:
-    """The word for a sort; its own name where it is a class of nodes."""
+    """Return the word for a sort, or its own name for a class of nodes."""
     return SORTS.get(sort, sort)
 
 
 def with_article(noun: str) -> str:
-    """`an atom`, `a role`."""
+    """Return a noun with its article: `an atom`, `a role`."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,4 +1,4 @@
-"""Nodes: what every IR is made of. Immutable, interned (identity is equality), with declared, sorted, defaulted fields.
+"""Nodes of all IRs: immutable and interned (identity is equality), with declared, sorted, defaulted fields.
 
 A node class is written like a dataclass; the text of an annotation is the *sort* of the field, which the printer, the
 parser, the matcher, substitution and the rule checker all read from here:
@@ -10,8 +10,9 @@ parser, the matcher, substitution and the rule checker all read from here:
         body: Block
         role: Role = "serial"
 
-Interning makes equality and hashing O(1) and lets an analysis be remembered on the node itself (`memoised`). The table
-is weak, so a node lives as long as it is referenced. Keys tell `1`, `1.0` and `True` apart, and `0.0` from `-0.0`.
+Interning gives equality and hashing in O(1) and lets an analysis be remembered on the node itself (`memoised`). The
+table is weak, so a node lives as long as it is referenced. Keys distinguish `1`, `1.0` and `True`, and `0.0` from
+`-0.0`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _ODD = frozenset((float, bool, tuple))
 
 
 def _key(value: Any) -> Any:
-    """A dictionary key that tells equal values of different meaning apart."""
+    """Return a dictionary key that distinguishes equal values of different meaning."""
     kind = value.__class__
     if kind is float:
         return (float, repr(value))
@@ -94,14 +95,14 @@ _lock = threading.Lock()
 
 
 class _Entry(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference that knows where it stands in its table."""
+    """A weak reference that knows its key in its table."""
 
     __slots__ = ("key",)
     key: Any
 
 
 def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
-    """Called with the entry of a node that is no more: takes it out of its table, at one stroke for other threads."""
+    """Return a callback that removes the entry of a dead node from its table, atomically for other threads."""
 
     def forget(entry: Any) -> None:
         _remove_dead_weakref(table, entry.key)
@@ -110,7 +111,7 @@ def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
 
 
 def _enter(entry: Any, table: dict[Any, Any]) -> Any:
-    """The node of a key from now on, where another thread was faster, or where the entry is of one that is no more."""
+    """Return the node of a key after another thread was faster, or after the node of the existing entry has died."""
     with _lock:
         known = table.get(entry.key)
         other = known() if known is not None else None
@@ -134,9 +135,7 @@ _NUMERIC = frozenset(("Expr", "Num", "Value", "Over"))
 
 
 def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
-    """`__new__(cls, a, b=default)`, written out once per class as dataclasses do: it is the hottest function we
-    have.
-    """
+    """Return `__new__(cls, a, b=default)`, generated once per class as in dataclasses: it is the hottest function."""
     table: dict[Any, Any] = {}
     scope: dict[str, Any] = {"odd": _ODD, "one": _key, "all_": _keys, "enter": _enter, "new": object.__new__}
     scope |= {"table": table, "put_memo": _put_memo, "put_contents": _put_contents}
@@ -175,7 +174,7 @@ def _constructor(cls: type, fields: tuple[Field, ...]) -> Callable[..., Any]:
 
 
 def _getter(names: tuple[str, ...]) -> Any:
-    """What some fields of a node hold, in one call. A static method, for it stands in the class."""
+    """Return a static method that reads some fields of a node in one call."""
     if len(names) > 1:
         return staticmethod(operator.attrgetter(*names))
     scope: dict[str, Any] = {}
@@ -184,7 +183,7 @@ def _getter(names: tuple[str, ...]) -> Any:
 
 
 def _memory_of(fields: tuple[Field, ...]) -> tuple[tuple[str, str | None], ...]:
-    """The fields that name memory, each with the first list of expressions after it."""
+    """Return the fields that name memory, each with the first list of expressions after it."""
     return tuple(
         (field.name, next((f.name for f in fields[place:] if f.many and f.sort == "Expr"), None))
         for place, field in enumerate(fields)
@@ -200,7 +199,7 @@ CLASSES: set[type] = set()  # of nodes: asking whether a class is in it is faste
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class NodeType(type):
-    """Turns annotations into slots, sorts, defaults and an interning constructor.
+    """Metaclass that converts annotations to slots, sorts, defaults and an interning constructor.
 
     mark: a bit of its own for every class; marks: that and those of its subclasses. Sets of classes are numbers.
     """
@@ -280,12 +279,12 @@ R = TypeVar("R")
 
 
 def values(node: Node) -> tuple[Any, ...]:
-    """The field values of a node, in declared order."""
+    """Return the field values of a node, in declared order."""
     return type(node).read_all(node)
 
 
 def replace(node: N, **changes: Any) -> N:
-    """The node with some fields changed. Raises TypeError for a field that its class does not declare."""
+    """Return the node with some fields changed. Raises TypeError for a field that its class does not declare."""
     cls = type(node)
     made, places = [*cls.read_all(node)], cls.places
     for name in changes:
@@ -296,7 +295,7 @@ def replace(node: N, **changes: Any) -> N:
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Every node and leaf below a node or a tuple, itself first, in text order."""
+    """Yield every node and leaf below a node or a tuple, itself first, in text order."""
     yield value
     if value.__class__ is tuple:
         for item in value:
@@ -307,7 +306,7 @@ def walk(value: Any) -> Iterator[Any]:
 
 
 def contents(node: Any) -> int:
-    """The marks of the classes of all nodes in a node, itself included. Remembered: a walk knows where not to look."""
+    """Return the marks of the classes of all nodes in a node, itself included. Walks use them to skip nodes."""
     found: int = node._contents
     if not found:
         cls = type(node)
@@ -335,7 +334,7 @@ def _contents_of_all(items: tuple[Any, ...]) -> int:
 
 
 def marks_of(*kinds: type[Node]) -> int:
-    """The marks of some classes and their subclasses."""
+    """Return the marks of some classes and their subclasses."""
     found = 0
     for kind in kinds:
         found |= kind.marks
@@ -343,7 +342,7 @@ def marks_of(*kinds: type[Node]) -> int:
 
 
 def nodes(value: Any, *kinds: type[N]) -> Iterator[N]:
-    """The nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
+    """Yield the nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
     found: list[N] = []
     _find((value,), marks_of(*kinds), found)
     return iter(found)
@@ -378,7 +377,7 @@ def memoised(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
 
 def remember(node: Any, function: Callable[[Any], Any], result: Any) -> None:
-    """What `memoised` would remember."""
+    """Store a result of a function on a node, as `memoised` would."""
     if node._memo is None:
         _put_memo(node, {})
     node._memo[function] = result
@@ -386,7 +385,7 @@ def remember(node: Any, function: Callable[[Any], Any], result: Any) -> None:
 
 @memoised
 def names_in(node: Any) -> frozenset[str]:
-    """Every name that a node mentions, in whatever role: values, buffers, axes, loops, a kernel's own."""
+    """Return every name that a node mentions, in any role: values, buffers, axes, loops, a kernel's own."""
     cls = type(node)
     found: set[str] = set()
     for field in cls.named:

@@ -32,7 +32,7 @@ Block = tuple[Stmt, ...]
 
 
 class Kernel(Node):
-    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, told apart by its statements."""
+    """One launch: Loop IR, Tile IR (the body is one Tile) or Kernel IR, as its statements determine."""
 
     name: Name
     ins: tuple[Param, ...]
@@ -44,7 +44,10 @@ Module = tuple[Kernel, ...]
 
 
 def supplied(program: Sequence[Kernel]) -> tuple[Param, ...]:
-    """The buffers that the caller of some kernels supplies: what one reads and none before it has written."""
+    """Return the buffers that the caller of some kernels supplies.
+
+    A kernel reads them, and no earlier kernel writes them.
+    """
     found: dict[str, Param] = {}
     written: set[str] = set()
     for kernel in program:
@@ -54,14 +57,14 @@ def supplied(program: Sequence[Kernel]) -> tuple[Param, ...]:
 
 
 def delivered(program: Sequence[Kernel]) -> tuple[Param, ...]:
-    """The buffers that some kernels write and none of them reads; all that are written, if each is read."""
+    """Return the buffers that some kernels write and none of them reads, or all written buffers if each is read."""
     read = {p.name for kernel in program for p in kernel.ins}
     made = tuple(p for kernel in program for p in kernel.outs)
     return tuple(p for p in made if p.name not in read) or made
 
 
 def disagreements(program: Sequence[Kernel]) -> Iterator[str]:
-    """The buffers that two kernels take as different memory: of another dtype, or of another number of elements."""
+    """Yield the buffers that two kernels declare differently: with another dtype, or another number of elements."""
     first: dict[str, tuple[Any, Param]] = {}
     for kernel in program:
         for param in (*kernel.ins, *kernel.outs):

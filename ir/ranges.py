@@ -35,7 +35,7 @@ UNKNOWN: Interval = (-(10**12), 10**12)
 
 
 def interval(e: Expr, ranges: Ranges) -> Interval:
-    """The least and greatest value of an index expression; UNKNOWN where nothing can be said."""
+    """Return the least and greatest value of an index expression, or UNKNOWN."""
     kind = e.__class__
     if kind is int or kind is bool:
         return int(e), int(e)
@@ -71,10 +71,10 @@ def _binary_interval(e: Any, ranges: Ranges) -> Interval:
 
 
 def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
-    """An upper bound of e that says so of every binding: each atom that is added is as great as it can be.
+    """Return an upper bound of e that holds for every binding: each atom that is added has its greatest value.
 
-    end: the greatest value of an atom as an expression of sizes, None where there is none. Of `i - s`, i below s: `-1`,
-    where the intervals of i and of s alone know nothing.
+    end: the greatest value of an atom as an expression of sizes, or None. For `i - s`, i below s, the bound is `-1`,
+    which the separate intervals of i and of s do not give.
     """
     terms, constant = linear(e)
     out: Expr = constant
@@ -85,13 +85,13 @@ def at_ends(e: Expr, end: Callable[[Any], Expr | None]) -> Expr:
 
 
 def below_divisor(atom: Any) -> Expr | None:
-    """The greatest value of `x % s` for a divisor of sizes, None of anything else."""
+    """Return the greatest value of `x % s` for a divisor of sizes, or None for any other atom."""
     divides = atom.__class__ is Binary and atom.op == "%" and not is_int(atom.b) and only_sizes(atom.b)
     return add(atom.b, -1) if divides and interval(atom.b, {})[0] > 0 else None
 
 
 def decide(condition: Expr, ranges: Ranges) -> bool | None:
-    """True or False where the ranges decide the condition, else None."""
+    """Return True or False if the ranges decide the condition, else None."""
     if condition.__class__ is bool:
         return bool(condition)
     if condition.__class__ is not Binary:
@@ -112,9 +112,7 @@ def decide(condition: Expr, ranges: Ranges) -> bool | None:
 
 
 def simplify(e: Expr, ranges: Ranges) -> Expr:
-    """e with every `//` and `%` that the ranges decide taken away; multiples of the divisor come out even inside
-    sums.
-    """
+    """Return e without every `//` and `%` that the ranges decide, including multiples of the divisor inside sums."""
     kind = e.__class__
     if kind is Var or kind is Axis or not isinstance(e, Node) or not (e._contents or contents(e)) & _DIVIDES:
         return e
@@ -159,7 +157,7 @@ def _simplify_division(e: Any, ranges: Ranges) -> Expr:
 
 
 def by_steps(e: Expr, ranges: Ranges) -> Expr:
-    """e with (m*x + y) // (m*n) as x // n and (m*x + y) % (m*n) as m*(x % n) + y, where 0 <= y < m."""
+    """Return e with (m*x + y) // (m*n) as x // n and (m*x + y) % (m*n) as m*(x % n) + y, where 0 <= y < m."""
     if not isinstance(e, Node) or not (e._contents or contents(e)) & _DIVIDES:
         return e
     e = rebuild(e, lambda part: by_steps(part, ranges))
@@ -183,7 +181,7 @@ FARTHEST = 1 << 16  # so many lengths on either side of the hint are looked at
 
 
 class Narrower(DplcError):
-    """A program is another one outside of a part of the range: size is what remains of it."""
+    """Error of a step that depends on a size's number in its range. size: the part of the range that decides it."""
 
     def __init__(self, size: Size, what: str, span: Span | None, hint: str, notes: Sequence[str] = ()):
         super().__init__(what, span, tuple(notes), hint=hint)
@@ -191,9 +189,9 @@ class Narrower(DplcError):
 
 
 def around_hint(size: Size, holds: Callable[[int], bool]) -> Size | None:
-    """The longest run of lengths around the hint, or else at the end of the range, for which something holds.
+    """Return the longest run of lengths for which a predicate holds, around the hint or else at the end of the range.
 
-    The size itself if it holds for all of them; None where it holds at neither place.
+    The result is the size itself if the predicate holds for all lengths, and None if it fails at both.
     """
     step = size.multiple
     least, most = -(-size.low // step) * step, size.high // step * step
@@ -210,9 +208,9 @@ def around_hint(size: Size, holds: Callable[[int], bool]) -> Size | None:
 
 
 def part_that_decides(condition: Any) -> Size | None:
-    """Of a comparison of one size that is undecided: the part of the range around the hint for which it is not.
+    """Return the part of a size's range, around its hint, for which an unproved comparison is proved.
 
-    None where that is less than half of it: another program would be needed for the next number.
+    The result is None if that part is less than half of the range, because the next number would need another program.
     """
     if condition.__class__ is not Binary or condition.op not in COMPARISONS or not has_sizes(condition):
         return None
@@ -231,8 +229,10 @@ def part_that_decides(condition: Any) -> Size | None:
 
 
 def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
-    """Of a comparison of several sizes: ranges around their hints for all of which it holds, each as wide as those of
-    the sizes before it leave it. None where it does not hold at the hints.
+    """Return ranges of several sizes around their hints for all of which a comparison holds.
+
+    Each range is as wide as the ranges of the preceding sizes allow. The result is None if the comparison fails at the
+    hints.
     """
     whole = sizes_in((a, b))
     found = {name: replace(size, low=size.hint, high=size.hint) for name, size in whole.items()}
@@ -250,7 +250,7 @@ def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
 
 
 def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) -> Size:
-    """A part of a size's range with an end as far from the hint as something holds."""
+    """Return a part of a size's range whose end is as far from the hint as a predicate holds."""
     way = whole.multiple if end == "high" else -whole.multiple
 
     def farther(n: int) -> Size:
@@ -260,8 +260,10 @@ def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) ->
 
 
 def _most(limit: int, holds: Callable[[int], bool]) -> int:
-    """The greatest number up to a limit for which something holds that holds for 0, and for no number beyond one for
-    which it does not."""
+    """Return the greatest number up to a limit for which a predicate holds.
+
+    The predicate holds for 0, and fails for every number beyond one for which it fails.
+    """
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -270,7 +272,10 @@ def _most(limit: int, holds: Callable[[int], bool]) -> int:
 
 
 def where_decided(what: str, conditions: Iterable[Any], span: Span | None, notes: Sequence[str]) -> Narrower | None:
-    """The error for what is not possible for every length, but where one of some undecided conditions is decided."""
+    """Return the error for a step that is not possible for every length, or None.
+
+    The error names a range of one size that decides one of the unproved conditions.
+    """
     part = next(filter(None, map(part_that_decides, conditions)), None)
     if part is None:
         return None

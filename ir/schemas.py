@@ -1,15 +1,15 @@
-"""What Torch IR may say: per op its overloads, their fields, kinds and defaults, from torch's own ATen schemas.
+"""Schemas of Torch IR: per op its overloads, their fields, kinds and defaults, from torch's own ATen schemas.
 
 The table ships as `aten.json`, so that text and rules are read without importing torch; a test compares it with the
-live torch. engine/capture/schemas.py writes it anew.
+live torch. engine/capture/schemas.py regenerates it.
 
 **Which overload a statement means is a function of its fields alone.** A statement names every field without a default
-and every other field that differs from its default, so `resolve` takes the first overload (torch's order) that has all
-the fields given, is given all the fields it requires, and whose kinds fit. `Sum(x)` is `sum`, `Sum(x, dim=(1))` is
+and every other field that differs from its default, so `resolve` returns the first overload (torch's order) that has
+all the fields given, is given all the fields it requires, and whose kinds fit. `Sum(x)` is `sum`, `Sum(x, dim=(1))` is
 `sum.dim_IntList`. Where several fit, they mean the same.
 
-Fields that say where and how a tensor is stored or computed, not what it is (device, layout, memory_format, ...), are
-no part of Torch IR.
+Torch IR omits fields that say where and how a tensor is stored or computed, not its value (device, layout,
+memory_format, ...).
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ GETITEM = Overload("getitem", (Argument("self", "Tensor[]"), Argument("index", "
 
 
 def op_name(aten: str) -> str:
-    """The Torch IR name of an ATen op: `rms_norm` is `RmsNorm`, `__and__` is `And`."""
+    """Return the Torch IR name of an ATen op: `rms_norm` is `RmsNorm`, `__and__` is `And`."""
     return "".join(part[:1].upper() + part[1:] for part in aten.strip("_").split("_"))
 
 
 def names() -> frozenset[str]:
-    """The names of all ops, in camel case."""
+    """Return the names of all ops, in camel case."""
     return frozenset(_table()["ops"]) | {"Getitem"}
 
 
 def aten_name(op: str) -> str:
-    """The name of an op in torch: `RmsNorm` is `rms_norm`. Raises KeyError for an unknown op."""
+    """Return the name of an op in torch: `RmsNorm` is `rms_norm`. Raises KeyError for an unknown op."""
     return "getitem" if op == "Getitem" else str(_table()["ops"][op]["aten"])
 
 
 @functools.cache
 def overloads(op: str) -> tuple[Overload, ...]:
-    """The overloads of an op in torch's order; none for an unknown op."""
+    """Return the overloads of an op in torch's order; none for an unknown op."""
     if op == "Getitem":
         return (GETITEM,)
     entry = _table()["ops"].get(op)
@@ -101,17 +101,23 @@ def _argument(name: str, kind: str, default: Any = REQUIRED) -> Argument:
 
 @functools.cache
 def fields(op: str) -> tuple[str, ...]:
-    """The names of all fields of an op, over its overloads, in order of first occurrence: what a rule may mention."""
+    """Return the names of all fields of an op, over its overloads, in order of first occurrence.
+
+    A rule may mention these fields.
+    """
     return tuple(dict.fromkeys(argument.name for overload in overloads(op) for argument in overload.arguments))
 
 
 def resolve(op: str, args: Value) -> Overload | None:
-    """The overload that `op(args)` means, None if no overload has these fields. args: ((field, value), ...)."""
+    """Return the overload that `op(args)` means, or None if no overload has these fields.
+
+    args: ((field, value), ...).
+    """
     return next((overload for overload in overloads(op) if accepts(overload, dict(args))), None)
 
 
 def complete(statement: TorchOp) -> dict[str, Value]:
-    """Every field of a statement in schema order, defaults filled in. Raises ValueError if no overload fits."""
+    """Return every field of a statement in schema order, with defaults. Raises ValueError if no overload fits."""
     overload = resolve(statement.op, statement.args)
     if overload is None:
         given = ", ".join(name for name, _ in statement.args)
@@ -121,7 +127,7 @@ def complete(statement: TorchOp) -> dict[str, Value]:
 
 
 def accepts(overload: Overload, given: dict[str, Value]) -> bool:
-    """Whether these are fields of the overload, of the right kinds, with none missing that it requires."""
+    """Return whether these are fields of the overload, of the right kinds and with all required fields."""
     known = {argument.name: argument for argument in overload.arguments}
     if not known.keys() >= given.keys():
         return False
@@ -137,7 +143,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 def fits(kind: str, value: Value) -> bool:
-    """Whether a value may stand in a field of this kind. A name is a tensor, or a dtype if it is one's name."""
+    """Return whether a field of this kind may hold a value. A name is a tensor, or a dtype if a dtype has that name."""
     if isinstance(value, Node) and only_sizes(value):
         value = 1  # a size is a number
     if kind.endswith("?"):

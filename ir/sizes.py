@@ -1,7 +1,7 @@
-"""Questions about sizes: what is proved for all their values, and what is asked at the hint because it only pays.
+"""Queries about sizes: proofs for all their values, and estimates at the hint if only profit depends on them.
 
-A number that only says what is better may be a guess: within `at_the_hints` code takes sizes as what they are as a
-rule. Nothing that must be right is asked there, and no fact remembers an answer that was given there.
+A number that only affects performance may be a guess: inside of `at_the_hints`, sizes have their hints as values.
+Correctness is never decided there, and no fact remembers an answer that was given there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _asked: ContextVar[int] = ContextVar("what is asked of sizes", default=_PROVED)
 
 
 class _Asking:
-    """Within: sizes are asked so. A class, no generator: every clause of a rule enters one, and it is cheaper."""
+    """Context manager that sets how comparisons of sizes are decided.
+
+    It is a class and not a generator because every clause of a rule enters one, and a class is cheaper.
+    """
 
     __slots__ = ("token", "what")
 
@@ -60,29 +63,29 @@ class _Asking:
 
 
 def at_the_hints() -> AbstractContextManager[None]:
-    """Within: what is undecided is decided at the hints."""
+    """Return a context manager that decides unproved comparisons at the hints."""
     return _Asking(_HINTED)
 
 
 def among_choices() -> AbstractContextManager[None]:
-    """Within: a choice of which it is undecided whether it is one, is none."""
+    """Return a context manager that drops each choice whose validity depends on a size."""
     return _Asking(_OF_CHOICES)
 
 
 def leaves_out() -> bool:
-    """Whether a list may lack what is undecided: of choices, or where only profit is asked; never where it proves."""
+    """Return whether a list may lack unproved items: in choices, or if only profit depends on it, not in proofs."""
     return _asked.get() != _PROVED
 
 
 def has_sizes(value: Any) -> bool:
-    """Whether a size occurs in a node, or in a list of nodes."""
+    """Return whether a size occurs in a node, or in a list of nodes."""
     if value.__class__ is tuple:
         return any(map(has_sizes, value))
     return isinstance(value, Node) and bool(contents(value) & _SIZES)
 
 
 def sizes_in(value: Any) -> dict[str, Size]:
-    """The sizes of a program, by name."""
+    """Return the sizes of a program, by name."""
     found: set[Size] = set()
     seen: set[Any] = set()  # what programs share, they share often: each node once
     pending = [value]
@@ -99,7 +102,7 @@ def sizes_in(value: Any) -> dict[str, Size]:
 
 
 def hints(value: Any) -> dict[str, int]:
-    """The sizes of a program at their hints."""
+    """Return the sizes of a program at their hints."""
     return {name: size.hint for name, size in sizes_in(value).items()}
 
 
@@ -111,8 +114,10 @@ def numbers(size: Size) -> list[int]:
 
 
 def telling(sizes: Mapping[str, Size]) -> list[dict[str, int]]:
-    """Bindings that tell most of a program: all of its sizes at their least numbers, at their greatest, and so on; one
-    without sizes has one binding."""
+    """Return bindings that cover most of a program: all sizes at their least numbers, at their greatest, and so on.
+
+    A program without sizes has one binding.
+    """
     each = {name: numbers(size) for name, size in sizes.items()}
     count = max(map(len, each.values()), default=1)
     return [{name: found[min(place, len(found) - 1)] for name, found in each.items()} for place in range(count)]
@@ -133,17 +138,17 @@ def hinted(e: Expr) -> Any:
 
 
 def highest(e: Expr) -> Any:
-    """The greatest value of an expression of sizes."""
+    """Return the greatest value of an expression of sizes."""
     return size_ends(e)[1]
 
 
 def lowest(e: Expr) -> Any:
-    """The least value of an expression of sizes."""
+    """Return the least value of an expression of sizes."""
     return size_ends(e)[0]
 
 
 def bound_to(e: Expr, values: Mapping[str, int]) -> Any:
-    """An expression with sizes replaced by numbers."""
+    """Return an expression with sizes replaced by numbers."""
     return _replaced(e, lambda size: values[size.name])
 
 
@@ -171,21 +176,21 @@ def value_of(e: Expr, values: Mapping[str, int]) -> int:
 
 
 def known_at_launch(e: Any) -> bool:
-    """Whether a node is a number at every launch: `only_sizes`, or functions of those (`reciprocal(s)`)."""
+    """Return whether a node is a number at every launch: `only_sizes`, or functions of those (`reciprocal(s)`)."""
     if e.__class__ is Call:
         return all(x.__class__ is float or known_at_launch(x) for x in e.args)
     return isinstance(e, Node) and only_sizes(e)
 
 
 def divides_sizes(e: Expr) -> bool:
-    """Whether a remainder of sizes occurs: a hint says nothing about what divides a size."""
+    """Return whether a remainder of sizes occurs. A hint gives no information about the divisors of a size."""
     return any(part.op == "%" for part in nodes((e,), Binary))
 
 
 def decided(op: str, a: Expr, b: Expr) -> bool:
-    """A comparison of what may hold sizes, for all their values; at their hints where only profit is asked.
+    """Decide a comparison for all values of its sizes, or at their hints if only profit depends on it.
 
-    Raises Undecided.
+    Raises Undecided if neither is possible.
     """
     comparison = Binary(op, a, b)
     sided = all(x.__class__ is float or only_sizes(x) for x in (a, b))
@@ -207,7 +212,7 @@ def decided(op: str, a: Expr, b: Expr) -> bool:
 
 
 def size_ends(e: Expr) -> tuple[int, int]:
-    """The least and the greatest value of an expression of sizes."""
+    """Return the least and the greatest value of an expression of sizes."""
     kind = e.__class__
     if kind is Size:
         return e.low, e.high
@@ -229,9 +234,9 @@ def size_ends(e: Expr) -> tuple[int, int]:
 
 
 def _least(e: Expr, sign: int) -> int:
-    """A lower bound of a sum times 1 or -1 that knows of `x // n` that it is about x/n: `s - s//4` is above 0.
+    """Return a lower bound of a sum times 1 or -1, in which `x // n` counts as about x/n: `s - s//4` is above 0.
 
-    Or else that it is the same number in every term: `(s//2)*(t//2) - t//2` is not below 0.
+    Alternatively, a quotient counts as the same number in every term: `(s//2)*(t//2) - t//2` is not below 0.
     """
     terms = dict[Any, Fraction]()
     constant = _undivided(e, Fraction(sign), terms)
@@ -246,7 +251,7 @@ Factor = tuple[Any, int]  # an atom, and which of its powers in a product this i
 
 
 def _least_of_products(terms: Mapping[Any, Fraction | int]) -> Fraction | int:
-    """A lower bound of a sum of products that knows where these have a factor in common: `2*s*t - s` is above 0.
+    """Return a lower bound of a sum of products that uses their common factors: `2*s*t - s` is above 0.
 
     Such a sum is linear in each factor, where the second s of s*s may be another number than the first. So it is least
     at a corner of the box of their ranges.
@@ -270,7 +275,7 @@ def _factors(e: Expr, powers: Counter[Any] | None = None) -> tuple[Factor, ...]:
 
 
 def _undivided(e: Expr, factor: Fraction, terms: dict[Any, Fraction]) -> Fraction:
-    """Adds the atoms of a lower bound of `factor * e` without quotients to terms. Its constant."""
+    """Add the atoms of a lower bound of `factor * e` without quotients to terms, and return its constant."""
     atoms, rest = linear(e)
     constant = factor * rest
     for atom, n in atoms.items():
@@ -284,7 +289,7 @@ def _undivided(e: Expr, factor: Fraction, terms: dict[Any, Fraction]) -> Fractio
 
 
 def decide_sizes(op: str, a: Expr, b: Expr) -> bool | None:
-    """A comparison of expressions of sizes where it is the same for all their values, else None."""
+    """Return a comparison of expressions of sizes if it is the same for all their values, else None."""
     return compared_with_zero(
         op, *(size_ends(subtract(a, b)) if b.__class__ is not float else (end - b for end in size_ends(a)))
     )
@@ -303,7 +308,7 @@ def compared_with_zero(op: str, low: float, high: float) -> bool | None:
 
 
 def compared(op: str, a: Expr, b: Expr) -> Any:
-    """A comparison as an expression: True or False where it is the same for all that sizes can be."""
+    """Return a comparison as an expression: True or False if it is the same for all values of the sizes."""
     made = compare(op, a, b)
     sized = made.__class__ is Binary and has_sizes(made) and only_sizes(a) and only_sizes(b)
     known = decide_sizes(op, a, b) if sized else None
@@ -311,7 +316,7 @@ def compared(op: str, a: Expr, b: Expr) -> Any:
 
 
 def settled(op: str, a: Expr, b: Expr) -> bool:
-    """A comparison that holds, or does not, whatever the sizes are. Raises Undecided for any other."""
+    """Return a comparison that has the same result for all values of the sizes. Raises Undecided for any other."""
     if a.__class__ is float:
         op, a, b = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op), b, a
     known = decide_sizes(op, a, b) if only_sizes(a) and (b.__class__ is float or only_sizes(b)) else None

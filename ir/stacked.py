@@ -1,8 +1,8 @@
-"""Values one beside the other along a new axis, where all are computed alike: what they have in common stands once.
+"""Stacking of values along a new axis, if all are computed alike: common subterms occur once.
 
-The least general term that all of them are cases of (Plotkin, "A Note on Inductive Generalization", 1970): functions
-that all have stay, numbers that grow by the same step from one to the next are counted along the axis, and operands
-that are one tensor read at counted places are one read.
+The result is the least general term of which all values are instances (Plotkin, "A Note on Inductive Generalization",
+1970). Functions that all values share stay, numbers that grow by a constant step from one value to the next are
+counted along the axis, and operands that read one tensor at counted indices become one read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Other = Callable[[Terms], Term | None]  # what is made of terms that are the ste
 
 
 class RecurrenceStep(NamedTuple):
-    """A value that is made of the one before it: factor * before + summand."""
+    """A value computed from its predecessor: factor * before + summand."""
 
     factor: Term
     summand: Term
 
 
 def steps(terms: Terms) -> tuple[RecurrenceStep, ...]:
-    """How each term but the first is made of the one before it; nothing where one of them is not."""
+    """Return how each term is computed from its predecessor, or nothing if one of them is not."""
     found = tuple(_step(term, before) for before, term in itertools.pairwise(terms))
     return () if None in found else found  # type: ignore[return-value]
 
@@ -51,7 +51,7 @@ def _step(term: Any, before: Term) -> RecurrenceStep | None:
 
 
 def _factor(term: Any, before: Term) -> Term | None:
-    """By what the value before is multiplied."""
+    """Return the factor by which the preceding value is multiplied, or None."""
     term = _opened(term)
     while term.__class__ is Elementwise and term.fn == "multiply" and any(map(_is_one, term.args)):
         term = _opened(term.args[1] if _is_one(term.args[0]) else term.args[0])  # `alpha` of torch's sums
@@ -65,22 +65,22 @@ def _is_one(term: Any) -> bool:
 
 
 def stacked(axis: Axis, terms: Terms, other: Other) -> Term | None:
-    """The value that is terms[n] at place n of an axis; None where they are not computed alike.
+    """Return the value that is terms[n] at index n of an axis, or None if the terms are not computed alike.
 
-    other: is asked for operands that are the steps of a recurrence, which no function of the place says.
+    other: called for operands that are the steps of a recurrence, which no function of the index expresses.
     """
     return terms[0] if all(term is terms[0] for term in terms) else _Stacking(axis, other).alike(terms)
 
 
 class _Stacking:
-    """known: what stands for terms that were asked for."""
+    """Stacking of terms along one axis. known: the results so far."""
 
     def __init__(self, axis: Axis, other: Other):
         self.axis, self.other = axis, other
         self.known: dict[Terms, Term | None] = {}
 
     def of(self, terms: Terms) -> Term | None:
-        """The same of operands."""
+        """Return the stacked operands, or None."""
         if all(term is terms[0] for term in terms):
             return terms[0]
         if terms not in self.known:
@@ -88,7 +88,7 @@ class _Stacking:
         return self.known[terms]
 
     def alike(self, terms: Terms) -> Term | None:
-        """What all of them are a case of."""
+        """Return the term of which all terms are instances, or None."""
         read = self._read(terms)
         if read is not None:
             return read
@@ -121,7 +121,7 @@ class _Stacking:
         return None if None in found else found  # type: ignore[return-value]
 
     def _folded(self, terms: tuple[Any, ...]) -> Term | None:
-        """Folds by one function, over axes that are as long."""
+        """Return stacked reductions by one function over axes of equal length, or None."""
         first = terms[0]
         extents = {tuple(axis.extent for axis in term.over) for term in terms}
         names = {term.fn if term.__class__ is Reduce else term.part for term in terms}
@@ -138,7 +138,7 @@ class _Stacking:
         return Reduce(first.fn, first.over, *args) if first.__class__ is Reduce else Fold(first.part, first.over, args)
 
     def _read(self, terms: tuple[Any, ...]) -> Term | None:
-        """One tensor, read at counted places."""
+        """Return one tensor read at counted indices, or None."""
         sources = {term.x if term.__class__ is Remap else term for term in terms}
         if len(sources) > 1:
             return None
@@ -148,7 +148,7 @@ class _Stacking:
         return None if None in found.values() else compose.remap(source, found)
 
     def _place(self, places: tuple[Any, ...]) -> Expr | None:
-        """The index expression that all of them are a case of."""
+        """Return the index expression of which all are instances, or None."""
         first = places[0]
         if all(place is first or (place.__class__ is int and place == first) for place in places):
             return first  # type: ignore[no-any-return]
@@ -160,7 +160,7 @@ class _Stacking:
         return self.of(places) if all(isinstance(place, Term) for place in places) else None
 
     def _number(self, terms: tuple[Any, ...]) -> Term | None:
-        """Whole numbers that grow by the same step."""
+        """Return stacked whole numbers that grow by a constant step, or None."""
         values = tuple(term.value for term in terms)
         kinds = {term.dtype for term in terms}
         if len(kinds) > 1 or any(value.__class__ is bool or value != value // 1 for value in values):
@@ -170,7 +170,7 @@ class _Stacking:
 
 
 def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
-    """first + step*digit, if that is what the numbers are; the digit of the place: axis // run % turns."""
+    """Return first + step*digit if the numbers have this form, or None. The digit is axis // run % count."""
     start = numbers[0]
     run = next(place for place, number in enumerate(numbers) if number != start)
     step = numbers[run] - start
@@ -184,7 +184,7 @@ def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
 
 
 def _opened(term: Any) -> Term:
-    """A computed value that is read elsewhere as one whose operands are."""
+    """Return a computed value that is read at other indices as a computation on operands that are read there."""
     while term.__class__ is Remap and term.x.__class__ in (Elementwise, Reduce, Case):
         inner: Any = term.x
         places = dict(term.map)

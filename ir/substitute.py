@@ -17,8 +17,10 @@ Mapping = dict[str, Expr]
 
 
 def substitute(value: Any, mapping: Mapping) -> Any:
-    """value (an expression, a statement or a tuple) with free names replaced. A loop that binds a name shields it,
-    unless the image is itself a name: then binder and uses are renamed together."""
+    """Return a value (an expression, a statement or a tuple) with free names replaced.
+
+    A loop that binds a name shields it, unless the image is itself a name: then binder and uses are renamed together.
+    """
     if not mapping:
         return value
     if value.__class__ is tuple:
@@ -37,7 +39,7 @@ def substitute(value: Any, mapping: Mapping) -> Any:
 
 
 def substitute_expr(value: Expr, mapping: Mapping) -> Expr:
-    """The same on an expression."""
+    """Return an expression with free names replaced."""
     if value.__class__ is Var:
         return mapping.get(value.name, value)
     if not isinstance(value, Node) or not (free_names(value) & mapping.keys()):
@@ -78,7 +80,10 @@ def _substitute_fields(node: Any, mapping: Mapping) -> Any:
 
 
 def over_axes(over: tuple[Any, ...], mapping: Mapping) -> tuple[Any, ...]:
-    """The axes that a Combine names: one that became `q*V + v` is (q, v), one that became a number is gone."""
+    """Return the axes that a Combine names after a substitution.
+
+    An axis that became `q*V + v` gives (q, v), and an axis that became a number is dropped.
+    """
     names: dict[str, None] = {}
     for axis in over:
         image = mapping.get(axis.name, axis)
@@ -88,7 +93,7 @@ def over_axes(over: tuple[Any, ...], mapping: Mapping) -> tuple[Any, ...]:
 
 
 def _ordered_names(e: Expr) -> list[str]:
-    """Names of an expression in text order: the order of a Combine is part of its meaning."""
+    """Return the names of an expression in text order, because the order of a Combine is part of its meaning."""
     if e.__class__ is Var:
         return [e.name]
     if e.__class__ is Sum:
@@ -132,7 +137,7 @@ def substitute_affine(value: Any, form: Expr, image: Expr) -> Any:
 
 
 def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
-    """A program at a binding of its sizes, which is what a program with sizes means."""
+    """Return a program at a binding of its sizes, which defines the meaning of a program with sizes."""
     made = dict[Node, Any]()  # a value that many read is bound once
 
     def bound(part: Any) -> Any:
@@ -156,7 +161,7 @@ def with_sizes(value: Any, sizes: dict[str, int] | Any) -> Any:
 
 
 def with_hints(value: Any) -> Any:
-    """A program with every size at its hint: what it is as a rule, which its costs are asked of."""
+    """Return a program with every size replaced by its hint, for which costs are predicted."""
     found = hints(value)
     return with_sizes(value, found) if found else value
 

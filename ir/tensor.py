@@ -73,15 +73,16 @@ class Fold(Term):
 
 
 class Remap(Term):
-    """x read at other places: each axis of x in `map` is replaced by an index expression; the others stay."""
+    """Read x at other indices: each axis of x in `map` is replaced by an index expression; the others stay."""
 
     x: Term
     map: AxisMap
 
 
 class Case(Term):
-    """a where cond holds, else b. An operand is only read where its side is taken, so it may be shorter than the
-    axis.
+    """Choose a where cond holds, and b elsewhere.
+
+    An operand is only read where its side is selected, so it may be shorter than the axis.
     """
 
     cond: Expr
@@ -90,7 +91,7 @@ class Case(Term):
 
 
 class Mat(Term):
-    """x, written to memory: a kernel boundary."""
+    """Materialise x in global memory: a kernel boundary."""
 
     x: Term
 
@@ -120,7 +121,7 @@ class TensorGraph(Node):
 
 
 def operands(term: Term) -> tuple[Term, ...]:
-    """The terms a term reads directly, those inside index expressions included."""
+    """Return the terms a term reads directly, those inside index expressions included."""
     kind = term.__class__
     if kind is Elementwise or kind is Fold:
         return term.args  # type: ignore[no-any-return,attr-defined]
@@ -131,7 +132,7 @@ def operands(term: Term) -> tuple[Term, ...]:
 
 @memoised
 def _indexed(term: Any) -> tuple[Term, ...]:
-    """The operands of a term that holds index expressions."""
+    """Return the operands of a term that holds index expressions."""
     if term.__class__ is Remap:
         return (term.x, *_indexing(tuple(e for _, e in term.map)))
     if term.__class__ is Case:
@@ -158,7 +159,7 @@ def _flat(value: Any) -> tuple[Any, ...]:
 
 
 def index_axes(e: Any) -> tuple[Axis, ...]:
-    """The axes that an index expression varies with, in order of first occurrence."""
+    """Return the axes that an index expression varies with, in order of first occurrence."""
     if isinstance(e, Axis):
         return (e,)
     if isinstance(e, Term):
@@ -172,14 +173,17 @@ def _axes_in(e: Any) -> tuple[Axis, ...]:
 
 
 def read_by(term: Fold) -> tuple[Term, ...]:
-    """The operands of a Fold that its part depends on."""
+    """Return the operands of a Fold on which its part depends."""
     monoid, part = of_part(term.part)
     given = dict(zip(monoid.operands, term.args, strict=True))
     return tuple(given[name] for name in monoid.reads(part))
 
 
 def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
-    """`memoised`, of terms that ask their operands. Those come first: chains may be longer than the stack of Python."""
+    """Memoise a function of terms that calls itself on their operands.
+
+    The operands are computed first, because chains of terms may be longer than the stack of Python.
+    """
 
     @functools.wraps(function)
     def asked(term: Any) -> R:
@@ -201,7 +205,7 @@ def from_below(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
 @from_below
 def axes(term: Any) -> tuple[Axis, ...]:
-    """The axes a term varies with, in order of first occurrence."""
+    """Return the axes a term varies with, in order of first occurrence."""
     kind = term.__class__
     if kind is Input:
         return term.axes  # type: ignore[no-any-return]
@@ -227,7 +231,7 @@ def axes(term: Any) -> tuple[Axis, ...]:
 
 @from_below
 def dtype(term: Any) -> str:
-    """The dtype of a term's elements."""
+    """Return the dtype of a term's elements."""
     kind = term.__class__
     if kind is Input or kind is Const:
         return term.dtype  # type: ignore[no-any-return]
@@ -259,18 +263,18 @@ def postorder(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = oper
 
 
 def is_condition(e: Expr) -> bool:
-    """Whether an index expression is a truth value: a comparison, or made of them."""
+    """Return whether an index expression is a truth value: a comparison, or a combination of comparisons."""
     if isinstance(e, bool) or e.__class__ is Not:
         return True
     return e.__class__ is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))
 
 
 def inputs(graph: TensorGraph) -> tuple[Param, ...]:
-    """The input buffers as unit parameters."""
+    """Return the input buffers as unit parameters."""
     return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in graph.ins)
 
 
 def factors(term: Any) -> tuple[Term, ...]:
-    """The two factors of a sum of products; none for any other value."""
+    """Return the two factors of a sum of products; none for any other value."""
     summed = term.x if term.__class__ is Reduce and term.fn == "add" else None
     return summed.args if summed.__class__ is Elementwise and summed.fn == "multiply" else ()

@@ -33,14 +33,14 @@ class Tile(Stmt):
 
 
 class Collective(Stmt):
-    """The base of what every thread of a block takes part in: it stands in no divergent control flow."""
+    """Base of statements that need every thread of a block. They are not allowed in divergent control flow."""
 
 
 class Stage(Collective):
     """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
 
     Cells outside of src become zero. Axis names of the slab are labels local to the Stage. An axis without a dimension
-    is gathered: the origin says, by its label, where each of its places is (`k_at // 9`). via: SYNC, ASYNC
+    is gathered: the origin gives, by its label, the index of each of its elements (`k_at // 9`). via: SYNC, ASYNC
     (cp.async), TMA, or FETCH: the threads load the box into registers, and a later Put stores it. pad: unused words
     per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk is flipped by the named bit of the
     row; lanes: threads that copy a row (0: as many as fit); when: a predicate for the whole copy.
@@ -70,9 +70,10 @@ class Stage(Collective):
 class Slab(Stmt):
     """`p = Slab(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
 
-    Others may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there is
-    one slot, and nothing is copied. reuse: 1 puts it where the copied slabs of the kernel are. They hold nothing any
-    more as soon as it is stored to, which a Sync must stand before, and it holds nothing as soon as they are copied to.
+    Other threads may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there
+    is one slot, and nothing is copied. reuse: 1 puts the slab into the memory of the kernel's copied slabs. A store to
+    the slab, which must follow a Sync, ends the validity of the copied slabs, and a copy to them ends the validity of
+    the slab.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("slab",)
@@ -90,10 +91,11 @@ class Slab(Stmt):
 
 
 class Put(Collective):
-    """`s = Put()`: the threads store into a slab what they fetched for it in this block, `s = Stage(.., via=FETCH)`.
+    """`s = Put()`: the threads store into a slab the values that they fetched for it, `s = Stage(.., via=FETCH)`.
 
-    Slot and predicate are those of the fetch; the values are what global memory held then. A Stage(via=SYNC) is a
-    fetch and its Put in one: what stands between the two hides the latency of the loads.
+    Fetch and Put are in the same block. Slot and predicate are those of the fetch; the values are those of global
+    memory at the fetch. A Stage(via=SYNC) is a fetch and its Put in one. Statements between fetch and Put hide the
+    latency of loads.
     """
 
     positional: ClassVar[tuple[str, ...]] = ()
@@ -114,7 +116,7 @@ class Wait(Collective):
 
 
 class AlongAxes(Collective):
-    """The base of what folds one accumulator over all threads (and register values) along the axes `over`."""
+    """Base of reductions of one accumulator over all threads (and register values) along the axes `over`."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "fn")
     acc: Name
@@ -132,15 +134,15 @@ class Combine(AlongAxes):
 
 
 class Scan(AlongAxes):
-    """All threads (and register values) along the axes `over` get `acc` folded with that of all before them, in order.
+    """Combine `acc` of all threads (and register values) along the axes `over` with that of all preceding ones.
 
-    `over` is read as digits, the first of them the slowest: a place is before another if its number is smaller. What
-    `acc` holds varies with these axes then.
+    The order is fixed. `over` is read as digits, the first of them the slowest: an index precedes another if its number
+    is smaller. `acc` varies with these axes afterwards.
     """
 
 
 class TuplesAlongAxes(Collective):
-    """The same of the parts of a tuple monoid (ir/monoids.py), all of them in one exchange.
+    """Base of reductions along axes over the parts of a tuple monoid (ir/monoids.py), all in one exchange.
 
     The accumulators start as the tuple of no elements, however they are accumulated: by Merges, or each by itself, as
     `m <- maximum(m, x)` and then `s <- add(s, e)`, with e relative to the m that the thread has so far.
@@ -163,9 +165,9 @@ class ScanTuple(TuplesAlongAxes):
 class Mma(Collective):
     """`Mma(acc, a, b, atom=m16n8k16, axes=(g, t, h, v, u, w))`: every warp adds the product of two fragments to acc.
 
-    An atom (ir/atoms.py) says which element of its matrices lane and register hold. axes: the lanes of a warp, which
-    are the innermost THREAD axes; registers along rows, along columns; registers along what is summed. over: replicated
-    axes that are summed along too. Along all others the statement is made once for each value, as any other is.
+    An atom (ir/atoms.py) defines which element of its matrices lane and register hold. axes: the lanes of a warp, which
+    are the innermost THREAD axes; registers along rows, along columns; registers along the reduction. over: further
+    replicated axes of the reduction. Along all others the statement runs once for each value, as any other statement.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
@@ -189,9 +191,9 @@ class Settle(Collective):
 
 
 class Ring(Stmt):
-    """`r = Ring(depth=4)`: slots that a Team fills and the threads of the axes empty, turn after turn.
+    """`r = Ring(depth=4)`: a circular buffer whose slots a Team fills and the threads of the axes empty.
 
-    Turn k has slot k % depth. The copies behind an Acquire, by TMA, fill that slot of every slab of the ring.
+    Iteration k uses slot k % depth. The TMA copies after an Acquire fill that slot of every slab of the ring.
     """
 
     positional: ClassVar[tuple[str, ...]] = ()
@@ -200,10 +202,11 @@ class Ring(Stmt):
 
 
 class Team(Stmt):
-    """`Team(threads=128): ..`: threads beside those of the axes, which run the block beside all that follows it.
+    """`Team(threads=128): ..`: producer threads, in addition to those of the axes, which run the block concurrently.
 
-    Their work is to copy: no thread of the axes is among them, and they come to no Sync. registers: what is left to
-    each of them, a multiple of 8, so that the others have more; 0 leaves all alike.
+    The block runs concurrently with all following statements. Its threads only copy: they are not threads of the axes,
+    and they do not reach a Sync. registers: number that each of them keeps, a multiple of 8, so that the other threads
+    have more; 0 gives all threads equally many.
     """
 
     positional: ClassVar[tuple[str, ...]] = ()
@@ -213,7 +216,7 @@ class Team(Stmt):
 
 
 class RingStep(Collective):
-    """The base of what orders the two sides of a ring. turn: the same for all threads."""
+    """Base of statements that order the two sides of a ring. The iteration number is the same for all threads."""
 
     positional: ClassVar[tuple[str, ...]] = ("ring", "turn")
     ring: Name
@@ -221,26 +224,27 @@ class RingStep(Collective):
 
 
 class Acquire(RingStep):
-    """`Acquire(r, k)`, in a Team: the slot of turn k is free; all threads of the axes have released turn k - depth."""
+    """`Acquire(r, k)`, in a Team: wait until all threads of the axes have released iteration k - depth of the slot."""
 
 
 class Await(RingStep):
-    """`Await(r, k)`: what fills the slot of turn k has landed, for this thread; it may read it until its Release."""
+    """`Await(r, k)`: wait until the copies of iteration k have landed. The thread may read the slot until a Release."""
 
 
 class Release(RingStep):
-    """`Release(r, k)`: this thread is done with turn k, its products settled. when: a predicate for the whole of it."""
+    """`Release(r, k)`: this thread is done with iteration k and has settled its products. when: a predicate for it."""
 
     when: Expr = True
 
 
 class Relay(Collective):
-    """The base of what orders groups of threads in time: one does something, the others something else meanwhile.
+    """Base of statements that order groups of threads in time: one group does something while the others wait or work.
 
-    Threads with the same values of the THREAD axes `over` are a group, and whole warps. In each turn 0, 1, 2, .. every
-    group is once between an Enter and its Leave: the first when the last has left the turn before, every other when
-    the one before it has left this turn. That orders groups in time, and nothing in memory. Between the two no group
-    comes to a barrier of all: the others wait for it. turn: the same for all threads; when: a predicate for the whole.
+    Threads with the same values of the THREAD axes `over` are a group, and whole warps. In each iteration 0, 1, 2, ..
+    every group is once between an Enter and its Leave: the first group after the last has left the preceding iteration,
+    every other group after its predecessor has left the same iteration. This orders groups in time, but not in memory.
+    Between Enter and Leave no group may reach a barrier of all threads, because the others wait for it. The iteration
+    number is the same for all threads. when: a predicate for the whole.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("turn",)
@@ -250,11 +254,11 @@ class Relay(Collective):
 
 
 class Enter(Relay):
-    """`Enter(k, over=(i))`: the turn k of this group begins, as soon as those before it have left."""
+    """`Enter(k, over=(i))`: iteration k of this group begins after the preceding groups have left it."""
 
 
 class Leave(Relay):
-    """`Leave(k, over=(i))`: the turn k of this group is over, whatever products it has begun."""
+    """`Leave(k, over=(i))`: iteration k of this group ends, whatever products it has begun."""
 
 
 STATEMENTS: tuple[type[Stmt], ...] = (

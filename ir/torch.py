@@ -1,5 +1,6 @@
-"""Torch IR: what PyTorch said. One statement per captured ATen op; names, order and defaults of fields are the
-schema's.
+"""Torch IR: the program as PyTorch captured it.
+
+One statement per captured ATen op; names, order and defaults of fields are the schema's.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from .program import Param, Stmt, TensorType
 
 
 class TorchOp(Stmt):
-    """`dst: f32[32, 64] = RmsNorm(x, normalized_shape=(64), weight=w, eps=1e-05)`
+    """Captured op, `dst: f32[32, 64] = RmsNorm(x, normalized_shape=(64), weight=w, eps=1e-05)`.
 
     op: the ATen name in camel case. args: ((field, value), ...) in the schema's order, fields at their default left
     out. A value is a number, bool, text, None, `Var` (another value, or a dtype such as `f32`) or a tuple of these.
-    types: what it gives; several for ops that give several tensors (read with `Getitem`).
+    types: types of the results; several for ops that return several tensors (read with `Getitem`).
     """
 
     dst: Name

@@ -1,7 +1,7 @@
-"""Whether barriers alone order what threads do with a slab, whichever thread copies which of its cells.
+"""Check whether barriers alone order the accesses of threads to a slab, whichever thread copies which of its cells.
 
-A thread may read without a barrier what it has copied itself. So a program may be right that has none, or it elsewhere;
-it is wrong as soon as the cells are shared out among the threads in another way.
+A thread may read its own copies without a barrier. So a program with fewer barriers may be correct, but it becomes
+wrong as soon as the cells are distributed among the threads in another way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Slot = Expr | None  # None: any slot
 
 
 def ordered_by_barriers(kernel: Kernel, slab: str) -> bool:
-    """Whether a Sync stands on every way from a copy to an access of its cells, and from an access to the next copy."""
+    """Return whether a Sync separates each copy from later accesses of its cells, and each access from a later copy."""
     stages = [stage for stage in summary(kernel.body).stages if stage.dst == slab]
     walk = _Walk(slab, stages)
     walk.block(kernel.body)
@@ -26,7 +26,10 @@ def ordered_by_barriers(kernel: Kernel, slab: str) -> bool:
 
 
 class _Walk:
-    """The statements in the order in which a thread comes to them; copied, accessed: slots since the last barrier."""
+    """Walk of the statements in the execution order of a thread.
+
+    copied, accessed: slots since the last barrier.
+    """
 
     def __init__(self, slab: str, stages: list[Stage]) -> None:
         self.slab, self.depth = slab, stages[0].depth if stages else 1
@@ -64,7 +67,7 @@ class _Walk:
         self.accessed.add(slot)
 
     def loop(self, loop: For) -> None:
-        """Twice: a turn meets what the turn before has left."""
+        """Walk the body twice, so that an iteration meets the slots of the preceding iteration."""
         if not summary(loop.body).barriers:  # accesses only
             self.block(loop.body)
             self.leave(loop.var)
@@ -83,7 +86,10 @@ class _Walk:
         self.copied, self.accessed = self.copied | before[0], self.accessed | before[1]
 
     def shift(self, var: str, body: Block) -> None:
-        """The next turn begins: slots in terms of its number. Without a barrier all turns before are still there."""
+        """Express the slots in terms of the next iteration's loop variable.
+
+        Without a barrier in the body, slots of all preceding iterations remain.
+        """
         if next(nodes(body, Sync), None) is None:
             self.leave(var)
             return
@@ -96,14 +102,14 @@ class _Walk:
         self.accessed = {None if var in free_names(slot) else slot for slot in self.accessed}
 
     def differ(self, one: Slot, other: Slot) -> bool:
-        """Whether two slots are never the same."""
+        """Return whether two slots are never the same."""
         if one is None or other is None:
             return False
         terms, constant = linear(subtract(self.plain(one), self.plain(other)))
         return not terms and constant % self.depth != 0
 
     def plain(self, slot: Expr) -> Expr:
-        """A slot without `% depth`."""
+        """Return a slot without `% depth`."""
         ring = isinstance(slot, Binary) and slot.op == "%" and slot.b == self.depth
         return slot.a if ring else slot  # type: ignore[union-attr]
 
@@ -112,7 +118,7 @@ class _Walk:
 
 
 def filled(block: Block) -> list[tuple[Acquire, tuple[Stage, ...]]]:
-    """Every Acquire of a block, at any depth, with the Stages right behind it: these fill its turn."""
+    """Return every Acquire of a block, at any depth, with the Stages that directly follow and fill its slot."""
     found: list[tuple[Acquire, tuple[Stage, ...]]] = []
     for position, stmt in enumerate(block):
         if isinstance(stmt, Acquire):

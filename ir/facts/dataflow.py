@@ -1,6 +1,6 @@
-"""A Tensor IR program as a flow: operands first, who reads whom, and the axes of every value as a bit mask.
+"""A Tensor IR program as a flow: operands first, the readers of each value, and the axes of every value as a bit mask.
 
-Masks make the questions of fusion (which axes are new, which are reduced) one integer operation each.
+With masks, each query of fusion (which axes are new, which are reduced) is one integer operation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..tensor import (
 
 
 def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
-    """Return a value as nested tuples: what `stand_in` gives for a part of it, else the parts of that one."""
+    """Return a value as nested tuples: for each part the result of `stand_in`, or else the structure of its parts."""
     known = stand_in(value)
     if known is not None:
         return known
@@ -44,7 +44,7 @@ def structure_of(value: Any, stand_in: Callable[[Any], Any]) -> Any:
 
 
 class Dataflow:
-    """The terms below `roots`. position is a term's place in order; readers never repeat a term."""
+    """Terms below `roots`. position: index of a term in `order`. Lists of readers contain a term once."""
 
     def __init__(self, roots: Iterable[Term]):
         self.order = postorder(roots)
@@ -73,7 +73,7 @@ class Dataflow:
         return self.mask_of_axes(axes(term))
 
     def bit(self, axis: Axis) -> int:
-        """The bit of an axis, given out in order of first sight."""
+        """Return the bit of an axis. Bits are assigned in order of first occurrence."""
         bit = self._bits.get(axis)
         if bit is None:
             bit = self._bits[axis] = 1 << len(self.axes)
@@ -95,7 +95,7 @@ class Dataflow:
         return found
 
     def elements(self, mask: int) -> int:
-        """How many elements a value over these axes has."""
+        """Return the number of elements of a value over the axes of a mask."""
         count = self._counts.get(mask)
         if count is None:
             count = 1
@@ -105,7 +105,7 @@ class Dataflow:
         return count
 
     def natural(self, term: Term) -> tuple[Axis, ...]:
-        """The axes of a value as its operands bring them, the widest first. Structural: names take no part in it."""
+        """Return the axes of a value in the order of its operands, the widest first. Names do not affect the order."""
         if not self._natural:
             for other in self.order:
                 self._natural[other] = self._natural_of(other)
@@ -135,17 +135,17 @@ class Dataflow:
 
 
 def read_again(result: int, factor: int) -> int:
-    """The axes of a result that a factor of its sum lacks, as masks: along these the factor is read again."""
+    """Return the mask of the result's axes that a factor lacks: along these axes the factor is read again."""
     return result & ~factor
 
 
 def contracts(result: int, *factors: int) -> bool:
-    """Whether a sum of a product is a contraction: each factor is read again along an axis of the result."""
+    """Return whether a sum of a product is a contraction: each factor is read again along an axis of the result."""
     return bool(factors) and all(read_again(result, factor) for factor in factors)
 
 
 def places_of_fold(term: Any) -> Axis | None:
-    """The axis up to whose places a value folds, as running sums do: `Reduce(add, k, where(Index(k <= j), x, 0))`."""
+    """Return the axis whose index bounds a prefix sum such as `Reduce(add, k, where(Index(k <= j), x, 0))`."""
     folded = term.args if term.__class__ is Fold else (term.x,) if term.__class__ is Reduce else ()
     bounds = {_bound(x, term.over) for x in folded}
     return bounds.pop() if len(bounds) == 1 else None
@@ -159,7 +159,7 @@ def _bound(x: Any, over: tuple[Axis, ...]) -> Axis | None:
 
 
 def common_key(term: Fold) -> Any:
-    """Equal for folds that share what their monoid keeps first: the running maximum of one operand."""
+    """Return a key that is equal for folds with the same first part of a monoid: the running maximum of one operand."""
     monoid, _ = of_part(term.part)
     read = monoid.reads(monoid.parts[0])
     return monoid.name, term.over, tuple(x for n, x in zip(monoid.operands, term.args, strict=True) if n in read)

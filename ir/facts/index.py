@@ -1,6 +1,6 @@
 """Index expressions over axes that know their extents: ranges, and arithmetic that uses them.
 
-`ir.expr` keeps expressions canonical without knowing what a name ranges over. Here the leaves are `Axis` nodes, so
+`ir.expr` keeps expressions canonical without the ranges of names. Here the leaves are `Axis` nodes, so
 `(a*C + c) // C` is `a` when `c < C`, and a comparison that always holds is `True`.
 """
 
@@ -38,7 +38,10 @@ LARGE = 1 << 62  # beyond every extent: what is known of a value that was read f
 
 
 def interval(e: Expr) -> tuple[int, int]:
-    """The least and the greatest value of an index expression. Of a Term's value only the sign is known."""
+    """Return the least and the greatest value of an index expression.
+
+    For the value of a Term only the sign is known.
+    """
     if e.__class__ is Axis:
         return 0, (e.extent if e.extent.__class__ is int else interval(e.extent)[1]) - 1
     if not isinstance(e, Node):
@@ -73,7 +76,7 @@ def _interval(e: Any) -> tuple[int, int]:
 
 
 def operate(op: str, a: Expr, b: Expr) -> Expr:
-    """`a op b`, canonical, with what the ranges of the axes decide."""
+    """Return `a op b` in canonical form, simplified by the ranges of the axes."""
     if op == "//" or op == "%":
         return _divide(op, a, b)
     if op in COMPARISONS:
@@ -117,7 +120,10 @@ def _compare(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def _apart(e: Expr) -> tuple[int, int]:
-    """The interval of a difference: of `i - s`, i below s, it is not what those of i and of s alone would say."""
+    """Return the interval of a difference.
+
+    For `i - s` with i below s, it is tighter than the difference of the separate intervals.
+    """
     low, high = interval(e)
     if not has_sizes(e):
         return low, high
@@ -125,18 +131,18 @@ def _apart(e: Expr) -> tuple[int, int]:
 
 
 def greatest(e: Expr) -> int:
-    """Return an upper bound of an expression for all values of its sizes, each axis at its last place."""
+    """Return an upper bound of an expression for all values of its sizes, with each axis at its last index."""
     last = at_ends(e, _last)
     return int(highest(last)) if only_sizes(last) else interval(last)[1]
 
 
 def _last(atom: Any) -> Expr | None:
-    """The greatest value of an atom as an expression of sizes."""
+    """Return the greatest value of an atom as an expression of sizes."""
     return binary("-", atom.extent, 1) if atom.__class__ is Axis else below_divisor(atom)
 
 
 def _joined(e: Expr) -> Expr:
-    """`c*(x // n)*n + c*(x % n)` is `c*x`."""
+    """Return an expression with `c*(x // n)*n + c*(x % n)` replaced by `c*x`."""
     if e.__class__ is not Sum:
         return e
     terms = dict(e.terms)
@@ -150,7 +156,7 @@ def _joined(e: Expr) -> Expr:
 
 
 def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] = lambda term: term) -> Expr:
-    """e with axes replaced by expressions and `value` applied to the Terms in it, canonical again."""
+    """Return e with axes replaced by expressions and `value` applied to its Terms, in canonical form."""
     kind = e.__class__
     if kind is Axis:
         return axes.get(e, e)
@@ -167,7 +173,7 @@ def substitute(e: Expr, axes: Mapping[Axis, Expr], value: Callable[[Any], Expr] 
 
 
 def simplify(e: Expr) -> Expr:
-    """e with everything folded that the extents of its axes decide."""
+    """Return e with every operation folded that the extents of its axes decide."""
     return substitute(e, {})
 
 
@@ -175,7 +181,7 @@ def simplify(e: Expr) -> Expr:
 
 
 def counters(block: Block) -> dict[str, int]:
-    """A divisor of every value that an integer register takes: the slots of a ring are multiples of one slot."""
+    """Return a divisor of every value of each integer register: the slots of a ring are multiples of one slot."""
     found: dict[str, int] = {}
     for stmt in nodes(block, Define, Assign):  # type: ignore[type-var]
         place = Var(stmt.dst) if isinstance(stmt, Define) else stmt.place  # type: ignore[attr-defined]
@@ -187,7 +193,7 @@ def counters(block: Block) -> dict[str, int]:
 
 
 def divisor(e: Expr, strides: Mapping[str, int]) -> int:
-    """A number that divides every value of an expression; 0 for the number 0."""
+    """Return a number that divides every value of an expression; 0 for the number 0."""
     if is_int(e):
         return abs(e)  # type: ignore[no-any-return]
     if isinstance(e, Var):

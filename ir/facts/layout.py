@@ -1,7 +1,7 @@
-"""Where things stand in memory: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
+"""Memory layout: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
 
-Addresses count elements, of the buffer or of the source of the slab. Answers are remembered for the
-ranges of a kernel, so asking again costs a dictionary look-up.
+Addresses count elements, of the buffer or of the source of the slab. Answers are cached for the ranges of a kernel, so
+a repeated query costs a dictionary look-up.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SECTOR = 32  # bytes: the least that global memory moves
 
 @memoised
 def params(kernel: Kernel) -> dict[str, Param]:
-    """The buffers of a kernel by name."""
+    """Return the buffers of a kernel by name."""
     return {param.name: param for param in (*kernel.ins, *kernel.outs)}
 
 
 @memoised
 def stages(kernel: Kernel) -> dict[str, Stage]:
-    """The shared slabs of a kernel by name, those for computed values too.
+    """Return the shared slabs of a kernel by name, including those for computed values.
 
     All Stages of one slab agree on its layout (a verifier checks it).
     """
@@ -54,7 +54,7 @@ def stages(kernel: Kernel) -> dict[str, Stage]:
 
 
 def item_bytes(kernel: Kernel, stage: Stage) -> int:
-    """Bytes of an element of a slab; of a word, where its source is not known."""
+    """Return the bytes of an element of a slab, or of a word if the source is not known."""
     if isinstance(stage, Slab):
         return DTYPE_BYTES[stage.dtype]
     source = params(kernel).get(stage.src)
@@ -62,17 +62,17 @@ def item_bytes(kernel: Kernel, stage: Stage) -> int:
 
 
 def slab_bytes(kernel: Kernel, stage: Stage) -> int:
-    """Bytes of one slot of a slab."""
+    """Return the bytes of one slot of a slab."""
     return item_bytes(kernel, stage) * slab_cells(stage)
 
 
 def reused(slab: Stage | Slab) -> bool:
-    """Whether a slab lies where copied ones do."""
+    """Return whether a slab reuses the memory of copied slabs."""
     return isinstance(slab, Slab) and slab.reuse > 0
 
 
 def all_slab_bytes(kernel: Kernel) -> int:
-    """Bytes of all slots of all slabs of a kernel."""
+    """Return the bytes of all slots of all slabs of a kernel."""
     slabs = stages(kernel).values()
     sizes = {slab.dst: slab.depth * slab_bytes(kernel, slab) for slab in slabs}
     copied = sum(sizes[slab.dst] for slab in slabs if not isinstance(slab, Slab))
@@ -82,7 +82,7 @@ def all_slab_bytes(kernel: Kernel) -> int:
 
 @memoised
 def tile_of(kernel: Kernel) -> Tile | None:
-    """The Tile of a kernel, if it has one."""
+    """Return the Tile of a kernel, if it has one."""
     return next((stmt for stmt in kernel.body if isinstance(stmt, Tile)), None)
 
 
@@ -92,7 +92,7 @@ def thread_count(tile: Tile) -> int:
 
 @memoised
 def ranges_of(kernel: Kernel) -> dict[str, Interval]:
-    """Every axis and loop variable with its interval; sibling loops of one name give the union."""
+    """Return every axis and loop variable with its interval; sibling loops of one name give the union."""
     known: dict[str, Interval] = {}
     tile = tile_of(kernel)
     for stmt in (*([tile] if tile else []), *summary(kernel.body).loops):
@@ -104,7 +104,7 @@ def ranges_of(kernel: Kernel) -> dict[str, Interval]:
 
 
 def bound_ranges(stmt: Node, known: dict[str, Interval]) -> Iterable[tuple[str, Interval]]:
-    """The names that a Tile or a loop binds, with their intervals."""
+    """Return the names that a Tile or a loop binds, with their intervals."""
     if isinstance(stmt, Tile):
         return [(axis.name, (0, interval(axis.extent, known)[1] - 1)) for axis in stmt.axes]
     if isinstance(stmt, For):
@@ -118,7 +118,7 @@ def bound_ranges(stmt: Node, known: dict[str, Interval]) -> Iterable[tuple[str, 
 
 @functools.lru_cache(1024)
 def strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Row-major strides, in elements."""
+    """Return row-major strides, in elements."""
     found: list[Expr] = []
     step: Expr = 1
     for extent in reversed(shape):
@@ -128,7 +128,7 @@ def strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def pitch(stage: Stage) -> int:
-    """Elements from one innermost row of a slab to the next."""
+    """Return the elements from one innermost row of a slab to the next."""
     return stage.slab[-1].extent + stage.pad  # type: ignore[no-any-return]
 
 
@@ -137,31 +137,37 @@ def slab_rows(stage: Stage) -> int:
 
 
 def slab_cells(stage: Stage) -> int:
-    """Elements of one slot of a slab."""
+    """Return the elements of one slot of a slab."""
     return slab_rows(stage) * pitch(stage)
 
 
 def cell_of(stage: Stage, idx: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The cell that a load of the slab reads: its index without the slot."""
+    """Return the cell that a load of the slab reads: its index without the slot."""
     return idx[1:] if stage.depth > 1 else idx
 
 
 def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
-    """The innermost row that a cell stands in."""
+    """Return the innermost row that contains a cell."""
     if len(stage.slab) == 2:
         return cell[0]
     return total(cell[:-1], strides(tuple([axis.extent for axis in stage.slab[:-1]])))
 
 
 def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
-    """Where a cell of a slab lies, as sums: quotients and remainders of whole steps, not of what lies within one."""
+    """Return row and column of a cell of a slab as sums.
+
+    Quotients and remainders are those of whole steps, not of the offset within a step.
+    """
     known = ranges_of(kernel)
     row, column = (tidy(e, known) for e in (row_of(stage, cell), cell[-1]))
     return by_steps(row, known), by_steps(column, known)
 
 
 def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
-    """The flat address of an access. The xor of a slab is left out: it moves whole chunks, so vectors do not see it."""
+    """Return the flat address of an access.
+
+    The xor of a slab is omitted: it moves whole chunks, so it does not affect vectors.
+    """
     place: Any = stages(kernel).get(buf) or params(kernel)[buf]
     known = answers(kernel)
     key = (address, place, idx)
@@ -171,7 +177,7 @@ def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
 
 
 class Answers(dict[Any, Any]):
-    """What is known of accesses where names have certain ranges."""
+    """Cached answers about accesses for certain ranges of the names."""
 
     __slots__ = ("__weakref__",)
 
@@ -181,7 +187,7 @@ _answers: weakref.WeakValueDictionary[Any, Answers] = weakref.WeakValueDictionar
 
 @memoised
 def answers(kernel: Kernel) -> Answers:
-    """Shared by all kernels with the same axes and ranges: most firings of rules change neither."""
+    """Return the cache shared by all kernels with the same axes and ranges. Most rule applications change neither."""
     tile = tile_of(kernel)
     key = (tile.axes if tile else (), *ranges_of(kernel).items())
     found = _answers.get(key)
@@ -198,7 +204,7 @@ def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Exp
 
 
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
-    """e simplified by the ranges, with `(x // n)*n + x % n` put together again."""
+    """Return e simplified by the ranges, with `(x // n)*n + x % n` combined to `x`."""
     e = simplify(e, known)
     while True:
         joined = _rejoin(e)
@@ -230,7 +236,7 @@ def _rejoin(e: Expr) -> Expr:
 
 
 def is_vector(flat: Expr, name: str, width: int) -> bool:
-    """Whether an address runs over `width` aligned neighbours as `name` does from any multiple of it."""
+    """Return whether an address runs over `width` aligned neighbours as `name` does from any multiple of it."""
     terms, constant = linear(flat)
     axis = Var(name)
     if axis not in terms and name in free_names(flat):
@@ -242,14 +248,14 @@ def is_vector(flat: Expr, name: str, width: int) -> bool:
 
 
 def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
-    """The address with whole vectors and an element of one for an axis: what is the same in all of one comes out."""
+    """Return the address with an axis as vector number and element. Terms constant within a vector are moved out."""
     whole = Var(f"{axis.name}_whole")
     ranges: dict[str, Interval] = {axis.name: (0, width - 1)}
     return by_steps(simplify(substitute(flat, {axis.name: add(multiply(whole, width), axis)}), ranges), ranges)
 
 
 class SlabLayout(NamedTuple):
-    """How the cells of a slab lie: what flips its chunks, and elements from one innermost row to the next."""
+    """Layout of a slab: row bits that flip chunks, swizzle bytes, and elements from one innermost row to the next."""
 
     xor: tuple[int, ...]
     swizzle: int
@@ -257,27 +263,27 @@ class SlabLayout(NamedTuple):
 
 
 def layout_of(stage: Stage) -> SlabLayout:
-    """The layout that a slab has."""
+    """Return the layout that a slab has."""
     return SlabLayout(stage.xor, stage.swizzle, pitch(stage))
 
 
 def xor_chunk(xor: tuple[int, ...], row: Any, chunk: Any) -> Any:
-    """The 16-byte chunk that really holds chunk `chunk` of row `row`: bit n is flipped by bit xor[n] of the row."""
+    """Return the 16-byte chunk that holds chunk `chunk` of row `row`: bit n is flipped by bit xor[n] of the row."""
     for n, bit in enumerate(xor):
         chunk = chunk ^ ((row >> bit & 1) << n)
     return chunk
 
 
 def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
-    """The element of a slot where a cell stands, with pad, xor and swizzle. Cells are numbers or arrays of numbers.
+    """Return the element index of a cell within a slot, with pad, xor and swizzle.
 
-    item: bytes of an element.
+    Cells are numbers or arrays of numbers. item: bytes of an element.
     """
     return place_of(layout_of(stage), row_of_numbers(stage, cell), cell[-1], item)
 
 
 def place_of(layout: SlabLayout, row: Any, column: Any, item: int = WORD) -> Any:
-    """The same for a column of an innermost row."""
+    """Return the element index of a column of an innermost row, in elements of `item` bytes."""
     chunk = CHUNK // item
     if layout.xor:
         column = xor_chunk(layout.xor, row, column // chunk) * chunk + column % chunk
@@ -295,19 +301,23 @@ def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
 
 
 def wavefronts(words: Any, width: int) -> int:
-    """Shared-memory cycles of one warp access of `width` words a lane: the most words in one bank, per group of lanes.
+    """Return the shared-memory cycles of one warp access of `width` words a lane.
 
-    words: the first word of each lane, or a single one that all lanes read.
+    The result is the most words in one bank, for each group of lanes. words: the first word of each lane, or a single
+    one that all lanes read.
     """
     return warp_wavefronts(tuple(words.tolist()) if words.__class__ is np.ndarray else tuple(map(int, words)), width)
 
 
 def lanes_at_once(first: Sequence[int], width: int) -> int:
-    """Lanes of a warp that shared memory serves at once: 32 of a word each, 16 of two, 8 of four. first: of each lane.
+    """Return the lanes of a warp that shared memory serves at once: 32 of one word each, 16 of two, 8 of four.
 
-    Twice as many where what comes back goes to two lanes at a time: lanes n and n ^ 1 read one place for all n, or
-    lanes n and n ^ 2 do. 16 bytes a lane then take two wavefronts at best, not four. Source: an NVIDIA engineer on the
-    developer forum (unexpected-shared-memory-bank-conflict/77228), of 7.0 and later; not measured here.
+    first: the first word of each lane.
+
+    The number doubles if two lanes at a time receive the same words: lanes n and n ^ 1 read the same address for all n,
+    or lanes n and n ^ 2 do. A read of 16 bytes a lane then costs two wavefronts at best, not four. Source: an NVIDIA
+    engineer on the developer forum (unexpected-shared-memory-bank-conflict/77228), for 7.0 and later; not measured
+    here.
     """
     if width > 1:
         for step in (1, 2):
@@ -338,7 +348,10 @@ def warp_wavefronts(first: tuple[int, ...], width: int) -> int:
 
 
 class CopyShape(NamedTuple):
-    """width: elements per copy; chunks: copies per row; rows of the slab; threads of the block."""
+    """Shape of a cooperative copy.
+
+    width: elements per copy. chunks: copies per row. rows: of the slab. threads: of the block.
+    """
 
     width: int
     chunks: int
@@ -347,7 +360,7 @@ class CopyShape(NamedTuple):
 
 
 def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
-    """How a Stage is copied: by 16 bytes where source and slab allow it, else by 4 bytes, or element by element."""
+    """Return the shape of a Stage's copy: 16 bytes each if source and slab allow it, else 4 bytes or one element."""
     source, known = params(kernel)[stage.src], answers(kernel)
     key = (copy_shape, stage, source)
     if key not in known:
@@ -362,7 +375,7 @@ def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:
 
 
 def _aligned(source: Param, stage: Stage, width: int) -> bool:
-    """Whether rows of the source and of the slab come apart into the same groups of `width` elements."""
+    """Return whether rows of the source and of the slab divide into the same groups of `width` elements."""
     inner, last = stage.slab[-1], len(source.shape) - 1
     if stage.gathered:
         return False
@@ -378,7 +391,7 @@ def _aligned(source: Param, stage: Stage, width: int) -> bool:
 
 
 def place_in_source(stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The element of the source that a Stage copies to a cell."""
+    """Return the element of the source that a Stage copies to a cell."""
     labels = {axis.name: place for axis, place in zip(stage.slab, cell, strict=True) if axis.dim is None}
     position = list(substitute(stage.origin, labels))
     for axis, place in zip(stage.slab, cell, strict=True):
@@ -388,13 +401,16 @@ def place_in_source(stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def lanes_of(kernel: Kernel, stage: Stage) -> int:
-    """Threads that copy one row: as the Stage says, else the largest common divisor of chunks per row and threads."""
+    """Return the threads that copy one row: those of the Stage, else the common divisor of chunks and threads."""
     shape = copy_shape(kernel, stage)
     return stage.lanes or math.gcd(shape.chunks, shape.threads)
 
 
 def owners(kernel: Kernel, stage: Stage) -> list[int]:
-    """The thread that copies each cell, cells in row-major order: L threads take a row, chunk c goes to lane c % L."""
+    """Return the thread that copies each cell, in row-major order of the cells.
+
+    A row has L threads, of which lane c % L copies chunk c.
+    """
     width, _, rows, threads = copy_shape(kernel, stage)
     lanes = lanes_of(kernel, stage)
     groups = threads // lanes
@@ -403,8 +419,11 @@ def owners(kernel: Kernel, stage: Stage) -> list[int]:
 
 
 def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
-    """Neighbouring rows that the same lanes copy: where cells are gathered all of theirs, so that what a row adds to an
-    address is a number of its turn."""
+    """Return the number of neighbouring rows that the same lanes copy.
+
+    If cells are gathered, these are all rows of the lanes, so that the iteration number gives the address offset of a
+    row.
+    """
     return rows // groups if stage.gathered and rows % groups == 0 else 1
 
 
@@ -412,7 +431,7 @@ def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
 
 
 def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
+    """Return whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
     if stage.gathered:
         return False
     inner, dims, chunk = stage.slab[-1], [axis.dim or 0 for axis in stage.slab], CHUNK // item
@@ -421,7 +440,7 @@ def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
 
 
 def is_swizzled_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Whether TMA can copy the slab, in boxes whose rows are each 128 bytes that it swizzles."""
+    """Return whether TMA can copy the slab, in boxes whose rows are each 128 bytes that it swizzles."""
     if stage.gathered:
         return False
     inner = stage.slab[-1]
@@ -454,14 +473,14 @@ class FragmentOperand(NamedTuple):
 
 
 def operands_of(stmt: Mma) -> tuple[FragmentOperand, FragmentOperand]:
-    """Both operands of an Mma."""
+    """Return both operands of an Mma."""
     atom = ATOMS[stmt.atom]
     own = {name: axis.name for (name, _), axis in zip(atom.axes, stmt.axes, strict=True)}
     return FragmentOperand(atom, own, atom.a_order), FragmentOperand(atom, own, atom.b_order)
 
 
 def operand_of(name: str, later: Block) -> FragmentOperand | None:
-    """As what the statements behind a load multiply its value; None where something else reads it, too."""
+    """Return the Mma operand as which later statements read a loaded value, or None if another statement reads it."""
     products = [stmt for stmt in nodes(later, Mma) if Var(name) in (stmt.a, stmt.b)]
     if not products or any(name in used_names(stmt) and not _only_multiplies(stmt, name) for stmt in later):
         return None
@@ -475,7 +494,7 @@ def operand_of(name: str, later: Block) -> FragmentOperand | None:
 
 
 def _only_multiplies(stmt: Stmt, name: str) -> bool:
-    """Whether nothing in a statement but Mmas reads a value."""
+    """Return whether only Mmas in a statement read a value."""
     if isinstance(stmt, Mma):
         return True
     own = [getattr(stmt, field.name) for field in type(stmt).fields if field.name != "body"]
@@ -488,7 +507,10 @@ def _only_multiplies(stmt: Stmt, name: str) -> bool:
 
 
 def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOperand) -> str | None:
-    """Whether words run along the rows of a slab (g is a row, t and w are neighbours) or across; None for neither."""
+    """Return the form of a matrix load: words along the rows of a slab, words across rows, or None for neither.
+
+    Along rows, g is a row, and t and w are neighbours.
+    """
     atom, own, item = operand.atom, operand.own, item_bytes(kernel, stage)
     if item * atom.per_word != WORD_BYTES or stmt.when is not True or {"g", "t"} - own.keys():
         return None
@@ -506,7 +528,7 @@ def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOpera
 
 
 def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
-    """What lanes and registers are for the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
+    """Return the axes' values in the address of a row: lane 8*m + r, which is 4*g + t, has row r of matrix m."""
     own, atom = operand.own, operand.atom
     g, t = own["g"], own["t"]
     row, matrix = add(multiply(modulo(Var(g), 2), 4), Var(t)), floordiv(Var(g), 2)
@@ -546,7 +568,7 @@ class MatrixView(NamedTuple):
 
 @memoised
 def views_of(kernel: Kernel) -> frozenset[Load]:
-    """The loads of slabs whose values nothing but late atoms read."""
+    """Return the loads of slabs whose values only late atoms read."""
     found: set[Load] = set()
     _find(kernel.body, stages(kernel).keys(), found)
     return frozenset(found)
@@ -563,7 +585,10 @@ def _find(block: Block, slabs: Container[str], found: set[Load]) -> None:
 
 
 def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:
-    """How a late atom finds the matrix that a load names; None where no descriptor says it. left: it is a."""
+    """Return the descriptor form with which a late atom reads the matrix of a load, or None if no descriptor fits.
+
+    left: whether the matrix is the operand a.
+    """
     atom, item = ATOMS[product.atom], item_bytes(kernel, stage)
     plain = stage.via == "TMA" and stage.swizzle == ROW and pitch(stage) * item == ROW and not stage.xor
     if not plain or item * atom.per_word != WORD_BYTES or load.when is not True:
@@ -584,14 +609,17 @@ def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bo
 
 
 def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool, item: int) -> MatrixView | None:
-    """The form that gives every element of the atom's matrix the place that the load gives it. item: bytes."""
+    """Return the descriptor form that gives every element of the atom's matrix the address that the load gives it.
+
+    item: bytes of an element.
+    """
     line, place = numbers(atom, atom.row if left else atom.b_column), numbers(atom, atom.place)
     grids = np.meshgrid(*(np.arange(extent) for _, extent in atom.axes), indexing="ij")
     env: dict[str, Any] = dict(zip(names, grids, strict=True))
     at = np.broadcast_to(sum((evaluate(term, env) * factor for term, factor in own), 0), line.shape)
 
     def where(one: int, other: int) -> int:
-        """The bytes from the matrix's start to an element; 0 where the matrix does not have it."""
+        """Return the bytes from the matrix's start to an element, or 0 if the matrix lacks the element."""
         chosen = at[(line == one) & (place == other)]
         return int(chosen[0]) if chosen.size else 0
 
@@ -606,7 +634,7 @@ def _form(atom: Atom, names: list[str], own: list[tuple[Expr, int]], left: bool,
 
 
 def _starts(kernel: Kernel, beside: list[tuple[Expr, int]], across: bool) -> bool:
-    """Whether a matrix starts where the swizzle does, or, along a row, whole steps behind it."""
+    """Return whether a matrix starts where the swizzle starts or, along a row, whole steps later."""
     known, most = ranges_of(kernel), 0
     for term, factor in beside:
         if isinstance(term, int):

@@ -1,6 +1,6 @@
-"""The structure of kernels: loops, accesses, accumulators and their scopes, names, dtypes, and what a value depends on.
+"""The structure of kernels: loops, accesses, accumulators and their scopes, names, dtypes, and dependences of values.
 
-Summaries are remembered on statements, so that asking about a block whose parts did not change costs nothing.
+Summaries are cached on statements, so a query about a block whose parts did not change costs nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Summary:
 
     @property
     def barriers(self) -> int:
-        """How many statements all threads of the block take part in."""
+        """Number of statements that require all threads of the block."""
         return len(self.collectives)
 
     @property
@@ -90,7 +90,7 @@ summary = Summary  # of a block, or of any run of statements
 
 
 def statements(block: Block, marks: int) -> tuple[Any, ...]:
-    """The statements of some classes in a run and in the blocks below, in text order."""
+    """Return the statements of some classes in a sequence and in the blocks below, in text order."""
     found: list[Stmt] = []
     for stmt in block:
         if (stmt._contents or contents(stmt)) & marks:
@@ -115,29 +115,29 @@ def _by_marks(stmt: Any) -> dict[int, tuple[Any, ...]]:
 
 
 def summed_axes(stmt: Mma) -> frozenset[str]:
-    """The axes along which an Mma adds up: the result does not vary with them."""
+    """Return the axes along which an Mma adds up: the result does not vary with them."""
     return free_names((stmt.axes[ATOMS[stmt.atom].result :], stmt.over))
 
 
 def result_axes(stmt: Mma) -> frozenset[str]:
-    """The lanes and registers that an Mma lays its result out over, whatever its operands vary with."""
+    """Return the lanes and registers over which an Mma distributes its result, independent of its operands."""
     return free_names(stmt.axes[: ATOMS[stmt.atom].result])
 
 
 def result_registers(stmt: Mma) -> tuple[str, ...]:
-    """The registers among them, slowest first, as the instruction wants them."""
+    """Return the registers of an Mma's result, slowest first, in the order of the instruction."""
     atom = ATOMS[stmt.atom]
     return tuple(axis.name for axis in stmt.axes[len(atom.lanes) : atom.result])
 
 
 def defines(stmt: Stmt) -> str | None:
-    """The name of the value that a statement defines for what follows it in its block."""
+    """Return the name of the value that a statement defines for the following statements of its block."""
     return stmt.dst if isinstance(stmt, Load | Let) else None
 
 
 @memoised
 def used_names(stmt: Stmt) -> frozenset[str]:
-    """The names that a statement and its block mention in expressions (buffers and binders are not uses)."""
+    """Return the names that a statement and its block mention in expressions (buffers and binders are not uses)."""
     own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
     extra = set(stmt.accs) if isinstance(stmt, AlongAxes | TuplesAlongAxes) else set()
     return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
@@ -170,13 +170,13 @@ def accumulators(block: Block) -> tuple[AccumulatorFold, ...]:
 
 
 def merged(block: Block) -> tuple[Merge, ...]:
-    """The tuples that the block folds for others: folded in it and not read in it."""
+    """Return the tuples that the block folds but does not read."""
     read = uses(block)
     return tuple(stmt for stmt in summary(block).merges if read.isdisjoint(stmt.accs))
 
 
 def only(block: Block, *kinds: type[Stmt]) -> bool:
-    """Whether a run holds statements of these kinds only, at its top."""
+    """Return whether a statement sequence holds statements of these kinds only, at its top level."""
     return all(isinstance(stmt, kinds) for stmt in block)
 
 
@@ -185,7 +185,7 @@ def only(block: Block, *kinds: type[Stmt]) -> bool:
 
 @memoised
 def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
-    """For each name defined below the statement, the names that its definition mentions."""
+    """Return the names that each definition below the statement mentions, by the name that it defines."""
     found: dict[str, frozenset[str]] = {}
     if isinstance(stmt, Let):
         found[stmt.dst] = free_names(stmt.val)
@@ -212,7 +212,7 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
 
 
 def _guards(block: Block, around: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
-    """For each accumulator of a block, the names in the conditions that it is folded under."""
+    """Return the names in the conditions around each accumulation of a block, by accumulator."""
     found: dict[str, frozenset[str]] = {}
     for stmt in block:
         for acc in getattr(stmt, "accs", ()) or [acc for acc in [getattr(stmt, "acc", None)] if acc]:
@@ -224,7 +224,7 @@ def _guards(block: Block, around: frozenset[str] = frozenset()) -> dict[str, fro
 
 
 def _tables(block: Block) -> dict[str, frozenset[str]]:
-    """For each name that a block defines, the names that its definitions mention."""
+    """Return the names that the definitions of a block mention, by the name that they define."""
     if len(block) == 1:
         return _direct(block[0])
     found: dict[str, frozenset[str]] = {}
@@ -235,12 +235,12 @@ def _tables(block: Block) -> dict[str, frozenset[str]]:
 
 
 def dependencies(value: Any, block: Block) -> frozenset[str]:
-    """All names that an expression depends on, through the definitions in a block."""
+    """Return all names that an expression depends on, through the definitions in a block."""
     return _followed(free_names(value), _tables(block))
 
 
 def _followed(names: frozenset[str], table: dict[str, frozenset[str]]) -> frozenset[str]:
-    """Some names with all that they depend on by a table."""
+    """Return some names with all names on which they depend by a table."""
     seen = new = names
     while new:
         new = frozenset([inner for name in new if name in table for inner in table[name]]) - seen
@@ -251,10 +251,10 @@ def _followed(names: frozenset[str], table: dict[str, frozenset[str]]) -> frozen
 class Variations:
     """The names of axes and loops that values of a block vary with.
 
-    An accumulator does not vary with the loops that it folds, nor with the axes it was combined over.
+    An accumulator does not vary with the loops that it reduces, nor with the axes over which it was combined.
 
-    guarded: it varies with the guards that it is folded under, too. Where such a guard fails, it holds another value:
-    that matters where a thread computes for others.
+    guarded: an accumulator also varies with the guards of its accumulation. If such a guard fails, it holds another
+    value, which matters if a thread computes for others.
     """
 
     def __init__(self, block: Block, guarded: bool = False) -> None:
@@ -285,12 +285,12 @@ class Variations:
 
 
 def variation(value: Any, block: Block) -> frozenset[str]:
-    """The names of axes and loops that a value of a block varies with."""
+    """Return the names of axes and loops that a value of a block varies with."""
     return Variations(block).of(value)
 
 
 def replicated_names(tile: Tile) -> frozenset[str]:
-    """The axes whose values a thread holds all at once."""
+    """Return the axes whose values a thread holds simultaneously."""
     return frozenset(axis.name for axis in tile.axes if axis.role in ("REG", "VEC"))
 
 
@@ -298,11 +298,12 @@ def replicated_names(tile: Tile) -> frozenset[str]:
 
 
 def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block, values: bool = False) -> bool:
-    """Whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
+    """Return whether a reduction over `var` has two operands, each varying with an axis that the other lacks.
 
-    They are elements of memory; if `values` says so also values, such as a comparison of a place with an axis.
+    The operands are elements of memory. If `values` is set, they may also be values, such as a comparison of an index
+    with an axis.
 
-    within: the block that defines what the loop reads.
+    within: the block that defines the values that the loop reads.
     """
     found = summary(body)
     asked = [load.idx for load in found.loads] + [let.val for let in found.lets if values]
@@ -313,17 +314,20 @@ def is_outer_product(body: Block, var: str, axes: frozenset[str], within: Block,
 
 
 def matmul_loops(block: Block, axes: frozenset[str], values: bool = False) -> tuple[For, ...]:
-    """The reductions of a block that are outer products over the given axes, of values, too, if `values` says so."""
+    """Return the reductions of a block that are outer products over the given axes.
+
+    values: whether operands may also be values rather than elements of memory.
+    """
     loops = [loop for loop in summary(block).loops if loop.role == "reduce"]
     return tuple(loop for loop in loops if is_outer_product(loop.body, loop.var, axes, block, values))
 
 
 def team_loops(block: Block) -> tuple[For, ...]:
-    """The loops that the threads of a block can share out: the outermost of each nest, if they run over 0..K.
+    """Return the loops that the threads of a block can share: the outermost loop of each nest, if it runs over 0..K.
 
-    Empty where sharing them out would go wrong: a reduction under a guard (its Combine would diverge) or with a store
-    (one thread would do it, of what all have), an accumulator that two of them feed, a name that an inner loop has too,
-    or a barrier in a loop: threads would meet it at different turns.
+    The result is empty if sharing would be wrong. That is so for a reduction under a guard (its Combine would diverge),
+    a reduction with a store (a single thread would store the result of all), an accumulator that two of the loops feed,
+    a name that an inner loop also binds, or a barrier in a loop (threads would meet it at different iterations).
     """
     loops = tuple(stmt for stmt in block if isinstance(stmt, For))
     if summary(loops).barriers:
@@ -361,7 +365,7 @@ class AccumulatorStart(NamedTuple):
 
 @memoised
 def accumulator_scopes(kernel: Kernel) -> dict[Path, tuple[AccumulatorStart, ...]]:
-    """For each block, the accumulators that start on entry to it."""
+    """Return the accumulators that start on entry to each block."""
     mentions: dict[str, list[Path]] = {}
     functions: dict[str, str] = {}
     parts: dict[str, str] = {}
@@ -408,12 +412,12 @@ def _collect(
 
 
 def _parts(stmt: Merge | TuplesAlongAxes) -> dict[str, str]:
-    """The part of the monoid that each accumulator is."""
+    """Return the part of the monoid that each accumulator holds."""
     return {acc: f"{stmt.fn}.{part}" for acc, part in zip(stmt.accs, monoid(stmt.fn).parts, strict=False)}
 
 
 def _common(paths: list[Path]) -> Path:
-    """The longest common beginning."""
+    """Return the longest common prefix."""
     out: list[int] = []
     for steps in zip(*paths, strict=False):
         if len(set(steps)) > 1:
@@ -434,7 +438,7 @@ NAMED: dict[type[Node], str] = {
 
 @memoised
 def names_read(node: Any) -> frozenset[str]:
-    """The names that a statement or an expression reads or changes, at any depth; not those it defines."""
+    """Return the names that a statement or an expression reads or changes, at any depth, without those it defines."""
     kind = node.__class__
     if kind is Var:
         return frozenset((node.name,))
@@ -462,7 +466,7 @@ LITERALS = (int, float, bool)
 
 @memoised
 def value_dtypes(kernel: Kernel) -> dict[str, str]:
-    """The dtype of every value, accumulator, axis and loop variable."""
+    """Return the dtype of every value, accumulator, axis and loop variable."""
     return block_dtypes((*kernel.ins, *kernel.outs), kernel.body)
 
 
@@ -496,7 +500,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
 
 
 def merged_dtype(stmt: Merge, type_of: Callable[[str], str]) -> str:
-    """The dtype of the parts of a tuple: f32, unless an operand is f64."""
+    """Return the dtype of the parts of a tuple: f32, unless an operand is f64."""
     return opmath(promote("f32", *(expr_dtype(val, type_of) for val in stmt.vals)))
 
 
@@ -529,8 +533,10 @@ Places = tuple[Any, ...]
 
 
 def respelled(idx: Places, now: Places, then: Places, ranges: Ranges) -> Places | None:
-    """An index of a buffer with some dimensions, in others that hold the same elements in the same order. None where
-    they differ and are made of sizes."""
+    """Return an index of a buffer in other dimensions that hold the same elements in the same order.
+
+    The result is None if the dimensions differ and contain sizes.
+    """
     if now == then:
         return idx
     if any(extent.__class__ is not int for extent in (*now, *then)):

@@ -53,7 +53,7 @@ from .structure import dependencies, summary
 
 @functools.lru_cache(256)
 def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-    """The thread axes, by name and extent, of the first warp as arrays over its lanes."""
+    """Return the thread axes, by name and extent, of the first warp as arrays over its lanes."""
     count = math.prod(extent for _, extent in threads)
     rest, values = np.arange(min(WARP, count)), {}
     for name, extent in reversed(threads):
@@ -63,7 +63,7 @@ def lane_values(threads: tuple[tuple[str, int], ...]) -> dict[str, Any]:
 
 
 def at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
-    """An index expression at every lane; loops and register axes at 0."""
+    """Return the values of an index expression at every lane, with loops and register axes at 0."""
     kind = e.__class__
     if kind is Var:
         return lanes.get(e.name, 0)
@@ -92,8 +92,12 @@ class WarpRequest(NamedTuple):
 
 
 class Access(NamedTuple):
-    """An access of a slab, whatever the padding of its rows: run of neighbours that a thread accesses, rows and columns
-    at the lanes, row bits that registers vary, how many elements a thread accesses in all."""
+    """An access of a slab, independent of the padding of its rows.
+
+    run: neighbouring elements that a thread accesses. rows, columns: of the lanes. touched: row bits that registers
+    vary.
+    values: elements that a thread accesses in all.
+    """
 
     run: int
     rows: Any
@@ -103,7 +107,7 @@ class Access(NamedTuple):
 
 
 class Requests(tuple[WarpRequest, ...]):
-    """The warp accesses of a slab. known: what they cost in a layout, as far as somebody asked."""
+    """The warp accesses of a slab. known: costs computed so far, by layout."""
 
     known: dict[Any, Any]
 
@@ -114,9 +118,9 @@ class Requests(tuple[WarpRequest, ...]):
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
-    """Every warp access of this slab in a block, and the copies of a warp.
+    """Return every warp access of this slab in a block, and the copies of a warp.
 
-    They are as wide as the rows of the slab allow: what is not a vector any more is several accesses.
+    They are as wide as the rows of the slab allow. An access that is not a vector becomes several accesses.
     """
     known = answers(kernel)
     key = (requests, stage, item_bytes(kernel, stage), body)
@@ -126,7 +130,10 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 
 
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
-    """The same of any block with the same accesses, and of any stage that is laid out so wide."""
+    """Return the requests of a slab.
+
+    All blocks with the same accesses share them, as do all stages with the same layout width.
+    """
     item, known, below = item_bytes(kernel, stage), answers(kernel), summary(body)
     accesses: tuple[Any, ...] = (*below.loads, *below.stores)
     own = [access for access in accesses if access.buf == stage.dst]
@@ -147,13 +154,13 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 
 
 def _told(places: Any) -> Any:
-    """Places at lanes as something that dictionaries take."""
+    """Return the indices of lanes as a hashable value."""
     return places.astype(np.int64).tobytes() if places.__class__ is np.ndarray else places
 
 
 @functools.lru_cache(1024)
 def _alike(told: tuple[Any, ...]) -> Requests:
-    """The requests that are told so, one object for all slabs that are read alike: what they cost is found once."""
+    """Return the requests for a hashable description: one object, with one cache of costs, for all equal slabs."""
     return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in told)
 
 
@@ -162,7 +169,7 @@ def _read(told: Any) -> Any:
 
 
 def _matrix_or_own(kernel: Kernel, stage: Any, access: Load | Store, products: tuple[Mma, ...]) -> tuple[Any, bool]:
-    """Where an access is, and whether it is a row of a matrix that a warp loads for an Mma."""
+    """Return the index of an access, and whether it is a row of a matrix that a warp loads for an Mma."""
     if not isinstance(access, Load) or not isinstance(stage, Stage):
         return access.idx, False
     for product in products:
@@ -185,8 +192,10 @@ def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[
 def _accesses_of(
     kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
 ) -> tuple[Access, ...]:
-    """The accesses of a slab at some indices, and whether each is a row of a matrix. loops: those that a thread walks
-    between them."""
+    """Return the accesses of a slab at some indices, each paired with whether it is a row of a matrix.
+
+    loops: loops that a thread runs between the accesses.
+    """
     tile = tile_of(kernel)
     axes = tile.axes if tile else ()
     lanes = lane_values(tuple((axis.name, axis.extent) for axis in axes if axis.role == "THREAD"))
@@ -212,7 +221,7 @@ def _extent(ranges: Mapping[str, Interval], name: str) -> int:
 
 @functools.lru_cache(1024)
 def _copies(shape: CopyShape, count: int, item: int) -> tuple[WarpRequest, ...]:
-    """The copies of a warp, `count` lanes a row, where they move whole words."""
+    """Return the copies of a warp, `count` lanes a row, where they move whole words."""
     width, chunks, rows, threads = shape
     if width * item < WORD:
         return ()
@@ -221,7 +230,7 @@ def _copies(shape: CopyShape, count: int, item: int) -> tuple[WarpRequest, ...]:
 
 
 def _runs_of(width: int, column: Any, fixed: frozenset[str], ranges: Any) -> bool:
-    """Whether a thread reads `width` aligned neighbours."""
+    """Return whether a thread reads `width` aligned neighbours."""
     terms, _ = linear(column)
     for atom, n in terms.items():
         if atom.__class__ is Var and n == 1 and atom.name not in fixed and interval(atom, ranges)[1] >= width - 1:
@@ -246,7 +255,7 @@ NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
 
 
 def spread_lanes(kernel: Kernel, stage: Stage) -> int:
-    """Lanes per row so that all threads copy a whole number of rows at once; 0 if they do not come out even.
+    """Return the lanes per row with which all threads copy a whole number of rows at once, or 0 if there are none.
 
     Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
     """
@@ -266,7 +275,7 @@ def spread_lanes(kernel: Kernel, stage: Stage) -> int:
 
 @memoised
 def exchange_bytes(kernel: Kernel) -> int:
-    """Shared memory through which threads of several warps combine: one partial value per warp, or per thread."""
+    """Return the bytes of shared memory through which threads of several warps combine: a value per warp or thread."""
     tile = tile_of(kernel)
     if not tile:
         return 0
@@ -290,7 +299,7 @@ def _exchange(stmt: Combine | CombineTuple | Scan | ScanTuple, axes: tuple[Axis,
 
 
 def _added(acc: str, body: Block) -> Iterator[Any]:
-    """What is folded into an accumulator."""
+    """Yield the values that a block adds to an accumulator."""
     found = summary(body)
     yield from (stmt.val for stmt in found.sums if stmt.acc == acc)
     yield from (stmt.vals for stmt in found.merges if acc in stmt.accs)
@@ -300,12 +309,12 @@ def _added(acc: str, body: Block) -> Iterator[Any]:
 
 
 def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
-    """Wavefronts of some requests of a slab, in the layout that it has."""
+    """Return the wavefronts of some requests of a slab, in its own layout."""
     return cycles_in(layout_of(stage), asked)
 
 
 def cycles_in(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
-    """The same in another layout."""
+    """Return the wavefronts of some requests of a slab in a given layout."""
     if asked.__class__ is not Requests:
         return _cycles(layout, asked)
     if layout not in asked.known:
@@ -323,23 +332,23 @@ def _cycles(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
 
 
 def bank_cycles(kernel: Kernel, body: Block) -> int:
-    """Wavefronts of one warp for what a block reads of all slabs, and for their copies."""
+    """Return the wavefronts of one warp for the accesses of a block to all slabs, and for their copies."""
     return sum(cycles(stage, requests(kernel, stage, body)) for stage in stages(kernel).values())
 
 
 def padded_cycles(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
-    """Wavefronts of one warp for a slab, if its rows had `pad` unused elements: accesses may be less wide then."""
+    """Return the wavefronts of one warp for a slab with `pad` unused elements a row, which may narrow accesses."""
     padded = replace(stage, pad=pad)
     return cycles(padded, requests(kernel, padded, body))
 
 
 def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
-    """Instructions of one warp for such a slab."""
+    """Return the instructions of one warp for a slab with `pad` unused elements a row."""
     return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
 
 
 def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> int:
-    """Wavefronts of some requests, if rows were cut into spans of so many bytes, and TMA swizzled these."""
+    """Return the wavefronts of some requests if the rows are split into TMA swizzle spans of `span` bytes."""
     inner = stage.slab[-1]
     width = min(span // asked[0].item, inner.extent) if asked else inner.extent
     cut = replace(stage, slab=(*stage.slab[:-1], replace(inner, extent=width)), swizzle=span)
@@ -348,9 +357,9 @@ def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> 
 
 
 def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
-    """Wavefronts that reading a slab takes more in the best layout that TMA writes than in the best that threads write.
+    """Return the additional wavefronts of a slab in the best layout of TMA, compared with the best layout of threads.
 
-    pads: unused elements that rows may have there.
+    pads: unused elements that rows may have in the layout of threads.
     """
     boxed = replace(stage, via="TMA")
     asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
@@ -363,12 +372,15 @@ def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> 
 
 
 def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ...]) -> int:
-    """Wavefronts of some requests under a xor map."""
+    """Return the wavefronts of some requests under a xor map."""
     return cycles_in(SlabLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
 
 
 def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
-    """The xor maps worth trying: for each bit of the chunk one bit of the row, or none; the plain layout first."""
+    """Return the xor maps worth trying, the plain layout first.
+
+    A map has for each bit of the chunk one bit of the row, or none.
+    """
     chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
     if stage.slab[-1].extent * item % CHUNK or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
         return ((),)
@@ -388,7 +400,10 @@ def _distinct(bits: tuple[int, ...]) -> bool:
 
 @functools.lru_cache(256)
 def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tuple[int, ...], ...]:
-    """Those first that flip by few row bits that registers touch, then by few bits: each doubles the addresses."""
+    """Sort the maps by the flipping row bits that registers touch, then by all flipping bits.
+
+    Each such bit doubles the addresses.
+    """
 
     def side_costs(bits: tuple[int, ...]) -> tuple[Any, ...]:
         used = [bit for bit in bits if bit != NO_BIT]
@@ -398,7 +413,7 @@ def _by_side_costs(maps: tuple[tuple[int, ...], ...], touched: int) -> tuple[tup
 
 
 def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
-    """Fewest wavefronts; of these the least side costs."""
+    """Return the xor map with the fewest wavefronts, and of several such the one with the least side costs."""
     asked = requests(kernel, stage, body)
     best: tuple[int, ...] = ()
     fewest, least = xor_cycles(stage, asked, ()), _least(asked)
@@ -416,7 +431,7 @@ def best_xor(kernel: Kernel, stage: Stage, body: Block) -> tuple[int, ...]:
 
 
 def _least(asked: tuple[WarpRequest, ...]) -> int:
-    """Wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
+    """Return the wavefronts that no layout can avoid: for each group of lanes its distinct words over the 32 banks."""
     if asked.__class__ is not Requests:
         return sum(map(_least_of, asked))
     if _least not in asked.known:
@@ -441,8 +456,8 @@ STAGED_DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i8")
 class Footprint(NamedTuple):
     """The box `buf[origin + slab]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
 
-    reuse: some element is read more than once by the block. cells: where elements are gathered, what stands in an
-    index of the copy; the origin mentions the labels of the slab then.
+    reuse: whether the block reads some element more than once. cells: index of the copy if elements are gathered; the
+    origin then mentions the labels of the slab.
     """
 
     buf: Var
@@ -470,7 +485,10 @@ class RangedBlock(NamedTuple):
 def region(
     kernel: Kernel, body: Block, axes: Iterable[Axis], outside: dict[str, Interval], extra: dict[str, int]
 ) -> RangedBlock:
-    """outside: the names in scope around the body with their ranges; extra: more loops inside, by name and extent."""
+    """Return a block with the ranges of all its names.
+
+    outside: names in scope around the body, with their ranges. extra: additional inner loops, by name and extent.
+    """
     loops = summary(body).loops
     ranges = dict(outside)
     for axis in axes:
@@ -486,9 +504,10 @@ def region(
 
 
 def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
-    """The boxes that loads of inputs stay in: one of each buffer, or several that lie apart (packed queries and keys).
+    """Return the boxes that contain the loads of inputs.
 
-    A guarded load counts with all its places: those it does not read may lie outside of the buffer and are copied as 0.
+    A buffer has one box, or several disjoint boxes (packed queries and keys). A guarded load counts with all its
+    indices: those that it does not read may lie outside of the buffer and are copied as 0.
     """
     wanted: dict[str, list[Load]] = {}
     slabs, known = stages(here.kernel), params(here.kernel)
@@ -508,7 +527,7 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
 
 
 def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
-    """Whether a load with this index is one of those that a footprint is of."""
+    """Return whether a load with this index is one of the loads of a footprint."""
     if foot.cells:
         labels = {cell.name: Var(axis.name) for cell, axis in zip(foot.cells, foot.slab, strict=True)}
         places: tuple[Any, ...] = substitute(idx, labels)
@@ -518,14 +537,17 @@ def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
 
 
 class IndexBox(NamedTuple):
-    """origin of each dimension; sides: (extent, name of a loop or axis along it)."""
+    """Box of an index. origin: of each dimension. sides: (extent, name of a loop or axis along it)."""
 
     origin: tuple[Any, ...]
     sides: tuple[tuple[int, str], ...]
 
 
 def _boxes(loads: list[Load], here: RangedBlock) -> list[tuple[IndexBox, list[Load]]]:
-    """The boxes of all loads of a buffer, each with its loads; none if one load has no box, or two boxes meet."""
+    """Return the boxes of all loads of a buffer, each with its loads.
+
+    The result is empty if a load has no box, or two boxes overlap.
+    """
     groups: dict[tuple[Any, ...], list[tuple[IndexBox, Load]]] = {}
     for load in loads:
         box = box_of(load.idx, here)
@@ -543,7 +565,7 @@ def _hull(boxes: list[IndexBox]) -> IndexBox:
 
 
 def _apart(a: IndexBox, b: IndexBox) -> bool:
-    """Whether two boxes have no element in common, or move differently: two copies then share little."""
+    """Return whether two boxes have no element in common, or move differently, so that two copies share little."""
     for one, other, (side, _), (other_side, _) in zip(a.origin, b.origin, a.sides, b.sides, strict=True):
         terms, constant = linear(subtract(other, one))
         if terms or constant >= side or -constant >= other_side:
@@ -552,7 +574,10 @@ def _apart(a: IndexBox, b: IndexBox) -> bool:
 
 
 def box_of(idx: tuple[Any, ...], here: RangedBlock) -> IndexBox | None:
-    """The box of a load, or None if its index is not a uniform origin plus non-negative multiples of local names."""
+    """Return the box of a load, or None if the load has no box.
+
+    A box requires an index that is a uniform origin plus non-negative multiples of local names.
+    """
     origin, sides = [], []
     for dim, e in enumerate(idx):
         terms, constant = linear(e)
@@ -588,7 +613,7 @@ def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, ta
 
 
 def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
-    """What loads of one place read where that is no box: each combination of the axes and loops of the place is a cell.
+    """Return the footprint of loads whose common index is not a box: each combination of its axes and loops is a cell.
 
     Axes of the block come last: its threads copy along them.
     """
@@ -610,7 +635,7 @@ def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -
 
 
 def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:
-    """An index of the buffer as an index of its copy."""
+    """Return an index of the buffer as an index of its copy."""
     if foot.cells:
         return foot.cells
     return tuple(subtract(idx[dim], base) for dim, base in zip(foot.dims, foot.base, strict=True))

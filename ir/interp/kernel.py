@@ -1,8 +1,9 @@
 """The meaning of Kernel IR: all threads of some blocks in step, every access checked.
 
-Threads run in step, one order of many. It stands for all of them, because what would make the order matter is an error:
-conflicting accesses to shared memory between two barriers, a read of a copy in flight, a barrier that a part of the
-threads reaches. Floats are float64, integers exact, shared memory is poison until it is written.
+The interpreter runs the threads in one of many possible orders. That order represents all others, because every
+dependence on the order is an error: conflicting accesses to shared memory between two barriers, a read of a copy in
+flight, a barrier that a part of the threads reaches. Floats are float64, integers exact, and shared memory is poison
+until a thread writes it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ class Abandoned(BaseException):
 
 
 class Aside:
-    """One side as a program of its own, which holds still but for its turns. since: what it knows to be over."""
+    """A thread for one side of a block, which runs only between `resume` and its next `pause`.
+
+    since: the first epoch that is not known to be complete on this side.
+    """
 
     def __init__(self, work: Callable[[], None], since: int) -> None:
         self.work, self.done, self.since = work, False, since
@@ -100,19 +104,19 @@ class Aside:
         self._thread.start()
 
     def resume(self) -> None:
-        """Let it go on until it waits, or ends. Raises what it raises."""
+        """Resume this side until it waits or ends. Raises the error of this side."""
         self._go.release()
         self._back.acquire()
         if self._error is not None:
             raise self._error
 
     def pause(self) -> None:
-        """It waits: the other side goes on."""
+        """Wait on this side, so that the other side continues."""
         self._back.release()
         self._wait()
 
     def abandon(self) -> None:
-        """End it, wherever it is."""
+        """End this side, wherever it waits."""
         self._unwanted = True
         self._go.release()
         self._thread.join()
@@ -143,7 +147,7 @@ class RunningBlocks:
 
     mask: the threads that take part, (blocks, threads); None for all.
 
-    The blocks of a cluster are one block of all their threads, whose shared memories lie one behind the other.
+    The blocks of a cluster are one block of all their threads, whose shared memories are adjacent.
     """
 
     def __init__(
@@ -177,7 +181,7 @@ class RunningBlocks:
         self.everyone: Any = np.divmod(np.arange(math.prod(self.shape)), self.shape[1])
 
     def keep(self, which: np.ndarray) -> None:
-        """Only some of the threads are there from here on; they keep their numbers."""
+        """Keep only some of the threads, with their numbers."""
         blocks = self.shape[0]
         self.everyone = tuple(part.reshape(self.shape)[:, which].reshape(-1) for part in self.everyone)
         self.held = self.held.of(which)
@@ -198,7 +202,7 @@ class RunningBlocks:
     def elsewhere(self, done: bool = False) -> None:
         """Resume the concurrent threads until they wait too. done: the current threads have ended.
 
-        Raises ScheduleError where nobody can go on.
+        Raises ScheduleError if no thread can continue.
         """
         if self.beside is not None:
             self.beside.pause()
@@ -211,17 +215,17 @@ class RunningBlocks:
             raise ScheduleError("deadlock: a phase of an mbarrier lacks an arrival, or bytes that were announced")
 
     def value(self, e: Any, mask: Any) -> Any:
-        """An expression for each thread."""
+        """Return the value of an expression for each thread."""
         return self.held.value(e, mask)
 
     def root(self, name: str) -> tuple[str, Any]:
-        """(what a base points into, where: an element of a buffer, a byte of shared memory)."""
+        """Return the memory of a base, and its offset: an element of a buffer, a byte of shared memory."""
         if name not in self.bases:
             raise ScheduleError(f"`{name}` is no address")
         return self.bases[name]
 
     def lanes(self, address: Address, mask: Any) -> tuple[str, Lanes]:
-        """(what is accessed: a buffer or `smem`, by whom and where)."""
+        """Return the accessed memory (a buffer or `smem`), and the threads with their addresses."""
         root, base = self.root(address.base)
         flipped = base if is_int(address.xor) and address.xor == 0 else base ^ self.value(address.xor, mask)
         where = np.broadcast_to(flipped + self.value(address.offset, mask), self.shape).reshape(-1)
@@ -321,7 +325,7 @@ class RunningBlocks:
             self.block(stmt.body, inner)
 
     def trips(self, stmt: Loop, mask: Any) -> Iterator[tuple[Any, Any]]:
-        """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
+        """Yield (value of the variable, mask of threads) of each iteration. Threads may have different bounds."""
         value, step = self.value(stmt.start, mask), self.value(stmt.step, mask)
         if np.any(np.asarray(step) <= 0):
             raise ScheduleError("a loop does not advance")
@@ -456,7 +460,7 @@ class RunningBlocks:
         self.shared.since = max(self.shared.since, self.barriers.told(lanes))
 
     def enter_turn(self, stmt: EnterTurn | LeaveTurn, mask: Any) -> None:
-        """Nothing but that the mbarrier is there, and that whole warps come: all threads run in step here."""
+        """Check that the mbarrier exists and that whole warps reach it. All threads run in step here."""
         lanes = self.barrier_lanes(stmt.barrier, mask)
         self.barriers.known(lanes)
         if len(lanes.flat) % WARP:
@@ -495,7 +499,7 @@ CELLS = 1 << 21  # cells of shared memory at once
 def run(
     kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, blocks: Iterable[int] | None = None
 ) -> dict[str, np.ndarray]:
-    """All buffers after the kernels, in order. Raises ScheduleError for what has no meaning.
+    """Return all buffers after the kernels, which run in order. Raises ScheduleError for an operation without meaning.
 
     blocks: run only these (x varies fastest); elements that they do not store are NaN or 0. seed: which asynchronous
     copies land at once, and which at their WaitGroup.
@@ -526,7 +530,7 @@ def _launch(kernel: Kernel, memory: Any, counts: Any, dice: random.Random, only:
 
 
 def _smallest_element(kernel: Kernel, launch: Launch) -> int:
-    """Bytes of the smallest element that may stand in shared memory."""
+    """Return the bytes of the smallest element that shared memory may hold."""
     dtypes = {param.dtype for param in kernel.ins} if any(nodes(launch.body, CopyAsync)) else set()
     dtypes |= {access.dtype for access in nodes(launch.body, LoadFrom, StoreTo)}  # type: ignore[type-var,attr-defined]
     dtypes |= {
@@ -536,7 +540,7 @@ def _smallest_element(kernel: Kernel, launch: Launch) -> int:
 
 
 def _blocks_part(body: Block) -> bool:
-    """Whether a barrier stands where blocks may take different ways, so that they cannot run in step."""
+    """Return whether a barrier is in a branch or loop in which blocks may diverge, so that they cannot run in step."""
     for stmt in body:
         inner: Block = getattr(stmt, "body", ())
         parts = isinstance(stmt, Branch) or (isinstance(stmt, Loop) and not (is_int(stmt.start) and is_int(stmt.stop)))

@@ -1,8 +1,8 @@
-"""Shared memory of some blocks, byte-addressed, with all that orders accesses to it; and accesses to global memory.
+"""Shared memory of some blocks, byte-addressed, with everything that orders its accesses; accesses to global memory.
 
 Shared memory is counted in cells: as many bytes as the smallest element that a kernel keeps there. Every cell remembers
-what starts in it, and who last wrote and read it in which epoch (the stretch between two barriers), so that finding a
-race does not depend on luck.
+the element that starts in it, its last writer and reader, and their epochs (the stretch between two barriers), so that
+finding a race does not depend on luck.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Copy(NamedTuple):
 
 
 def bits_of(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Values as 64 bits each, whatever their kind."""
+    """Return values as 64 bits each, whatever their kind."""
     values = np.ascontiguousarray(values, KINDS[dtype])
     return values.view(np.int64) if values.itemsize == 8 else values.astype(np.int64)
 
@@ -96,7 +96,7 @@ class SharedMemory:
         self.epoch = self.since = 0  # what stands before the epoch `since` is known to who runs
 
     def cells(self, lanes: Lanes, dtype: str, width: int) -> tuple[np.ndarray, int]:
-        """The cells of an access, a row for each thread; and how many cells make an element."""
+        """Return the cells of an access, a row for each thread, and the number of cells of an element."""
         item = DTYPE_BYTES[dtype]
         check_aligned(lanes.address, item * width)
         if np.any((lanes.address < 0) | (lanes.address + item * width > self.size)):
@@ -109,12 +109,12 @@ class SharedMemory:
         return np.broadcast_to((self.epoch * EPOCH + lanes.thread)[:, None], cells.shape)
 
     def of_others(self, marks: np.ndarray, stamp: np.ndarray) -> np.ndarray:
-        """Which marks are of other threads, and of a time that is not known to be over."""
+        """Return a mask of the marks that are from other threads and from a time not known to be over."""
         others: np.ndarray = (marks >= self.since * EPOCH) & (marks % EPOCH != stamp % EPOCH)
         return others
 
     def meet(self) -> None:
-        """All who run are here: what was done before is over."""
+        """Record that all running threads are at a barrier, so that their earlier accesses are complete."""
         self.epoch += 1
         self.since = self.epoch
 
@@ -131,7 +131,7 @@ class SharedMemory:
         return values_of(self.bits[cells[:, ::step]], dtype)
 
     def written_by_others(self, lanes: Lanes, cells: np.ndarray, stamp: np.ndarray) -> np.ndarray:
-        """Which cells another thread has written since the last barrier, other than a box that was waited for."""
+        """Return a mask of the cells that another thread has written since the last barrier, without awaited boxes."""
         writes = self.writes[cells]
         others = self.of_others(writes, stamp)
         if self.ordered is not None and np.any(others):
@@ -161,14 +161,14 @@ class SharedMemory:
     # ---- writing
 
     def store(self, lanes: Lanes, dtype: str, bits: np.ndarray) -> None:
-        """Threads write, each a row."""
+        """Store a row of values for each thread."""
         cells, step = self.cells(lanes, dtype, bits.shape[1])
         stamp = self.check_free(lanes, cells)
         self.put(cells, dtype, bits, step)
         self.writes[cells], self.tickets[cells] = stamp, 0
 
     def check_free(self, lanes: Lanes, cells: np.ndarray) -> np.ndarray:
-        """May these threads overwrite these cells now? The stamp that they leave there."""
+        """Check that these threads may overwrite these cells, and return the stamp that they leave there."""
         stamp = self.stamp(lanes, cells)
         if np.any(self.in_flight[cells]):
             raise ScheduleError("shared memory is overwritten while a copy to it is in flight")
@@ -189,9 +189,9 @@ class SharedMemory:
     # ---- asynchronous copies
 
     def begin(self, copy: Copy, early: bool, tickets: np.ndarray | None = None) -> None:
-        """A copy sets out. Until it has landed the cells hold the new values, or what they held before.
+        """Begin a copy. Until it lands, the cells hold the new values or their earlier values.
 
-        tickets: of a box, one for each row.
+        tickets: for a box, one ticket for each row.
         """
         cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
         self.check_free(copy.lanes, cells)
@@ -200,7 +200,10 @@ class SharedMemory:
             self.put(cells, copy.dtype, copy.values, step)
 
     def land(self, copy: Copy, nobody: bool = False) -> None:
-        """A copy has landed: its own thread may read, others after the next barrier. nobody: a box is no thread's."""
+        """Complete a copy: its own thread may read the cells, other threads after the next barrier.
+
+        The flag says that the copy is a TMA box, which does not belong to any thread.
+        """
         cells, step = self.cells(copy.lanes, copy.dtype, copy.values.shape[1])
         self.put(cells, copy.dtype, copy.values, step)
         self.in_flight[cells] = False
@@ -208,13 +211,13 @@ class SharedMemory:
 
 
 def check_aligned(address: np.ndarray, size: int) -> None:
-    """Raises ScheduleError where an access of `size` bytes does not start at a multiple of them."""
+    """Raise ScheduleError if an access of `size` bytes does not start at a multiple of `size`."""
     if np.any(address % size):
         raise ScheduleError(f"misaligned: an access of {size} bytes at byte {address[address % size != 0][0]}")
 
 
 def elements(array: np.ndarray, lanes: Lanes, dtype: str, width: int, what: str) -> np.ndarray:
-    """The elements of a buffer that threads access, a row for each."""
+    """Return the elements of a buffer that threads access, a row for each."""
     if np.any((lanes.address < 0) | (lanes.address + width > array.size)):
         wrong = lanes.address[(lanes.address < 0) | (lanes.address + width > array.size)][0]
         raise ScheduleError(f"{what} out of bounds: element {wrong} of {array.size}")
@@ -232,7 +235,7 @@ POISON: dict[Any, Any] = {np.float64: np.nan, np.int32: -(2**30) + 9991, np.int6
 
 
 def both(mask: Any, condition: Any) -> Any:
-    """The threads of a mask (None: all) for which a condition holds."""
+    """Return the threads of a mask (None: all) for which a condition holds."""
     if condition is True:
         return mask
     return condition if mask is None else mask & condition
@@ -240,7 +243,7 @@ def both(mask: Any, condition: Any) -> Any:
 
 @memoised
 def divides(e: Any) -> bool:
-    """Whether an expression has a quotient or remainder that C rounds to zero: all but shifts and masks."""
+    """Return whether an expression has a quotient or remainder that C rounds to zero: all but shifts and masks."""
     return any(
         part.op in ("//", "%") and not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0)
         for part in nodes(e, Binary)
@@ -248,7 +251,7 @@ def divides(e: Any) -> bool:
 
 
 def chosen(value: Any, which: np.ndarray) -> Any:
-    """A value of some threads, of those that are there; what is alike for all stays."""
+    """Return a value for some of the threads. A value that all threads share stays as it is."""
     varies = np.ndim(value) == 2 and np.shape(value)[1] == len(which) > 1
     return value[:, which] if varies else value
 
@@ -263,7 +266,7 @@ class RegisterValues:
         self.arrays: dict[str, dict[tuple[int, ...], Any]] = {}
 
     def declare(self, name: str, dtype: str, shape: tuple[int, ...], fill: Any) -> None:
-        """New registers, all poison or all with one value."""
+        """Declare registers, all poison or all with one value."""
         kind = KINDS[dtype]
         start = as_kind(POISON[kind] if fill is None else fill, dtype)
         self.dtypes[name], self.shapes[name] = dtype, shape
@@ -277,7 +280,7 @@ class RegisterValues:
         self.env[name] = as_kind(value, dtype)
 
     def put(self, place: Place, value: Any, mask: Any) -> None:
-        """Change one register of the threads in the mask."""
+        """Set one register of the threads in the mask."""
         name, index = place
         value = as_kind(value, self.dtypes[name])
         if mask is not None:
@@ -292,11 +295,11 @@ class RegisterValues:
         return self.arrays[name][index] if index else self.env[name]
 
     def place(self, e: Expr) -> Place:
-        """The register that an expression names."""
+        """Return the register that an expression names."""
         return self.run(e, 1)[0]
 
     def run(self, e: Expr, width: int) -> list[Place]:
-        """`width` neighbouring registers, from the named one on, or along the index that is left out."""
+        """Return `width` consecutive registers, from the named register on or along the omitted index."""
         if not isinstance(e, Var | Element) or e.name not in self.dtypes:
             raise ScheduleError("this is no place")
         shape = self.shapes[e.name]
@@ -324,7 +327,7 @@ class RegisterValues:
     # ---- expressions
 
     def value(self, e: Any, mask: Any) -> Any:
-        """The value of an expression. What is checked, is checked for the threads in the mask only."""
+        """Return the value of an expression. Checks apply to the threads in the mask only."""
         kind = e.__class__
         if kind is Var:
             return self.scalar(e.name)
@@ -388,7 +391,7 @@ class Fragments:
         self.registers.declare(stmt.dst, stmt.dtype, shape, None)
 
     def word(self, place: Any, number: int = 0) -> list[Place]:
-        """The elements of a word, so many words behind a place."""
+        """Return the elements of the word that is `number` words after an element of a fragment."""
         known = self.registers.shapes.get(getattr(place, "name", ""), ())
         first = int(self.registers.value(place.index[0], None)) + number if isinstance(place, Element) else -1
         if len(known) != 2 or not 0 <= first < known[0]:
@@ -400,7 +403,10 @@ class Fragments:
             self.registers.put(place, value, mask)
 
     def load(self, stmt: LoadMatrix, lanes: Lanes) -> None:
-        """lanes: the addresses of all threads; those that no matrix asks for are not looked at."""
+        """Load matrices into fragments.
+
+        lanes: the addresses of all threads; addresses that no matrix needs are ignored.
+        """
         dtype = self.registers.dtypes[self.word(stmt.into)[0][0]]
         blocks, threads = self.shape
         if threads % WARP:
@@ -427,11 +433,11 @@ class Fragments:
             self.registers.put(place, self.registers.get(place) + product[(..., *own)], None)
 
     def words(self, place: Any, atom: Atom, order: tuple[str, ...]) -> list[list[Place]]:
-        """The words of an operand, from a place on."""
+        """Return the words of an operand from a given word on."""
         return [self.word(place, number) for number in range(atom.words(order))]
 
     def operand(self, words: list[list[Place]], atom: Atom, order: tuple[str, ...]) -> Any:
-        """A fragment as `multiplied` takes it: (blocks, warps, *axes of the atom), 1 along those it does not have."""
+        """Return a fragment as (blocks, warps, *axes of the atom), 1 along axes that it lacks, for `multiplied`."""
         sizes = dict(atom.axes)
         inner = (*order, *(name for name, _ in atom.depth if name == WITHIN))
         held = [np.broadcast_to(self.registers.get(element), self.shape) for word in words for element in word]
@@ -455,8 +461,11 @@ ROW, CHUNK, REPEAT = 128, 16, 1024  # bytes: of a row, of what is swizzled, afte
 
 @dataclass
 class Queued:
-    """A product on its way. lanes: what each thread reads of both operands, None of a fragment; words: those of the
-    fragment, and held: what they were when the product was queued; tickets: the boxes that brought the others."""
+    """A product in flight.
+
+    lanes: addresses that each thread reads of both operands, None for a fragment. words: words of the fragment.
+    held: their values when the product was queued. tickets: copies that brought the other operands.
+    """
 
     stmt: QueueProduct
     lanes: tuple[Lanes | None, Lanes | None]
@@ -493,7 +502,7 @@ class Products:
             self.wait(stmt.keep)
 
     def queue(self, stmt: QueueProduct, starts: tuple[Lanes | None, Lanes | None]) -> None:
-        """starts: where each thread says that a matrix begins; None of a fragment."""
+        """Queue a product. starts: start address of the matrix by thread; None for a fragment."""
         atom = ATOMS[stmt.atom]
         if self.shape[1] % math.prod(extent for _, extent in atom.lanes):
             raise ScheduleError("a group of warps multiplies together, and this one is not whole")
@@ -532,7 +541,7 @@ class Products:
         return not self.open and not any(self.groups)
 
     def _places(self, stmt: QueueProduct, atom: Atom) -> list[Place]:
-        """The registers of the result of a thread, in the order of the atom."""
+        """Return the registers of the result of a thread, in the order of the atom."""
         name, index = self.registers.place(stmt.acc)
         first = index[-len(atom.registers) :]
         every = np.ndindex(*(extent for _, extent in atom.registers))
@@ -584,7 +593,7 @@ class Products:
 
 
 def _own(atom: Atom, layout: str, asked: str) -> Any:
-    """A layout as numbers over the axes of the atom that an operand has: lanes, and those that say line and place."""
+    """Return a layout as numbers over the axes that an operand has: lanes, and axes of its line and reduction index."""
     named = {term.partition("*")[0] for e in (layout, atom.place) for term in e.split(" + ")}
     named |= {name for name, _ in atom.lanes}
     kept = tuple(slice(None) if name in named else slice(0, 1) for name, _ in atom.axes)
@@ -626,7 +635,7 @@ class Issued:
 class Barriers:
     """The mbarriers of a batch of blocks, each array with an entry for every block.
 
-    Of clusters, each is a block here: `cluster` blocks whose shared memories, `span` bytes each, lie behind each other.
+    A cluster counts as one block: the shared memories of its `cluster` blocks, `span` bytes each, are adjacent.
     """
 
     def __init__(
@@ -648,7 +657,7 @@ class Barriers:
 
     # ---- the barriers themselves
     def init(self, lanes: Lanes, arrivals: int = 1) -> None:
-        """Threads make mbarriers, one each."""
+        """Initialise mbarriers, one for each thread."""
         self._alone(lanes)
         self.shared.store(lanes, "i64", np.zeros((len(lanes.flat), 1), np.int64))
         for address, block in zip(lanes.address, lanes.block, strict=True):
@@ -668,7 +677,7 @@ class Barriers:
         self.fenced[:, blocks] = self.made[:, blocks]
 
     def _of(self, lanes: Lanes) -> np.ndarray:
-        """The mbarriers at some addresses; that they were made is there to be read."""
+        """Return the mbarriers at some addresses, after a check that their initialisation is visible."""
         self.shared.load(lanes, "i64", 1)
         unknown = [int(a) for a in lanes.address if int(a) not in self.number]
         numbers = np.array([self.number.get(int(a), 0) for a in lanes.address], int)
@@ -677,7 +686,7 @@ class Barriers:
         return numbers
 
     def known(self, lanes: Lanes) -> None:
-        """Raises ScheduleError where no mbarrier is at some of the addresses."""
+        """Raise ScheduleError if one of the addresses has no mbarrier."""
         self._of(lanes)
 
     def _alone(self, lanes: Lanes) -> None:
@@ -686,7 +695,7 @@ class Barriers:
             raise ScheduleError("several threads of a block do what one should do for all")
 
     def expect(self, lanes: Lanes, count: int) -> None:
-        """One thread of a block arrives, and says how many bytes its phase waits for."""
+        """Arrive with one thread of a block, and announce the bytes for which its phase waits."""
         self._alone(lanes)
         at = self._of(lanes), lanes.block
         self._end(*at)
@@ -695,7 +704,7 @@ class Barriers:
         self.changes += 1
 
     def arrive(self, lanes: Lanes) -> None:
-        """Threads arrive, once each."""
+        """Arrive with threads, once each."""
         at = self._of(lanes), lanes.block
         self._end(*at)
         np.add.at(self.arrived, at, 1)
@@ -716,7 +725,7 @@ class Barriers:
         return int(self.over[self._of(lanes), lanes.block].min(initial=1 << 40))
 
     def wait(self, lanes: Lanes, parity: np.ndarray) -> bool:
-        """Threads wait for the phase of a parity: whether it has ended."""
+        """Return whether the phase of a parity, for which threads wait, has ended."""
         numbers = self._of(lanes)
         at = numbers, lanes.block
         waiting = (self.phase[at] & 1) == parity
@@ -749,7 +758,7 @@ class Barriers:
 
     # ---- boxes
     def _own(self, lanes: Lanes) -> np.ndarray:
-        """The number of each thread's block in its cluster."""
+        """Return the number of each thread's block in its cluster."""
         return lanes.thread // (self.shape[1] // self.cluster)
 
     def offsets(self, lanes: Lanes) -> list[np.ndarray]:
@@ -758,7 +767,10 @@ class Barriers:
         return [(block - own) * self.span for block in range(self.cluster)]
 
     def copy(self, to: Lanes, barrier: Lanes, tensor: Map, at: list[np.ndarray]) -> None:
-        """One thread of a block copies the box that begins at an element; what lies outside of the tensor is zero."""
+        """Copy the box that begins at an element, with one thread of a block.
+
+        Elements outside of the tensor are zero.
+        """
         self._alone(to)
         numbers = self._of(barrier)
         self._end(numbers, to.block)
@@ -771,7 +783,7 @@ class Barriers:
             self._copy(to.chosen(which), numbers[which], tensor, [part[which] for part in at])
 
     def _copy(self, to: Lanes, numbers: np.ndarray, tensor: Map, at: list[np.ndarray]) -> None:
-        """The boxes of one mbarrier, of one thread of a block each."""
+        """Copy the boxes of one mbarrier, with one thread of a block each."""
         if not np.all(self.fenced[numbers, to.block]):
             raise ScheduleError("a box is copied to an mbarrier that no FenceBarriers shows to the TMA engine")
         check_aligned(to.address, BOX_ALIGNMENT)
@@ -802,13 +814,13 @@ class Barriers:
         return Lanes(who, block, thread, offset.reshape(-1)), values.reshape(-1, 1).astype(KINDS[tensor.dtype])
 
     def _tickets(self, lanes: Lanes, number: int, phase: np.ndarray) -> np.ndarray:
-        """A ticket for every block: by it a reader finds which phase its cell came in."""
+        """Return a ticket for every block, which identifies the phase in which a cell arrived."""
         first = self.tickets.shape[1]
         self.tickets = np.concatenate([self.tickets, np.stack([np.full(self.shape[0], number), phase])], axis=1)
         return first + lanes.block
 
     def ordered(self, tickets: np.ndarray, lanes: Lanes) -> np.ndarray:
-        """Whether threads have waited for the phases that cells came in. tickets: a row for each thread."""
+        """Return whether threads have waited for the phases in which cells arrived. tickets: a row for each thread."""
         if not np.any(tickets):
             return np.zeros(tickets.shape, bool)
         number, phase = self.tickets[0][tickets], self.tickets[1][tickets]
@@ -816,5 +828,5 @@ class Barriers:
         return waited
 
     def finished(self) -> bool:
-        """Whether nothing is in flight."""
+        """Return whether nothing is in flight."""
         return not self.boxes

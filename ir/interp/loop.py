@@ -1,7 +1,7 @@
 """The meaning of Loop IR, sequential: free loops become array dimensions, so that it is fast enough for whole models.
 
-A loop that is vectorised puts a new dimension in front; what an outer loop made has fewer dimensions and broadcasts. A
-reduction is vectorised the same way, and folded where it accumulates, unless the arrays would get too large.
+A vectorised loop adds a leading dimension; values of an outer loop have fewer dimensions and broadcast. A reduction is
+vectorised the same way, and reduced where it accumulates, unless the arrays would get too large.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Parts = tuple[Any, ...]  # one array for each part
 
 
 def lifted(monoid: Monoid, operands: Sequence[Any]) -> Parts:
-    """The parts of single elements."""
+    """Return the parts of single elements."""
     return _defined(monoid, monoid.lift, dict(zip(monoid.operands, operands, strict=True)))
 
 
 def combined(monoid: Monoid, left: Parts, right: Parts) -> Parts:
-    """The parts of two partial results put together."""
+    """Return the parts of two combined partial results."""
     names = {f"{part}1": value for part, value in zip(monoid.parts, left, strict=True)}
     names |= {f"{part}2": value for part, value in zip(monoid.parts, right, strict=True)}
     return _defined(monoid, monoid.combine, names)
@@ -57,7 +57,7 @@ def _defined(monoid: Monoid, block: Block, names: dict[str, Any]) -> Parts:
 
 
 def reduced(monoid: Monoid, parts: Parts, axis: int = 0) -> Parts:
-    """The parts folded along an axis, neighbours first."""
+    """Return the parts reduced along an axis, neighbours first."""
     shape = np.broadcast_shapes(*(np.shape(part) for part in parts))
     every = tuple(np.moveaxis(np.broadcast_to(part, shape), axis, 0) for part in parts)
     while len(every[0]) > 1:
@@ -68,7 +68,10 @@ def reduced(monoid: Monoid, parts: Parts, axis: int = 0) -> Parts:
 
 
 def folded_tuples(monoid: Monoid, parts: Parts, axis: int) -> list[Any]:
-    """The same with the axis kept, of extent 1; a part is no wider than the parts that it depends on."""
+    """Return the parts reduced along an axis that is kept with extent 1.
+
+    The result of a part is as wide as the part and the parts that it depends on.
+    """
     shapes, out = dict(zip(monoid.parts, map(np.shape, parts), strict=True)), []
     for name, result in zip(monoid.parts, reduced(monoid, parts, axis), strict=True):
         own = np.broadcast_shapes(shapes[name], *(shapes[other] for other in monoid.beside(name)))
@@ -78,7 +81,7 @@ def folded_tuples(monoid: Monoid, parts: Parts, axis: int) -> list[Any]:
 
 
 def fold_tuples(monoid: Monoid, operands: Sequence[Any], count: int) -> Parts:
-    """The reduction of `count` elements, which lie along the first dimension of the operands (or of none of them)."""
+    """Return the reduction of `count` elements, along the first dimension of the operands (or of none of them)."""
     if not count:
         return monoid.identity
     parts = lifted(monoid, operands)
@@ -97,10 +100,11 @@ def run(
     stores: dict[str, np.ndarray] | None = None,
     only: Mapping[str, Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    """All buffers after the kernels, in order. Raises ScheduleError for an access out of bounds or a missing store.
+    """Return all buffers after the kernels, which run in order.
 
-    stores: where to put how often each element of an output was stored, for programs that need not store each once.
-    only: {free loop: the values that it takes}, for a look at some of the elements; what is not stored is NaN or 0.
+    stores: receives the number of stores of each element of an output, for programs that need not store each once.
+    only: {free loop: its values}, to compute some of the elements; elements that are not stored are NaN or 0.
+    Raises ScheduleError for an access out of bounds or a missing store.
     """
     memory = memory_of(kernels, inputs)
     with np.errstate(all="ignore"):

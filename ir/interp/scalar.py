@@ -36,7 +36,7 @@ class ScheduleError(InternalError):
 
 
 def evaluate(e: Any, env: Mapping[str, Any], leaf: Callable[[Any], Any] = lambda e: e) -> Any:
-    """Return the value of an expression. Names may stand for arrays; `leaf` gives the value of anything else."""
+    """Return the value of an expression. Names may denote arrays; `leaf` gives the value of anything else."""
     kind = e.__class__
     if kind is Var:
         try:
@@ -58,28 +58,28 @@ def evaluate(e: Any, env: Mapping[str, Any], leaf: Callable[[Any], Any] = lambda
 
 
 def as_index(value: Any) -> Any:
-    """A value as index arithmetic takes it: integers are i64 there."""
+    """Return a value for index arithmetic, in which integers are i64."""
     kind = getattr(value, "dtype", _INDEX)
     return value.astype(_INDEX) if kind.kind in "iu" and kind is not _INDEX else value
 
 
 def apply(fn: str, args: Sequence[Any]) -> Any:
-    """A scalar function of values."""
+    """Return the value of a scalar function."""
     return as_kind(args[0], fn) if fn in KINDS else FUNCTIONS[fn].numpy(*args)
 
 
 def as_kind(value: Any, dtype: str) -> np.ndarray:
-    """A value as one of a dtype: floats are free of rounding, integers wrap around."""
+    """Return a value in the kind of a dtype: floats are free of rounding, integers wrap around."""
     return whole(value, dtype) if dtype in INTEGERS else np.asarray(value).astype(KINDS[dtype], copy=False)
 
 
 def fold(fn: str) -> Any:
-    """The ufunc of a reduction."""
+    """Return the ufunc of a reduction."""
     return FUNCTIONS[fn].numpy
 
 
 def folded(fn: str, values: np.ndarray, axis: int | tuple[int, ...] = 0) -> Any:
-    """The values folded along dimensions; numpy alone would add up narrow integers in i64."""
+    """Return the values reduced along dimensions in their own dtype. numpy alone would add narrow integers in i64."""
     return fold(fn).reduce(values, axis=axis, dtype=values.dtype if values.dtype.kind in "iu" else None)
 
 
@@ -89,7 +89,7 @@ def start_value(fn: str, dtype: str) -> Any:
 
 
 def memory_of(kernels: tuple[Kernel, ...], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
+    """Return the buffers before the first kernel: the inputs in the kinds and shapes that the kernels declare."""
     made = {param.name for kernel in kernels for param in kernel.outs}
     declared = {p.name: p for kernel in kernels for p in kernel.ins if p.name not in made}
     missing = sorted(set(declared) - set(inputs))
@@ -103,21 +103,26 @@ def _as_declared(value: np.ndarray, param: Param) -> np.ndarray:
 
 
 def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The buffers as a kernel declares them: it may see one that others know under other dimensions, element by element
-    in the same order."""
+    """Return the buffers in the shapes that a kernel declares.
+
+    A kernel may declare other dimensions than another kernel, with the same elements in the same order.
+    """
     shapes = {param.name: param.shape for param in (*kernel.ins, *kernel.outs)}
     return {name: array.reshape(shapes.get(name, array.shape)) for name, array in memory.items()}
 
 
 def empty(param: Param) -> tuple[np.ndarray, np.ndarray]:
-    """An output before its kernel runs, and the count of stores to each element."""
+    """Return an output before its kernel runs, and the count of stores of each element."""
     poison = np.nan if KINDS[param.dtype] is np.float64 else 0
     return np.full(param.shape, poison, KINDS[param.dtype]), np.zeros(param.shape, np.int64)
 
 
 def check_stores(counts: Mapping[str, np.ndarray], kernel: Kernel, kernels: tuple[Kernel, ...] = ()) -> None:
-    """Every element of a result is stored exactly once. Of floats that another one of `kernels` reads some may be left
-    out, since they are NaN: it gives NaN where it reads one."""
+    """Check that every element of a result is stored exactly once.
+
+    A float result that another one of `kernels` reads may lack elements. They are NaN, and a kernel that reads one
+    gives NaN. Raises ScheduleError if the check fails.
+    """
     read = {param.name for other in kernels for param in other.ins}
     for name, count in counts.items():
         temporary = name in read and next(p for p in kernel.outs if p.name == name).dtype in FLOATS

@@ -1,7 +1,7 @@
 """The meaning of a Tensor IR program: numpy in float64, integers and booleans exact.
 
-A place read out of bounds is poison; a `Case` drops the poison of the side that it does not take, everything else
-passes it on, and an output that holds any is an error.
+An element read out of bounds is poison. A `Case` drops the poison of the side that it does not select, every other
+operation passes it on, and an output that holds any is an error.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class TermValue(NamedTuple):
 
 
 def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> list[Array]:
-    """The outputs, each with one dimension per axis (dimensions of size 1 are no axes).
+    """Return the outputs, each with one dimension per axis (a dimension of size 1 is not an axis).
 
-    data: {input name: array of the declared extents; dimensions of size 1 may stand in it}. Raises DplcError where an
-    index leaves its operand; where a result is `partial` it is not read there, and holds anything.
+    data: {input name: array of the declared extents}; the arrays may have dimensions of size 1. Raises DplcError if an
+    index leaves its operand. If a result is `partial`, such elements are not read and hold anything.
     """
     meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins})
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
@@ -74,7 +74,7 @@ def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> l
 
 
 def _spread(data: Array, own: tuple[Axis, ...], order: tuple[Axis, ...]) -> Array:
-    """data with its dimensions put in `order`; size 1 where it has no such axis."""
+    """Return data with its dimensions in `order`, and size 1 for axes that it lacks."""
     there = [a for a in order if a in own]
     moved = np.transpose(data, [own.index(a) for a in there]) if own else data
     return moved.reshape([a.extent if a in own else 1 for a in order])
@@ -105,7 +105,7 @@ class _Meaning:
         return self._case(term) if kind is Case else self.values[term.x]
 
     def operand(self, term: Term, order: tuple[Axis, ...]) -> TermValue:
-        """A term's value, its dimensions in `order`."""
+        """Return the value of a term with its dimensions in `order`."""
         value = self.values[term]
         bad = None if value.bad is None else _spread(value.bad, axes(term), order)
         return TermValue(_spread(value.data, axes(term), order), bad)
@@ -125,7 +125,7 @@ class _Meaning:
         return TermValue(_full(data, order), _any(*(v.bad for v in args)))
 
     def _contraction(self, term: Reduce) -> TermValue | None:
-        """A sum of products without the products in memory."""
+        """Return a sum of products computed without the products in memory, or None."""
         x: Any = term.x
         if not factors(term) or dtype(x) not in FLOATS:
             return None
@@ -148,7 +148,7 @@ class _Meaning:
         return TermValue(folded, None if value.bad is None else np.asarray(np.any(value.bad, axis=swept)))
 
     def _fold(self, term: Fold) -> TermValue:
-        """A part of a tuple reduction: its operands with what is folded in front, lifted and combined."""
+        """Return a part of a tuple reduction. Its operands, with the reduced axes in front, are lifted and combined."""
         monoid, part = of_part(term.part)
         kept = axes(term)
         order, read = (*kept, *term.over), monoid.reads(part)

@@ -69,8 +69,10 @@ from .tile_memory import (
 
 
 def running(stmt: Scan | ScanTuple, values: list[Any], dimensions: tuple[int, ...]) -> list[Any]:
-    """The arrays of the accumulators, each place folded with all before it along the dimensions, the first of which is
-    the slowest."""
+    """Return the accumulators with each element combined with all elements before it along the dimensions.
+
+    The first dimension is the slowest.
+    """
     shape = np.broadcast_shapes(*(value.shape for value in values))
     last = tuple(range(len(shape) - len(dimensions), len(shape)))
     moved = [np.moveaxis(np.broadcast_to(value, shape), dimensions, last) for value in values]
@@ -94,7 +96,7 @@ def _tuples_accumulated(name: str, parts: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def folded_along(stmt: Combine | CombineTuple, values: list[Any], axis: int) -> list[Any]:
-    """The arrays of the accumulators of a statement, folded along one dimension, which stays."""
+    """Return the arrays of a statement's accumulators reduced along one dimension, which stays."""
     if isinstance(stmt, Combine):
         return [np.expand_dims(folded(stmt.fn, values[0], axis), axis)]
     return folded_tuples(monoid(stmt.fn), tuple(values), axis)
@@ -144,7 +146,7 @@ class BlockFolds(BlockThreads):
         return tuple(values)
 
     def spread(self, acc: str, value: Any, place: int) -> Any:
-        """An accumulator as an array along a replicated axis."""
+        """Return an accumulator as an array along a replicated axis."""
         axis = self.registers[place]
         if np.ndim(value) == 2 + len(self.registers) and value.shape[2 + place] == axis.extent:
             return value
@@ -155,7 +157,7 @@ class BlockFolds(BlockThreads):
         return np.repeat(value, axis.extent, axis=2 + place)
 
     def folded_with(self, acc: str) -> frozenset[str]:
-        """The names that what is folded into an accumulator varies with."""
+        """Return the names with which the values that are folded into an accumulator vary."""
         body = self.tile.body
         values = tuple(stmt.val for stmt in summary(body).sums if stmt.acc == acc)
         return variation((*values, *(stmt.vals for stmt in summary(body).merges if acc in stmt.accs)), body)
@@ -179,7 +181,7 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
     last = range(-len(own), 0)
 
     def fragments(value: Any) -> Any:
-        """The warps of each block apart, and the atom's axes at the end."""
+        """Return a value with the warps of each block apart, and the atom's axes at the end."""
         blocks, threads, *inner = value.shape
         return np.moveaxis(value.reshape(blocks, threads // math.prod(lanes), *lanes, *inner), own, last)
 
@@ -196,7 +198,7 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
 
 
 def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
-    """A group enters or leaves a turn. Raises ScheduleError where that is not the next thing it may do."""
+    """Record that a group enters or leaves an iteration of a relay. Raises ScheduleError if the order is wrong."""
     entered, left = group.relays.get(stmt.over, RelayTurns())
     enters = isinstance(stmt, Enter)
     if turn != (entered if enters else left) or (entered == left) != enters:
@@ -206,9 +208,9 @@ def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
 
 
 def check_turns(event: Any, groups: Iterable[ThreadGroup]) -> None:
-    """Raises ScheduleError where some threads are within a turn and all wait for each other, or the kernel ends.
+    """Check that no thread is between an Enter and its Leave when all threads wait for each other or the kernel ends.
 
-    event: the statement that they came to; none at the end.
+    event: the statement that the threads have reached, or None at the end. Raises ScheduleError.
     """
     within = [over for group in groups for over, (entered, left) in group.relays.items() if entered != left]
     if within and event is None:
@@ -236,7 +238,7 @@ class SlabRead:
     group: ThreadGroup
 
     def read(self, memory: BlockMemory) -> tuple[Any, Any]:
-        """The values now, and by which copies they came. Raises ScheduleError where this is no time to read them."""
+        """Return the current values, and the copies that brought them. Raises ScheduleError if they are not ready."""
         slab, block, word, thread = memory.words(self.stmt, self.idx, self.group, None)
         slab.read(block, word, thread, memory.epoch, self.group.waited)
         tickets = slab.ticket[block, word]
@@ -246,7 +248,7 @@ class SlabRead:
 
 
 def read_operand(operand: Any, memory: BlockMemory) -> tuple[Any, Any]:
-    """The values of an operand now, and the copies that brought them: none for a left operand in registers."""
+    """Return the current values of an operand, and the copies that brought them: none for one in registers."""
     return operand.read(memory) if isinstance(operand, SlabRead) else (operand, ())
 
 
@@ -264,7 +266,7 @@ class LateProduct:
     tickets: Any = None
 
     def read(self, memory: BlockMemory) -> tuple[dict[int, Any], dict[int, Any]]:
-        """The values of both operands, of each group. Raises ScheduleError where other copies came since it began."""
+        """Return the values of both operands, by group. Raises ScheduleError if other copies landed since it began."""
         found = {g: tuple(read_operand(one, memory) for one in both) for g, both in self.views.items()}
         values, tickets = ({g: [part[n] for part in both] for g, both in found.items()} for n in range(2))
         if self.tickets is None:
@@ -283,13 +285,13 @@ def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
 
 
 def begin(acc: str, group: ThreadGroup) -> None:
-    """The accumulator of a thread holds nothing until its products are settled."""
+    """Mark the accumulator of a thread as undefined until its products are settled."""
     group.sums.setdefault(acc, group.env[acc])
     group.env[acc] = POISON
 
 
 def settled(acc: str, group: ThreadGroup) -> None:
-    """It holds its sum again. Raises ScheduleError where something has changed it meanwhile."""
+    """Restore the sum of an accumulator. Raises ScheduleError if it has changed in the meantime."""
     if group.env[acc] is not POISON:
         raise ScheduleError(f"`{acc}` is changed before the Settle of its products")
     group.env[acc] = group.sums.pop(acc)
@@ -301,14 +303,14 @@ def settled(acc: str, group: ThreadGroup) -> None:
 
 
 class BlockProducts(BlockFolds):
-    """late: the products that are not settled, in the order they began."""
+    """Products of a block. late: products that are not settled, in the order in which they began."""
 
     def __init__(self) -> None:
         super().__init__()
         self.late: list[LateProduct] = []
 
     def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
-        """Every warp multiplies its fragments. values: of each group, both operands.
+        """Multiply the fragments of every warp. values: both operands, by group.
 
         A warp's lanes come from several groups: nothing lets them rely on running together.
         """
@@ -319,7 +321,7 @@ class BlockProducts(BlockFolds):
             live[g].answer = product[:, live[g].threads]
 
     def begin_product(self, stmt: Mma, views: Operands, live: dict[int, ThreadGroup]) -> None:
-        """A late product sets out: it reads now or when it is settled, and both must be possible."""
+        """Begin a late product. It may read now or when it is settled, and both must be possible."""
         late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
         try:
             late.product = self.product_of(late, live)
@@ -330,7 +332,7 @@ class BlockProducts(BlockFolds):
             begin(stmt.acc, live[g])
 
     def settle(self, stmt: Settle, live: dict[int, ThreadGroup]) -> None:
-        """The products that a Settle covers are done."""
+        """Complete the products that a Settle covers."""
         try:
             while len(self.late) > stmt.keep:
                 late = self.late.pop(0)
@@ -348,12 +350,12 @@ class BlockProducts(BlockFolds):
         return added(late.stmt, a, b, self.registers)
 
     def relay(self, stmt: Relay, group: ThreadGroup) -> None:
-        """A group enters or leaves a turn."""
+        """Record that a group enters or leaves an iteration of a relay."""
         if self.uniform(stmt.when, group):
             take_turn(stmt, int(self.uniform(stmt.turn, group)), group)
 
     def turn(self, stmt: RingStep, group: ThreadGroup) -> bool:
-        """Whether a ring lets a group go on."""
+        """Return whether a ring lets a group continue."""
         ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
         if isinstance(stmt, Acquire):
             return ring.acquire(number, self.readers, self.slabs, len(self.tma))
@@ -370,9 +372,10 @@ class BlockProducts(BlockFolds):
 
 
 def in_step(tile: Tile, places: Mapping[str, Any], blocks: int) -> Iterator[np.ndarray]:
-    """Masks of the blocks that turn as often in every loop around a barrier; together they are all blocks, each once.
+    """Yield masks of blocks that run equally many iterations of every loop around a barrier. Each block is in one mask.
 
-    places: of each BLOCK axis, where each block is. A loop whose bounds mention other loops, too, is asked by places.
+    The mapping gives the index of each block along each BLOCK axis. Bounds of a loop that mention other loops are
+    compared by the BLOCK axes in them.
     """
     keys = [np.zeros(blocks, int)]
     for stmt in nodes(tile.body, For):
@@ -397,9 +400,9 @@ BATCH = 1 << 18  # lanes that run at once
 def run(
     kernels: tuple[Kernel, ...], inputs: Mapping[str, Any], seed: int = 0, stores: dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """All buffers after the kernels, in order. A kernel without a Tile runs as Loop IR.
+    """Return all buffers after the kernels, which run in order. A kernel without a Tile runs as Loop IR.
 
-    stores: where to put how often each element of an output was stored, for programs that need not store each once.
+    stores: receives the number of stores of each element of an output, for programs that need not store each once.
     """
     memory, dice = memory_of(kernels, inputs), random.Random(seed)
     with np.errstate(all="ignore"):
@@ -501,7 +504,7 @@ class _Blocks(BlockProducts):
             group.env[acc] = start_value(fn, self.dtypes[acc])
 
     def collective(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> Program:
-        """A statement in which all threads of the block must take part, or one that contains such."""
+        """Execute a statement that needs all threads of the block, or that contains such a statement."""
         if isinstance(stmt, For):
             for value, inner in self.trips(stmt, group, mask):
                 group.env[stmt.var] = value
@@ -549,7 +552,7 @@ class _Blocks(BlockProducts):
             raise at_statement(stmt, error) from None
 
     def plain(self, stmt: Any, path: Path, group: ThreadGroup, mask: Any) -> None:
-        """A statement that every thread runs on its own."""
+        """Execute a statement that every thread runs on its own."""
         env = group.env
         try:
             if isinstance(stmt, For):
@@ -593,7 +596,7 @@ class _Blocks(BlockProducts):
             self.plain(stmt, (*path, position), group, mask)
 
     def trips(self, stmt: For, group: ThreadGroup, mask: Any) -> Iterator[tuple[Any, Any]]:
-        """(value of the variable, who takes part) of each turn; threads may start and stop at different values."""
+        """Yield (value of the variable, mask of threads) of each iteration. Threads may have different bounds."""
         start, stop, step = (evaluate(e, group.env) for e in (stmt.start, stmt.stop, stmt.step))
         turns = np.max(-((start - np.asarray(stop)) // step)) if np.size(start) else 0
         for turn in range(max(int(turns), 0)):

@@ -26,14 +26,14 @@ from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
 
 
 class RingTurns(NamedTuple):
-    """How many turns of a ring a group has awaited, and released."""
+    """Number of ring iterations that a group has awaited, and released."""
 
     awaited: int = 0
     released: int = 0
 
 
 class RelayTurns(NamedTuple):
-    """How many turns of its own a group of a relay has entered, and left."""
+    """Number of relay iterations that a group has entered, and left."""
 
     entered: int = 0
     left: int = 0
@@ -41,8 +41,11 @@ class RelayTurns(NamedTuple):
 
 @dataclass
 class ThreadGroup:
-    """Threads that run together between two barriers. queue: copies they issued and did not yet wait for; held: what
-    they fetched into registers for a slab and did not yet put there; team: they are a Team's, not of the axes."""
+    """Threads that run together between two barriers.
+
+    queue: copies that they issued and did not wait for. held: values that they fetched into registers for a slab and
+    did not store to it. team: whether they belong to a Team rather than to the axes.
+    """
 
     threads: np.ndarray
     env: dict[str, Any]
@@ -90,7 +93,7 @@ class SlabMemory:
         self.ticket = np.full(shape, -1)  # the TMA copy that wrote a word: visible to who waited for it
 
     def check_free(self, cells: Cells, epoch: int) -> None:
-        """May these threads overwrite these words now?"""
+        """Check that these threads may overwrite these words now. Raises ScheduleError if not."""
         at, who = np.s_[:, cells.words], cells.threads
         name = self.stage.dst
         if self.in_flight[at].any():
@@ -101,14 +104,20 @@ class SlabMemory:
             raise ScheduleError(f"race: {name} is written by two threads between two barriers")
 
     def check_boxes(self, cells: Cells) -> None:
-        """May TMA overwrite these words? A barrier orders it after reads; after writes of threads only a fence would,
-        which no statement is (PTX ISA, "Async proxy")."""
+        """Check that TMA may overwrite these words. Raises ScheduleError after unfenced writes of threads.
+
+        A barrier orders TMA after reads. After writes of threads, only a fence would, and no statement is a fence (PTX
+        ISA, "Async proxy").
+        """
         at = np.s_[:, cells.words]
         if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
 
     def give_way(self, other: Stage | Slab, epoch: int) -> None:
-        """Another slab takes over this memory: nobody may be at it, and it holds nothing any more."""
+        """Hand this memory to another slab and forget its contents.
+
+        Raises ScheduleError if a thread or a copy may still use the memory.
+        """
         taken = f"{other.dst} takes the memory of {self.stage.dst}"
         if self.in_flight.any():
             raise ScheduleError(f"{taken} while a copy into it is in flight: no Wait")
@@ -119,7 +128,7 @@ class SlabMemory:
         self.write_epoch[:] = -1
 
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
-        """An asynchronous copy begins; until it has landed the words hold the new values or poison."""
+        """Begin an asynchronous copy. Until it lands, the words hold the new values or poison."""
         self.in_flight[:, cells.words] = True
         self.values[:, cells.words] = values if early else self.poison
 
@@ -133,7 +142,10 @@ class SlabMemory:
         self.ticket[:, cells.words] = ticket
 
     def read(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, epoch: int, waited: int) -> None:
-        """Threads read words: arrays of one shape. waited: the TMA copies that these threads have waited for."""
+        """Check and record reads of words by threads, in arrays of one shape.
+
+        waited: the TMA copies for which these threads have waited. Raises ScheduleError for a word that is not ready.
+        """
         name = self.stage.dst
         if self.in_flight[block, word].any():
             raise ScheduleError(f"{name} is read while its copy is in flight: no Wait")
@@ -148,7 +160,7 @@ class SlabMemory:
         self._note_readers(block, word, thread, epoch)
 
     def store(self, block: np.ndarray, word: np.ndarray, thread: np.ndarray, value: np.ndarray, epoch: int) -> None:
-        """Threads write words, once each between two barriers: arrays of one shape."""
+        """Store words of threads, once each between two barriers, in arrays of one shape."""
         name = self.stage.dst
         if self.in_flight[block, word].any():
             raise ScheduleError(f"{name} is written while a copy into it is in flight: no Wait")
@@ -177,8 +189,10 @@ class SlabMemory:
 
 @dataclass
 class RingState:
-    """A ring of some blocks. fills: the copies of a turn, by slab; last: of each acquired turn, the first ticket of TMA
-    that is not its own."""
+    """A ring of some blocks.
+
+    fills: the copies of an iteration, by slab. last: for each acquired iteration, the first later ticket of TMA.
+    """
 
     stmt: Ring
     fills: dict[str, Stage]
@@ -189,7 +203,7 @@ class RingState:
         return len(self.last)
 
     def acquire(self, turn: int, readers: list[ThreadGroup], slabs: dict[str, SlabMemory], tickets: int) -> bool:
-        """Whether the slot is free for a turn, which is taken then."""
+        """Return whether the slot of an iteration is free, and acquire it if so."""
         name, depth = self.stmt.dst, self.stmt.depth
         if turn != self.acquired:
             raise ScheduleError(f"turn {turn} of the ring {name} is acquired as number {self.acquired}")
@@ -203,7 +217,7 @@ class RingState:
         return True
 
     def awaits(self, turn: int, group: ThreadGroup, landing: list[Any]) -> bool:
-        """Whether a turn has been filled; its copies have landed then, for a group."""
+        """Return whether the slot of an iteration is filled; if so, its copies land for a group."""
         have = self.of(group)
         if turn != have.awaited:
             raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is awaited as number {have.awaited}")
@@ -218,7 +232,10 @@ class RingState:
         return True
 
     def release(self, turn: int, group: ThreadGroup, read: Iterable[tuple[Load, Any]]) -> None:
-        """A group is done with a turn. read: loads that products under way will make, and the slots they name."""
+        """Release the slot of an iteration for a group.
+
+        read: loads of products in flight, and the slots that they name. Raises ScheduleError if the order is wrong.
+        """
         have, slot = self.of(group), turn % self.stmt.depth
         if turn != have.released or turn >= have.awaited:
             raise ScheduleError(
@@ -232,7 +249,7 @@ class RingState:
         return group.turns.get(self.stmt.dst, RingTurns())
 
     def finish(self, readers: list[ThreadGroup]) -> None:
-        """Raises ScheduleError where a turn was filled for nobody, or not given back."""
+        """Check that every group has awaited and released all acquired iterations. Raises ScheduleError if not."""
         for group in readers:
             have = self.of(group)
             if have != (self.acquired, self.acquired):
@@ -243,7 +260,7 @@ class RingState:
 
 
 def rings_of(body: Block) -> dict[str, RingState]:
-    """The rings of a Tile. A turn's copies are those of the block that its Acquire stands in."""
+    """Return the rings of a Tile. The copies of an iteration are those in the block of its Acquire."""
     found = {ring.dst: RingState(ring, {}) for ring in nodes(body, Ring)}  # type: ignore[attr-defined, arg-type]
     for team in nodes(body, Team):
         for acquire, copies in filled(team.body):  # type: ignore[attr-defined]
@@ -252,7 +269,7 @@ def rings_of(body: Block) -> dict[str, RingState]:
 
 
 def check_held(stmt: Load | Store, slot: Any, group: ThreadGroup, rings: Iterable[RingState]) -> None:
-    """Raises ScheduleError where a group touches a slot of a ring that it has not awaited, or has given back."""
+    """Raise ScheduleError if a group accesses a slot of a ring that it has not awaited, or has released."""
     for ring in rings:
         if stmt.buf in ring.fills:
             have, depth = ring.of(group), ring.stmt.depth
@@ -307,7 +324,7 @@ class BlockMemory:
             self.copy(stmt, slab, copied, values, group)
 
     def hold(self, stmt: Stage, put: Callable[[], object], group: ThreadGroup) -> None:
-        """Registers hold a box until its Put."""
+        """Hold a box in registers until its Put."""
         if stmt.dst in group.held:
             raise ScheduleError(f"{stmt.dst} is fetched again before its Put")
         group.held[stmt.dst] = put
@@ -318,13 +335,13 @@ class BlockMemory:
         group.held.pop(stmt.dst)()
 
     def land(self, slab: SlabMemory, cells: Cells, values: Any) -> None:
-        """The threads store values themselves, now."""
+        """Store values by the threads themselves, at once."""
         slab.check_free(cells, self.epoch)
         slab.land(cells, values)
         slab.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
-        """Shared memory for computed values: the first thread to come makes it."""
+        """Declare shared memory for computed values, when the first thread reaches the statement."""
         if stmt.dst not in self.slabs:
             self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
 
@@ -383,7 +400,7 @@ class BlockMemory:
         return [evaluate(e, {**around, **labels}) for e in stmt.origin]
 
     def source(self, stmt: Stage, origin: list[Any], cells: np.ndarray) -> Any:
-        """The cells' values for every block; zero outside of the source."""
+        """Return the values of the cells for every block, with zero outside of the source."""
         array, idx = self.memory[stmt.src], []
         for dim, base in enumerate(origin):
             steps = [axis.stride * cell for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim == dim]
@@ -391,7 +408,7 @@ class BlockMemory:
         return np.where(in_bounds(idx, array.shape), array[clipped(idx, array.shape)], 0)
 
     def uniform(self, e: Any, group: ThreadGroup) -> Any:
-        """A value that is one for all threads and blocks of the batch."""
+        """Return a value that is the same for all threads and blocks of the batch."""
         value = np.unique(evaluate(e, group.env))
         if len(value) != 1:
             raise ScheduleError("the slot or predicate of a copy is not uniform")
@@ -431,7 +448,10 @@ class BlockMemory:
     def words(
         self, stmt: Load | Store, idx: list[Any], group: ThreadGroup, mask: Any
     ) -> tuple[SlabMemory, Any, Any, Any]:
-        """The slab of an access, and for each lane its block, word and thread. Raises where it leaves the slab."""
+        """Return the slab of an access, and for each lane its block, word and thread.
+
+        Raises ScheduleError if the access leaves the slab.
+        """
         slab = self.slabs.get(stmt.buf)
         if slab is None:
             raise ScheduleError(f"access to {stmt.buf}, which was never written")
@@ -487,7 +507,7 @@ def both(mask: Any, condition: Any) -> Any:
 
 
 def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(coordinates, thread) of the cells that these threads copy."""
+    """Return the coordinates and the thread of each cell that these threads copy."""
     cells = np.indices([axis.extent for axis in stage.slab]).reshape(len(stage.slab), -1)
     if stage.via == "TMA":
         return cells, np.zeros(cells.shape[1], int)
@@ -505,8 +525,11 @@ POLL = object()
 
 
 class BlockThreads(BlockMemory, ABC):
-    """The scheduler of thread groups. grid: the index of each block along each BLOCK axis; dtypes: of values; readers:
-    the groups of the axes, not of a Team."""
+    """The scheduler of thread groups.
+
+    grid: the index of each block along each BLOCK axis. dtypes: of values. readers: the groups of the axes, not of a
+    Team.
+    """
 
     tile: Tile
     threads: list[Axis]
@@ -517,7 +540,7 @@ class BlockThreads(BlockMemory, ABC):
 
     @abstractmethod
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
-        """The program of a group."""
+        """Run a block as the program of a group."""
 
     def groups(self) -> dict[int, ThreadGroup]:
         count = math.prod(axis.extent for axis in self.threads)
@@ -550,7 +573,7 @@ class BlockThreads(BlockMemory, ABC):
         return values
 
     def gathered(self, values: dict[int, Any], live: dict[int, ThreadGroup], dtype: str) -> Any:
-        """The values of all threads, of those of each group: (blocks, threads, *registers)."""
+        """Return the values of all threads from those of each group: (blocks, threads, *registers)."""
         count = math.prod(axis.extent for axis in self.threads)
         inner = np.broadcast_shapes(self.ones, *(np.shape(value)[2:] for value in values.values()))
         whole = np.empty((self.blocks, count, *inner), KINDS[dtype])
@@ -583,7 +606,7 @@ class BlockThreads(BlockMemory, ABC):
 
 
 def at_statement(stmt: Any, error: ScheduleError) -> ScheduleError:
-    """The error with the statement it happened in; the innermost one stands."""
+    """Return the error with a note of its statement, unless a note of an inner statement exists."""
     if any(note.startswith("in `") for note in error.notes):
         return error
     return ScheduleError(error.what, notes=(*error.notes, f"in `{print_statement(stmt).splitlines()[0]}`"))

@@ -67,7 +67,7 @@ def _bucketize(args: Mapping[str, Any]) -> Any:
 
 
 def _counted(row: Any, x: Any, after: bool, args: Mapping[str, Any]) -> Any:
-    """How many elements of a row stand before each of x. Raises ValueError where PyTorch does: rows of other x."""
+    """Return the number of elements of a row that precede each of x. Raises ValueError if the shapes do not match."""
     import torch
 
     x = torch.as_tensor(x)
@@ -80,8 +80,10 @@ def _counted(row: Any, x: Any, after: bool, args: Mapping[str, Any]) -> Any:
 
 
 def _bins(args: Mapping[str, Any]) -> Any:
-    """How many elements fall into each bin. Of integers in integers, as CUDA's kernel computes them; torch on a CPU
-    refuses these."""
+    """Return the number of elements in each bin.
+
+    For integers the counts are computed in integers, as in the CUDA kernel. torch rejects integers on a CPU.
+    """
     import torch
 
     x, count, low, high = args["self"], args.get("bins", 100), args.get("min", 0), args.get("max", 0)
@@ -96,8 +98,11 @@ def _bins(args: Mapping[str, Any]) -> Any:
 
 
 def _bags(args: Mapping[str, Any]) -> Any:
-    """Sums, means and largest rows of runs of indices, and no more of what torch gives. torch looks at no offset: those
-    that are not in order, or do not begin with 0, are counted, and what stands before the first is in no bag."""
+    """Return sums, means or maxima of runs of indices, without the further results of torch.
+
+    torch does not check offsets. If they are unordered or do not begin with 0, this function counts them, and indices
+    before the first offset are in no bag.
+    """
     import torch
 
     table, ids, offsets, pad = args["weight"], args["indices"], args["offsets"], args.get("padding_idx")
@@ -118,7 +123,7 @@ def _bags(args: Mapping[str, Any]) -> Any:
 
 
 def _picked(x: Any, dim: int, place: Any, args: Mapping[str, Any]) -> Any:
-    """The elements at some places of the order, and their places in x."""
+    """Return the elements at given positions of the sorted order, and their indices in x."""
     values, places = _sort({"self": x, "dim": dim})
     found = (values.gather(dim, place), places.gather(dim, place)) if x.dim() else (values, places)
     return found if args.get("keepdim", False) or not x.dim() else tuple(one.squeeze(dim) for one in found)
@@ -142,7 +147,10 @@ def _places() -> Any:
 
 
 def _scaled_mm(args: Mapping[str, Any]) -> Any:
-    """A product of 8-bit floats, which PyTorch makes of nothing wider: of float64 by its own words."""
+    """Return a product of 8-bit floats.
+
+    For float64 operands, which PyTorch rejects, the product is computed by its definition.
+    """
     import torch
 
     a, b, bias, wanted = args["self"], args["mat2"], args.get("bias"), args.get("out_dtype")
@@ -172,7 +180,7 @@ _TRANSFORMS = ("FftC2c", "FftR2c", "FftC2r")
 
 @functools.cache
 def aten_names() -> dict[str, str]:
-    """{Torch IR name: ATen name} of the live torch. A public op wins over a private one of the same name."""
+    """Return {Torch IR name: ATen name} of the live torch. A public op wins over a private op of the same name."""
     import torch
 
     registered = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
@@ -183,7 +191,7 @@ def aten_names() -> dict[str, str]:
 
 
 def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a program for the tensors of its inputs.
+    """Return the outputs of a program for the tensors of its inputs.
 
     tensors: {input name: tensor of the declared shape}, on any device. Floating-point values are computed in float64,
     whatever dtype the program names. Returns one tensor per output, on the CPU. Raises KeyError for a missing input.
@@ -201,7 +209,7 @@ def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
 
 
 def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> list[Any]:
-    """The outputs of a program, op by op. values: {input: what stands for it}, and then for every value.
+    """Compute the outputs of a program, op by op. values: {input: its value}, extended by the value of every op.
 
     wide: dtypes that the program names are float64 where they are floats; without it, as the program says.
     """
@@ -225,12 +233,15 @@ def _widen(tensor: Any) -> Any:
 
 
 def applied(statement: TorchOp, values: Mapping[str, Any], wide: bool = False) -> Any:
-    """What torch makes of one op."""
+    """Return the result of torch for one op."""
     return call(statement.op, {field: argument(value, values, wide) for field, value in statement.args})
 
 
 def call(op: str, args: Mapping[str, Any]) -> Any:
-    """What torch gives for an op; torch picks the overload from the fields. args: as `argument` gives them."""
+    """Return the result of torch for an op. torch selects the overload by the fields.
+
+    args: fields in the form that `argument` returns.
+    """
     import torch
 
     if op == "Getitem":
@@ -254,13 +265,13 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
 
 
 def _lengths(args: Mapping[str, Any]) -> tuple[int, int]:
-    """How many real places half a transform may be of."""
+    """Return the two numbers of real elements that a half transform may have, even and odd."""
     given = args["self"].shape[args["dim"][-1]] if args["dim"] else 1
     return 2 * given - 2 or 1, 2 * given - 1
 
 
 def _distinct(dims: Any, rank: int, op: str) -> list[int]:
-    """Dimensions of a tensor, counted from the first. Raises DplcError unless each is there and named once."""
+    """Return dimensions of a tensor, counted from the first. Raises DplcError unless each exists and occurs once."""
     known = isinstance(dims, list) and all(isinstance(n, int) and -rank <= n < rank for n in dims)
     counted = [n % rank for n in dims] if known else []
     if not known or len(set(counted)) < len(counted):
@@ -269,7 +280,10 @@ def _distinct(dims: Any, rank: int, op: str) -> list[int]:
 
 
 def argument(value: Value, values: Mapping[str, Any], wide: bool = True) -> Any:
-    """What torch is given for a field: names become tensors, dtypes torch's (every float is float64 if `wide`)."""
+    """Return the value of a field as torch needs it: names become tensors, and dtypes those of torch.
+
+    wide: replace every float dtype by float64, and every complex dtype by complex128.
+    """
     import torch
 
     if isinstance(value, Var):

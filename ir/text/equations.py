@@ -1,6 +1,7 @@
-"""The syntax of what makes a rule an equation: splits, joins, folds, what rules share. None of it means anything by
-itself: engine/language/elaboration writes it out in the rest of the language, once for each file, before anybody reads
-a rule.
+"""Syntax that makes a rule an equation: splits, joins, folds, parts that rules share.
+
+This syntax has no meaning by itself: engine/language/elaboration expands it into the rest of the language, once for
+each file, before a rule is read.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ class SplitPart(Syntax):
 
 @syntax_node
 class SplitClause(Syntax):
-    """`split what:size => parts`, outermost first. what: names, or one sum that stands for what it computes. further:
-    the parts of the last part, and so on: `=> parts => parts`."""
+    """`split what:size => parts`, outermost first.
+
+    what: names, or one sum, which the split replaces. further: the parts of the last part, and so on, after further
+    `=>`.
+    """
 
     what: tuple[Syntax, ...]
     size: Syntax | None
@@ -73,7 +77,7 @@ class UseForm(Syntax):
 
 @syntax_node
 class LetStatement(Syntax):
-    """`let name = value` in a template: for the statements behind it in its block."""
+    """`let name = value` in a template, for the following statements of its block."""
 
     name: str
     value: Syntax
@@ -102,7 +106,7 @@ class FoldAssign(Syntax):
 
 @syntax_node
 class Edit(Syntax):
-    """`"before" => "after"`: a line, or a part of lines. after: the lines that take its place; one "" is none."""
+    """`"before" => "after"`: a line, or a part of lines. after: the lines that replace it; one "" means none."""
 
     before: str
     after: tuple[str, ...]
@@ -112,7 +116,7 @@ class Edit(Syntax):
 class VariedExample(Syntax):
     """`example "title" as "other"`, edits, `gives no "reason"`: the program of another example of the rule, edited.
 
-    gives: the reason, or the edits of what the other one gives.
+    gives: the reason, or the edits of the result of the other example.
     """
 
     title: str

@@ -11,7 +11,7 @@ _PRE = "margin: 4px 0 8px; max-height: 30em; overflow: auto; white-space: pre; f
 
 
 class Html(NamedTuple):
-    """A piece of HTML: made by this file's functions alone, so that what is put together is escaped once."""
+    """A piece of HTML that only functions of this file build, so that combined pieces are escaped once."""
 
     text: str
 
@@ -24,7 +24,7 @@ def together(*pieces: Html) -> Html:
 
 
 def line(text: str) -> Html:
-    """A paragraph."""
+    """Return a paragraph."""
     return Html(f"<p style='margin: 4px 0'>{escape(text)}</p>")
 
 
@@ -33,12 +33,12 @@ def heading(text: str) -> Html:
 
 
 def code(text: str) -> Html:
-    """A text as it stands."""
+    """Return a text as preformatted HTML."""
     return Html(f"<pre style='{_PRE}'>{escape(text)}</pre>")
 
 
 def folded(title: str, inside: Html, open_: bool = False) -> Html:
-    """What a click on its title shows."""
+    """Return HTML that a click on its title expands."""
     return Html(f"<details{' open' if open_ else ''}><summary>{escape(title)}</summary>{inside.text}</details>")
 
 
@@ -51,7 +51,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
 
 
 def difference(text: str) -> Html:
-    """The lines of a diff, those that came and those that went on grounds of their own."""
+    """Return the lines of a diff, with added and removed lines on different backgrounds."""
     colours = {"+": "rgba(40, 160, 80, .18)", "-": "rgba(220, 70, 60, .18)", "@": "rgba(120, 100, 220, .15)"}
     lines = (
         f"<span style='display: block; background: {colours.get(one[:1], 'none')}'>{escape(one) or ' '}</span>"

@@ -1,4 +1,4 @@
-"""Parse a text to a syntax tree. Syntax errors name what was expected and point at the place with a caret."""
+"""Parse a text to a syntax tree. Syntax errors report the expected tokens and mark the location with a caret."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", 
 
 
 def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
-    """The error of a text that the grammar does not know."""
+    """Return the error of a text that the grammar does not accept."""
     line, column = error.line, error.column
     slip = _slip(source, error, line if line is not None and line > 0 else len(source.text.splitlines()))
     if slip is not None:
@@ -81,14 +81,14 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
 
 
 def _last_line(source: Source) -> tuple[int, int]:
-    """The last line that holds something, and the column behind it."""
+    """Return the last line that is not empty, and the column after its end."""
     lines = source.text.splitlines()
     number = next((n for n in range(len(lines), 0, -1) if lines[n - 1].strip()), 1)
     return number, len(lines[number - 1].rstrip()) + 1 if lines else 1
 
 
 def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None:
-    """The slips that show further on than where they are: each is told at its own place."""
+    """Return the error of a common mistake that the parser detects later than its location, at that location."""
     if isinstance(error, UnexpectedCharacters) and error.char == '"':
         where = Span(source, line, error.column - 1, line, len(source.line(line)))
         return DplcError("a text without its end", where, (), 'write `"` behind it, on the same line')
@@ -109,7 +109,7 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
 
 
 def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcError | None:
-    """A bracket that is open or closes none, a text without its `because`, a line that is too far in."""
+    """Return the error of an unbalanced bracket, a text without its `because`, or a line that is indented too far."""
     kind, column = error.token.type, max(error.column - 1, 0)
     never = _never_closed(source, error, line, column)
     if never is not None:
@@ -126,7 +126,7 @@ def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcErr
 
 
 def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int) -> DplcError | None:
-    """A bracket that is open where a later line begins, a reason or something that only its end may be followed by."""
+    """Return the error of a bracket that is open where a later line, a reason or another clause begins."""
     kind, token, text = error.token.type, str(error.token).strip(), source.line(line)
     ended = kind.startswith(("_", "$"))  # the file ends in it: the lexer counts no lines inside of a bracket
     within = len(text) if ended else column if kind == "BECAUSE" or token in ("on", "for") else 0
@@ -145,7 +145,7 @@ def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int
 
 
 def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcError:
-    """A text behind a guard: without its `because`, or behind one that was read as a name, for a value was due."""
+    """Return the error of a text after a guard, without `because` or after a `because` that was read as a name."""
     word = re.search(r"\bbecause\s+$", source.line(line)[:column])
     if word is None:
         return DplcError("a reason without its word", here, (), "write `because` before it")
@@ -154,7 +154,7 @@ def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcErr
 
 
 def _too_far_in(source: Source, line: int, below: int) -> DplcError | None:
-    """A line that is further in than the one above it, which opens nothing."""
+    """Return the error of a line that is further indented than the line above it, which opens no block."""
     text = source.line(below)
     if not re.match(r" *\S", text):
         return None
@@ -198,7 +198,7 @@ def _slip_of_line(source: Source, line: int) -> DplcError | None:
 
 
 def _in_rule(source: Source, line: int) -> bool:
-    """Whether a line stands among the clauses of a rule."""
+    """Return whether a line is among the clauses of a rule."""
     above = (source.line(n) for n in range(line - 1, 0, -1))
     first = next(
         (text for text in above if re.match(r"(override )?[a-z]", text) and text.split()[0] not in _CLAUSES), ""
@@ -207,7 +207,7 @@ def _in_rule(source: Source, line: int) -> bool:
 
 
 def _open_bracket(source: Source, line: int, end: int = 0) -> Span | None:
-    """The innermost bracket that is open in a line before column `end`."""
+    """Return the innermost bracket that is open in a line before column `end`."""
     opened: list[Span] = []
     for number in range(1, line + 1):
         text = _STRING.sub(lambda found: " " * len(found[0]), source.line(number))
@@ -221,7 +221,7 @@ def _open_bracket(source: Source, line: int, end: int = 0) -> Span | None:
 
 
 def outdented(source: Source) -> DplcError:
-    """The error of a line whose indentation fits no block around it, at that line."""
+    """Return the error of a line whose indentation fits no enclosing block, at that line."""
     columns, depth, above = [0], 0, 0
     for number, text in enumerate(source.text.splitlines(), 1):
         bare = _STRING.sub("", text).strip()
@@ -382,7 +382,7 @@ class _Build(Transformer[Any, Any]):
         return Span(self.source, a.line, a.column, b.end_line, b.end_column)
 
     def head(self, c: list[Any]) -> tuple[Span, tuple[str, ...], bool, str]:
-        """Return the place, the documentation, whether it overrides, and the name of a declaration."""
+        """Return the span, the documentation, whether it overrides, and the name of a declaration."""
         tokens = {token.type: token for token in reversed(_of(c, Token))}
         name = tokens["NAME"]
         return self.place(name), _marked(c, "doc"), "OVERRIDE" in tokens, str(name)
@@ -556,7 +556,7 @@ def _parser() -> tuple[Lark, _Build]:
 
 
 def parse(source: Source) -> s.Nodes:
-    """The declarations of a text: units, rules, pipelines. Raises DplcError at the first syntax error."""
+    """Return the declarations of a text: units, rules, pipelines. Raises DplcError at the first syntax error."""
     text = source.text if source.text.endswith("\n") else source.text + "\n"
     with _lock:
         lark, build = _parser()
@@ -582,7 +582,10 @@ LARGEST_EXTENT = 2**48
 
 
 def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> Any:
-    """compute(*operands). Raises DplcError at the node where it gives nothing, or an integer of more than 64 bits."""
+    """Return compute(*operands).
+
+    Raises DplcError at the node if compute fails or returns an integer of more than 64 bits.
+    """
     try:
         found = compute(*operands)
     except ZeroDivisionError:
@@ -595,7 +598,10 @@ def calculated(node: s.Syntax, compute: Callable[..., Any], *operands: Any) -> A
 
 
 def extent(node: s.Syntax, value: Any, least: int = 0) -> Any:
-    """An extent as it was read: a whole number that memory could hold, or an expression. Raises DplcError."""
+    """Return an extent after a check: a whole number that memory could hold, or an expression.
+
+    Raises DplcError at the node for any other value.
+    """
     if value.__class__ is float or value.__class__ is bool or value is None:
         raise DplcError(f"an extent is a whole number, not {str(value).lower()}", node.span)
     if value.__class__ is int and not least <= value <= LARGEST_EXTENT:

@@ -26,7 +26,7 @@ _STRENGTH = {
 
 
 def print_expr(value: Expr, strength: int = 0) -> str:
-    """An expression, in parentheses if it binds looser than `strength`."""
+    """Print an expression, in parentheses if it binds looser than `strength`."""
     text, own = _expr(value)
     return f"({text})" if own < strength else text
 
@@ -80,7 +80,7 @@ def print_number(value: int | float) -> str:
 
 
 def print_value(value: Any) -> str:
-    """Any field value: numbers, names, text, lists, axes, nested nodes."""
+    """Print any field value: numbers, names, text, lists, axes, nested nodes."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -111,7 +111,7 @@ def print_axis(axis: e.Axis) -> str:
 
 
 def _call(node: Any) -> str:
-    """`Op(positional.., field=value)` from the schema."""
+    """Print `Op(positional.., field=value)` by the schema."""
     cls = type(node)
     positional = getattr(cls, "positional", ())
     parts = []
@@ -130,7 +130,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def print_statement(stmt: Any, depth: int = 0) -> str:
-    """A statement with its block, indented by `depth` levels; no newline at the end."""
+    """Print a statement with its block, indented by `depth` levels, without a newline at the end."""
     lead = INDENT * depth
     kind = stmt.__class__
     index = ", ".join(map(print_expr, stmt.idx)) if kind in (Load, Store) else ""

@@ -23,7 +23,7 @@ from .torch import print_torch_graph, read_torch_graph
 
 
 def print_unit(unit: Node) -> str:
-    """A kernel or a graph, without a newline at the end."""
+    """Print a kernel or a graph, without a newline at the end."""
     if isinstance(unit, Kernel):
         ins = ", ".join((*print_sizes(unit), *map(print_value, unit.ins)))
         head = f"kernel {unit.name}({ins}) -> {', '.join(map(print_value, unit.outs))}:"
@@ -36,7 +36,7 @@ def print_unit(unit: Node) -> str:
 
 
 def print_program(units: tuple[Node, ...] | Node, level: str | None = None) -> str:
-    """A whole dump, with its `## level:` header if a level is given, ending in a newline."""
+    """Print a whole dump, with its `## level:` header if a level is given, and a newline at the end."""
     listed = units if isinstance(units, tuple) else (units,)
     header = f"## level: {level}\n" if level else ""
     return header + "\n\n".join(map(print_unit, listed)) + "\n"
@@ -51,21 +51,21 @@ LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 def read_program(
     text: str, name: str = "<text>", sizes: Binding | None = MappingProxyType({})
 ) -> tuple[str | None, tuple[Node, ...]]:
-    """(level, units) of a dump. The level is the header's, or None if it has none. Raises DplcError with a caret.
+    """Read the level and the units of a dump. The level is that of the header, or None without a header.
 
-    sizes: the numbers of the sizes that units declare; None leaves them open.
+    sizes: the numbers of the sizes that units declare; None leaves them open. Raises DplcError with a caret.
     """
     level, units = syntax_of(text, name)
     return level, tuple(read_unit(unit, level, sizes) for unit in units)
 
 
 def sizes_of(text: str, name: str = "<text>") -> dict[str, Size]:
-    """The sizes that the units of a dump declare, by name. Raises DplcError with a caret."""
+    """Return the sizes that the units of a dump declare, by name. Raises DplcError with a caret."""
     return declared(syntax_of(text, name)[1])
 
 
 def syntax_of(text: str, name: str) -> tuple[str | None, s.Nodes]:
-    """The level of a dump, and its units as they are written. Raises DplcError with a caret."""
+    """Return the level of a dump, and its units as syntax. Raises DplcError with a caret."""
     source = Source(name, text)
     header = re.match(r"\s*##[ \t]*level:[ \t]*(\w+)", text)
     level = header[1] if header else None
@@ -77,7 +77,7 @@ def syntax_of(text: str, name: str) -> tuple[str | None, s.Nodes]:
 
 
 def read_unit(unit: s.Syntax, level: str | None = None, sizes: Binding | None = MappingProxyType({})) -> Node:
-    """A kernel or a graph."""
+    """Read a kernel or a graph."""
     if not isinstance(unit, s.Unit):
         raise DplcError("a program holds kernels and graphs only", unit.span)
     unit = settled(unit, sizes)

@@ -52,13 +52,13 @@ def read_params(items: s.Nodes) -> tuple[Param, ...]:
 
 
 def read_extents(dims: s.Nodes) -> tuple[Any, ...]:
-    """The extents of a type. Raises DplcError for anything else."""
+    """Read the extents of a type. Raises DplcError for anything else."""
     return tuple(extent(dim, read_expr(dim)) for dim in dims)
 
 
 @functools.cache
 def owners() -> dict[str, type[Node]]:
-    """The statements that a rule can capture, by name: the ops, and those of Loop IR."""
+    """Return the statements that a rule can capture, by name: the ops, and those of Loop IR."""
     plain = (loop.For, loop.If, loop.Load, loop.Let, loop.Accumulate, loop.Merge, loop.Store)
     return {**{cls.__name__: cls for cls in plain}, **STATEMENT_CLASSES}
 
@@ -68,7 +68,10 @@ def owners() -> dict[str, type[Node]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """fields: what the text mentions, by field name; a list-sorted field holds a tuple of items or one expression."""
+    """Fields of a statement as the text mentions them, by field name.
+
+    A list-sorted field holds a tuple of items or one expression.
+    """
 
     cls: type[Node]
     fields: dict[str, Any]
@@ -80,7 +83,7 @@ class Shape:
 
 
 def named(text: str, place: s.Syntax) -> s.NameOf:
-    """A name that the grammar keeps as bare text, as an expression."""
+    """Return a name that the grammar keeps as bare text as an expression."""
     return s.NameOf(place.span, text)
 
 
@@ -122,7 +125,7 @@ def _alike(a: s.Syntax, b: s.Syntax) -> bool:
 
 
 def _merge_fields(stmt: s.AccumulateInto) -> tuple[s.Nodes, str, s.Nodes] | None:
-    """The accumulators, the monoid and the operands of `(m, s) <- online((m, s), (x, v))`; None if it has no tuples."""
+    """Return accumulators, monoid and operands of `(m, s) <- online((m, s), (x, v))`, or None without tuples."""
     target, value = stmt.target, stmt.value
     if not isinstance(target, s.Group):
         return None
@@ -145,7 +148,7 @@ def _assign(node: Any) -> Shape:
 
 
 def load_fields(node: s.LoadOf) -> dict[str, Any]:
-    """buf and idx, and the guard if one is written."""
+    """Return buf and idx, and the guard if there is one. Raises DplcError if the node is not `load buffer[index]`."""
     if not isinstance(node.access, s.Subscript):
         raise DplcError("a load reads `load buffer[index]`", node.span)
     fields: dict[str, Any] = {"buf": node.access.base, "idx": node.access.items}
@@ -161,7 +164,7 @@ def _statement(node: Any) -> Shape:
 
 
 def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
-    """An op, the value that it defines and its block."""
+    """Return the shape of an op, with the value that it defines and its block."""
     shape = op_shape(call, owners())
     fields = {**given, **shape.fields} | ({} if node.body is None else {"body": node.body})
     for field, what in (("dst", "defines no value"), ("body", "has no block")):
@@ -171,7 +174,7 @@ def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
 
 
 def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
-    """`Op(positional.., field=value)` by the schema of Op."""
+    """Return the shape of `Op(positional.., field=value)` by the schema of Op."""
     if call.fn not in among:
         raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among))
     cls = among[call.fn]
@@ -203,7 +206,7 @@ def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
 
 
 def listed(field: Field, value: s.Syntax) -> Any:
-    """The items of a list-sorted field; a lone name stays itself, for it may be the whole list."""
+    """Return the items of a list-sorted field. A single name is returned as it is, because it may be the whole list."""
     if not field.many or isinstance(value, s.NameOf | s.Comprehension | s.Member | s.Subscript):
         return value
     if isinstance(value, s.Group) and value.bracket in "([":
@@ -235,7 +238,7 @@ def read_block(block: s.Nodes) -> tuple[Stmt, ...]:
 
 
 def read_statement(stmt: s.Syntax) -> Stmt:
-    """One statement of Loop, Tile or Kernel IR."""
+    """Read one statement of Loop, Tile or Kernel IR."""
     if type(stmt) not in READERS:
         raise DplcError("this stands in patterns and templates only, or is not a statement", stmt.span)
     return _read(READERS[type(stmt)](stmt))  # type: ignore[no-any-return]
@@ -251,7 +254,7 @@ def _read(shape: Shape) -> Any:
 
 
 def _read_field(field: Field, value: Any) -> Any:
-    """One field. In a list-sorted field a lone value is a one-element list."""
+    """Read one field. In a list-sorted field, a single value is a one-element list."""
     if field.sort == "Block":
         return read_block(value)
     if not field.many:
@@ -281,7 +284,7 @@ def _read_one(field: Field, value: s.Syntax) -> Any:
 
 
 def read_expr(value: s.Syntax) -> Any:
-    """An index or scalar expression, canonical."""
+    """Read an index or scalar expression, in canonical form."""
     if isinstance(value, s.NameOf):
         return CONSTANTS[value.text] if value.text in CONSTANTS else e.Var(value.text)
     if isinstance(value, s.Number):

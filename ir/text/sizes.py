@@ -22,7 +22,7 @@ Binding = Mapping[str, int]
 
 
 def print_sizes(unit: Node) -> Iterator[str]:
-    """The declarations of the sizes that a unit depends on, by name."""
+    """Yield the declarations of the sizes on which a unit depends, by name."""
     for size in sizes_in(unit).values():
         step = f" by {size.multiple}" if size.multiple != 1 else ""
         yield f"{size.name}: {size.low}..{size.high}{step}" + _hint(size)
@@ -33,7 +33,7 @@ def _hint(size: Size) -> str:
 
 
 def told_open(condition: Any) -> str:
-    """`s % 4 == 0 (s: 1..4096)`: what sizes leave open, for people."""
+    """Print a condition that sizes leave open, for people: `s % 4 == 0 (s: 1..4096)`."""
     if not isinstance(condition, Node):
         return str(condition or "this compares what is not a number here")
     ranges = "; ".join(print_sizes(condition))
@@ -41,7 +41,7 @@ def told_open(condition: Any) -> str:
 
 
 def declared(units: s.Nodes) -> dict[str, Size]:
-    """The sizes of a program by name. Raises DplcError where two units disagree."""
+    """Return the sizes of a program by name. Raises DplcError if two units disagree."""
     found: dict[str, Size] = {}
     for item in (item for unit in units if isinstance(unit, s.Unit) for item in unit.ins):
         if isinstance(item, s.SizeItem):
@@ -52,9 +52,9 @@ def declared(units: s.Nodes) -> dict[str, Size]:
 
 
 def _size(item: s.SizeItem) -> Size:
-    """A size as it is declared; without a hint, it is as a rule its greatest number.
+    """Return a size as declared. Without a hint, its greatest number is the hint.
 
-    Raises DplcError for a range that holds nothing.
+    Raises DplcError for an invalid range or hint.
     """
     name, low, high, multiple = item.name, item.low, item.high, item.multiple
     if not 1 <= low <= high <= LARGEST_EXTENT:
@@ -69,17 +69,17 @@ def _size(item: s.SizeItem) -> Size:
 
 
 def refusal(size: Size, value: int) -> str:
-    """Why a size cannot be a number; "" if it can."""
+    """Return the reason why a size cannot be a number, or "" if it can."""
     if not size.low <= value <= size.high:
         return f"which is not in {size.low}..{size.high}"
     return "" if value % size.multiple == 0 else f"which is not a multiple of {size.multiple}"
 
 
 def settled(unit: s.Unit, binding: Binding | None) -> s.Unit:
-    """A unit without declarations of sizes: each use is the size itself, or the number that it is bound to.
+    """Return a unit without declarations of sizes, in which each use is the size itself or its number.
 
-    binding: None leaves all sizes open. Raises DplcError for a size without a number, a number that it cannot be, and
-    another thing of its name.
+    binding: None leaves all sizes open. Raises DplcError for a size without a number, for a number that it cannot be,
+    and for another thing of its name.
     """
     sizes = declared((unit,))
     if not sizes:
@@ -103,7 +103,7 @@ def _check(place: Span, size: Size, binding: Binding) -> None:
 
 
 class _Uses:
-    """Puts sizes, or what they are bound to, in the place of their names."""
+    """Replacement of names by sizes, or by the numbers to which the sizes are bound."""
 
     def __init__(self, sizes: Mapping[str, Size], binding: Binding | None):
         self.sizes, self.binding = sizes, binding
@@ -125,7 +125,7 @@ class _Uses:
         return s.Number(node.span, self.binding[node.text])
 
     def _unshadowed(self, node: s.Syntax) -> None:
-        """Raises DplcError where something else takes the name of a size."""
+        """Raise DplcError if something else has the name of a size."""
         binds: Any = ()
         if isinstance(node, s.ForLoop):
             binds = node.var
@@ -141,7 +141,7 @@ class _Uses:
 
 
 def whole(node: s.Syntax) -> Any:
-    """A whole number, or an expression of sizes, as it is written; None for anything else."""
+    """Return a whole number, or an expression of sizes, from its syntax, or None for anything else."""
     if isinstance(node, s.SizeOf):
         return node.size
     if isinstance(node, s.Number):

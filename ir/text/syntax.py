@@ -1,4 +1,4 @@
-"""The syntax tree of a text: nodes with their place in the text, before any meaning."""
+"""The syntax tree of a text: nodes with their location in the text, without meaning."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Subscript(Syntax):
 
 @syntax_node
 class Member(Syntax):
-    """`base.field`"""
+    """Field access `base.field`."""
 
     base: Syntax
     field: str
@@ -91,7 +91,7 @@ class Operation(Syntax):
 
 @syntax_node
 class Prefix(Syntax):
-    """`-a`, `not a`"""
+    """Prefix operator: `-a`, `not a`."""
 
     op: str
     a: Syntax
@@ -99,7 +99,7 @@ class Prefix(Syntax):
 
 @syntax_node
 class Choice(Syntax):
-    """`a if condition else b`"""
+    """Conditional expression `a if condition else b`."""
 
     a: Syntax
     condition: Syntax
@@ -127,9 +127,9 @@ class Comprehension(Syntax):
 
 @syntax_node
 class Chosen(Syntax):
-    """`choose n in domain if condition minimising cost`: the element that costs least, the first of several such.
+    """`choose n in domain if condition minimising cost`: the element of least cost, the first of several such.
 
-    costs: what each element costs, as the comprehension that computes it. most: of `maximising`: the dearest wins.
+    costs: cost of each element, as a comprehension. most: whether it is `maximising`, which chooses the greatest cost.
     """
 
     costs: Comprehension
@@ -138,7 +138,7 @@ class Chosen(Syntax):
 
 @syntax_node
 class Between(Syntax):
-    """`a..b`, half open"""
+    """Half-open range `a..b`."""
 
     a: Syntax
     b: Syntax
@@ -149,7 +149,7 @@ class Between(Syntax):
 
 @syntax_node
 class Keyword(Syntax):
-    """`name=value`"""
+    """Keyword argument `name=value`."""
 
     name: str
     value: Syntax
@@ -157,7 +157,7 @@ class Keyword(Syntax):
 
 @syntax_node
 class Run(Syntax):
-    """`base..`, with `=ROLE` behind it for axes."""
+    """Sequence variable `base..`, followed by `=ROLE` for axes."""
 
     base: Syntax
     role: str | None = None
@@ -165,7 +165,7 @@ class Run(Syntax):
 
 @syntax_node
 class AxisItem(Syntax):
-    """`name:extent=ROLE@dim by stride`"""
+    """Axis `name:extent=ROLE@dim by stride`."""
 
     name: str
     extent: Syntax
@@ -176,7 +176,7 @@ class AxisItem(Syntax):
 
 @syntax_node
 class Substitution(Syntax):
-    """`left := right`"""
+    """Substitution `left := right`."""
 
     left: Syntax
     right: Syntax
@@ -187,7 +187,7 @@ class Substitution(Syntax):
 
 @syntax_node
 class TypeOf(Syntax):
-    """`f32[32, 2048]`"""
+    """Tensor type `f32[32, 2048]`."""
 
     dtype: str
     dims: Nodes
@@ -195,7 +195,7 @@ class TypeOf(Syntax):
 
 @syntax_node
 class ParamItem(Syntax):
-    """`x: f32[4]`"""
+    """Parameter with its type, `x: f32[4]`."""
 
     name: str
     type: TypeOf
@@ -235,7 +235,7 @@ class Assign(Syntax):
 
 @syntax_node
 class LoadOf(Syntax):
-    """`load access if condition else other`"""
+    """Load `load access if condition else other`."""
 
     access: Syntax
     condition: Syntax | None
@@ -252,7 +252,7 @@ class Statement(Syntax):
 
 @syntax_node
 class AccumulateInto(Syntax):
-    """`target <- value`"""
+    """Accumulation `target <- value`."""
 
     target: Syntax
     value: Syntax
@@ -279,7 +279,7 @@ class IfBlock(Syntax):
 
 @syntax_node
 class RunStatement(Syntax):
-    """`xs.. with change, ...`"""
+    """Statement sequence with changes, `xs.. with change, ...`."""
 
     run: Run
     changes: Nodes
@@ -287,7 +287,7 @@ class RunStatement(Syntax):
 
 @syntax_node
 class CaptureStatement(Syntax):
-    """`s: Stage(depth=1)+`"""
+    """Captured statement `s: Stage(depth=1)+`."""
 
     name: str
     call: Apply
@@ -321,7 +321,7 @@ class DropStatement(Syntax):
 
 @syntax_node
 class Arm(Syntax):
-    """`pattern => template for variable in domain where condition`"""
+    """Arm `pattern => template for variable in domain where condition`."""
 
     pattern: Syntax
     template: Syntax
@@ -332,7 +332,7 @@ class Arm(Syntax):
 
 @syntax_node
 class UseRule(Syntax):
-    """`rule local_rule(args)`"""
+    """Use of a rule, `rule local_rule(args)`."""
 
     call: Apply
 
@@ -342,7 +342,7 @@ class UseRule(Syntax):
 
 @syntax_node
 class Parameter(Syntax):
-    """`N: int in domain = default`"""
+    """Parameter of a rule, `N: int in domain = default`."""
 
     name: str
     sort: str | None
@@ -374,7 +374,7 @@ class PickClause(Syntax):
 
 @syntax_node
 class Guard(Syntax):
-    """kind: where or prefer"""
+    """Guard of a rule. kind: where or prefer."""
 
     kind: str
     condition: Syntax
@@ -383,7 +383,7 @@ class Guard(Syntax):
 
 @syntax_node
 class Example(Syntax):
-    """gives: the block after the rewrite, or the text that the refusal must contain."""
+    """Example of a rule. gives: the block after the rewrite, or the text that the refusal must contain."""
 
     title: str
     arguments: tuple[Keyword, ...]
@@ -395,7 +395,8 @@ class Example(Syntax):
 class Cover(Syntax):
     """The condition that a split implies: its parts cover all values, and no more if they `divide` the size.
 
-    what: as messages call it. parts: how many values each part has."""
+    what: the name that messages use. parts: number of values of each part.
+    """
 
     what: str
     size: Syntax
@@ -405,9 +406,13 @@ class Cover(Syntax):
 
 @syntax_node
 class Rule(Syntax):
-    """rows: for a family, the values of the parameters, one tuple a member. words: the names in it that may be those of
-    numbers (`NumberOf`), outside of its pattern and its examples. written: its clauses as they stand in the file, where
-    they were elaborated. covers: what its splits say. device: the only one that it is for."""
+    """A rule, or a family of rules.
+
+    rows: for a family, the values of the parameters, one tuple a member. words: names that may be those of numbers
+    (`NumberOf`), outside of the pattern and the examples. written: clauses as the file has them, if they were
+    elaborated.
+    covers: conditions that the splits imply. device: the only device for which the rule applies.
+    """
 
     docs: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -426,9 +431,10 @@ class Rule(Syntax):
 
 @syntax_node
 class NumberOf(Syntax):
-    """`number few_warps = 8 because ".."`: what choices depend on, by name. Rules read it where they name it.
+    """`number few_warps = 8 because ".."`: a named constant on which choices depend. Rules refer to it by name.
 
-    device: the only one that it is for, `override number few_warps = 4 for h200`."""
+    device: the only device for which it holds, `override number few_warps = 4 for h200`.
+    """
 
     docs: tuple[str, ...]
     override: bool
@@ -440,8 +446,10 @@ class NumberOf(Syntax):
 
 @syntax_node
 class FactOf(Syntax):
-    """`fact split_tiles(axes: [axis]) -> int = expression`: written out where a rule asks it. device: the only one
-    that it is for."""
+    """`fact split_tiles(axes: [axis]) -> int = expression`: expanded where a rule uses it.
+
+    device: the only device for which it holds.
+    """
 
     docs: tuple[str, ...]
     override: bool
@@ -454,7 +462,7 @@ class FactOf(Syntax):
 
 @syntax_node
 class ExamplesOf(Syntax):
-    """Further examples of a rule, beside its file; among them such as are others but for some edits."""
+    """Further examples of a rule, in a file next to it. Some of them are edits of other examples."""
 
     rule: str
     examples: Sequence[Any]
@@ -462,8 +470,11 @@ class ExamplesOf(Syntax):
 
 @syntax_node
 class PassEntry(Syntax):
-    """rule: with its number, where one is written: `007_stage_inputs`. places: (kind, name) with kind after, before,
-    first or last."""
+    """An entry of a pipeline.
+
+    rule: name with its number, if it has one: `007_stage_inputs`. The list of (kind, name) orders the entry, with kind
+    after, before, first or last.
+    """
 
     rule: str
     arguments: tuple[Keyword, ...]
@@ -487,7 +498,7 @@ class Pipeline(Syntax):
 
 @syntax_node
 class Without(Syntax):
-    """`without NAME`: a user's file drops a pass; from one pipeline alone where it stands in that."""
+    """`without NAME`: a user's file drops a pass, from a single pipeline if the clause is inside of that pipeline."""
 
     name: str
     reason: str | None = None
@@ -498,7 +509,7 @@ class Without(Syntax):
 
 
 def words_in(value: Any) -> tuple[str, ...]:
-    """The names of several words that stand in some syntax as expressions or are called, sorted."""
+    """Return the names of several words that some syntax uses as expressions or calls, sorted."""
     return tuple(sorted(set(_words(value))))
 
 

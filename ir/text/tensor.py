@@ -1,8 +1,8 @@
 """Tensor IR's text: `y[j, k] = multiply(total, w[k])`, one computed value a line.
 
-Axes stand on the left, with their extent where they are born (there, or in a `Reduce`). Computed values are read by
-bare name, stored ones (inputs, `mat`) with brackets; brackets on a computed value are an index map. An input's own
-axes are those of its first plain read in the text; where they are not, the header spells them: `x: f32[j:32, k:64]`.
+Axes are on the left, with their extent where they are first bound (there, or in a `Reduce`). Computed values are read
+by bare name, stored values (inputs, `mat`) with brackets; brackets on a computed value are an index map. An input's own
+axes are those of its first plain read in the text. Otherwise the header lists them: `x: f32[j:32, k:64]`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FORMS = ("Reduce", "Fold", "Index", "Case", "mat")
 
 
 def read_graph(unit: s.Unit) -> TensorGraph:
-    """A graph. Raises DplcError with a caret."""
+    """Read a graph. Raises DplcError with a caret."""
     return _Reader(unit).graph()
 
 
@@ -76,7 +76,7 @@ class _Reader:
 
     # ---- axes
     def _declare_axes(self) -> None:
-        """Every `name:extent` of the text."""
+        """Declare the axis of every `name:extent` of the text."""
         for item in _walk(self.unit):
             if isinstance(item, s.AxisItem):
                 found = whole(item.extent)
@@ -121,7 +121,7 @@ class _Reader:
         return term
 
     def _first_read(self, param: s.ParamItem) -> tuple[Axis, ...] | None:
-        """The axes of the first read of an input at distinct axes as long as its dimensions."""
+        """Return the axes of the first read of an input at distinct axes with the extents of its dimensions."""
         extents = [_extent(d) for d in param.type.dims]
         for node in _walk(self.unit.body):
             if not isinstance(node, s.Subscript) or not isinstance(node.base, s.NameOf) or node.base.text != param.name:
@@ -175,7 +175,7 @@ class _Reader:
         return value if isinstance(value, Term) else _literal(value, ())
 
     def _operand(self, node: s.Syntax) -> Any:
-        """A term, or a bare number."""
+        """Return a term, or a bare number."""
         if isinstance(node, s.Number):
             return node.value
         if isinstance(node, s.NameOf):
@@ -280,13 +280,13 @@ class _Reader:
 
 
 def part_name(node: s.Syntax) -> str | None:
-    """`online.s`, as it is written in a text."""
+    """Return the name of a part, such as `online.s`, from its syntax."""
     plain = isinstance(node, s.Member) and isinstance(node.base, s.NameOf)
     return f"{node.base.text}.{node.field}" if plain else None  # type: ignore[attr-defined]
 
 
 def default_axes(name: str, dims: tuple[Any, ...]) -> tuple[Axis, ...]:
-    """The axes of an input that is never read plainly. dims: its extents, or axes that have them."""
+    """Return the axes of an input that is never read plainly. dims: its extents, or axes that have them."""
     extents = (d.extent if isinstance(d, Axis) else d for d in dims)
     return tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(extents))
 
@@ -308,13 +308,13 @@ def _literal(value: Any, met: Iterable[str]) -> Const:
 
 
 def _typed(args: tuple[Any, ...]) -> tuple[Term, ...]:
-    """Operands, bare numbers in the dtype of those that they meet."""
+    """Return operands, in which bare numbers have the dtype of the other operands."""
     met = tuple(dtype(x) for x in args if isinstance(x, Term) and x.__class__ is not Const)
     return tuple(x if isinstance(x, Term) else _literal(x, met) for x in args)
 
 
 def _walk(node: Any) -> Any:
-    """The syntax nodes below a node, in text order."""
+    """Yield the syntax nodes below a node, in text order."""
     if isinstance(node, tuple):
         for item in node:
             yield from _walk(item)
@@ -329,7 +329,7 @@ LINES = (Elementwise, Reduce, Fold, Case, Mat)
 
 
 def print_graph(graph: TensorGraph) -> str:
-    """A graph, without a newline at the end."""
+    """Print a graph, without a newline at the end."""
     printer = _Printer(graph)
     lines = printer.body()
     ins = ", ".join((*print_sizes(graph), *(printer.header(x) for x in graph.ins)))
@@ -340,12 +340,12 @@ def print_graph(graph: TensorGraph) -> str:
 
 
 def values_of_lines(graph: TensorGraph) -> tuple[Term, ...]:
-    """The value that each line below the head of a graph's text gives."""
+    """Return the value of each line below the head of a graph's text."""
     return tuple(term for term, _ in _Printer(graph).rows())
 
 
 def print_lines(graph: TensorGraph, root: Term, below: Iterable[Term]) -> str:
-    """The lines that compute a term from the values below it, under the names that they have in the graph."""
+    """Print the lines that compute a term from the values below it, under the names that they have in the graph."""
     printer = _Printer(graph)
     printer.body()
     stop = set(postorder(below))
@@ -371,7 +371,7 @@ class _Printer:
         return [line for _, line in self.rows()]
 
     def rows(self) -> list[tuple[Term, str]]:
-        """The value of each line, and the line."""
+        """Return the value of each line, and the line."""
         values = postorder(out.value for out in self.graph.outs)
         rows: list[tuple[Term, str]] = [(term, self.line(term)) for term in values if isinstance(term, LINES)]
         for out in self.graph.outs:
@@ -432,14 +432,14 @@ class _Printer:
                 )
 
     def operand(self, x: Term, others: tuple[Term, ...]) -> str:
-        """An operand; a number in the dtype that it meets is bare."""
+        """Print an operand. A number in the dtype of the other operands is bare."""
         if isinstance(x, Const):
             met = [dtype(y) for y in others if not isinstance(y, Const)]
             return _number(x) if literal_dtype(x.value, met) == x.dtype else f"{x.dtype}({_number(x)})"
         return self.reference(x)
 
     def reference(self, term: Any) -> str:
-        """A term as an operand."""
+        """Print a term as an operand."""
         if isinstance(term, Const):
             return self.operand(term, ())
         if isinstance(term, Index):
@@ -471,7 +471,7 @@ def _others(args: tuple[Term, ...], x: Term) -> tuple[Term, ...]:
 
 
 def _plain(entries: list[Any], own: tuple[Axis, ...]) -> bool:
-    """Whether a bracket holds distinct axes as long as the dimensions."""
+    """Return whether a bracket holds distinct axes with the extents of the dimensions."""
     whole = all(isinstance(e, Axis) and e.extent == a.extent for e, a in zip(entries, own, strict=True))
     return whole and len(set(entries)) == len(entries)
 

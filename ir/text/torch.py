@@ -1,7 +1,7 @@
 """Torch IR's text: `y: f32[4, 8] = Softmax(x, dim=-1)`.
 
-Leading tensors stand by position, everything else by name. Which overload is meant follows from the fields alone
-(ir/schemas.py), so the text needs no overload names.
+Leading tensors are positional, everything else has a name. The fields alone determine the overload (ir/schemas.py), so
+the text needs no overload names.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .sizes import print_sizes
 
 
 def print_torch_graph(graph: TorchGraph) -> str:
-    """A graph, without a newline at the end."""
+    """Print a graph, without a newline at the end."""
     ins = ", ".join((*print_sizes(graph), *map(print_value, graph.ins)))
     head = f"graph {graph.name}({ins}) -> {', '.join(map(print_value, graph.outs))}:"
     return "\n".join([head, *(f"    {print_torch_op(op)}" for op in graph.body)]) if graph.body else f"{head}\n    pass"
 
 
 def print_torch_op(op: TorchOp) -> str:
-    """One statement on one line."""
+    """Print one statement on one line."""
     types = ", ".join(map(print_value, op.types))
     return f"{op.dst}: {types if len(op.types) == 1 else f'({types})'} = {op.op}({', '.join(_arguments(op))})"
 
@@ -88,7 +88,7 @@ def _by_name(overload: Overload, positional: list[Any], named: dict[str, Any]) -
 
 
 def read_torch_graph(unit: s.Unit) -> TorchGraph:
-    """A graph of typed statements. Raises DplcError with a caret."""
+    """Read a graph of typed statements. Raises DplcError with a caret."""
     types: dict[str, tuple[TensorType, ...]] = {}
     ins = read_params(unit.ins)
     for param in ins:

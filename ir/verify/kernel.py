@@ -94,7 +94,7 @@ SWIZZLES = (0, 32, 64, 128)
 class KernelCheck:
     """The checks of Kernel IR, one method for each statement.
 
-    names: those in scope; found: what is wrong so far, a sentence each.
+    names: names in scope. found: problems so far, a sentence each.
     """
 
     kernel: Kernel
@@ -120,11 +120,11 @@ class KernelCheck:
         self.names[name] = meaning
 
     def varies(self, e: Any) -> bool:
-        """Whether an expression may differ between threads of a block."""
+        """Return whether an expression may differ between threads of a block."""
         return not is_int(e) and any(self.names[name].divergent for name in names_of(e) if name in self.names)
 
     def elements(self, stmt: Stmt, e: Any) -> None:
-        """Registers are read one at a time, at places that are constant after unrolling."""
+        """Check that registers are read one at a time, at indices that are constant after unrolling."""
         if isinstance(e, Element):
             if len(e.index) != len(self.names[e.name].shape):
                 self.say(stmt, f"`{e.name}` has {len(self.names[e.name].shape)} dimensions")
@@ -141,7 +141,7 @@ class KernelCheck:
                 self.say(stmt, f"`{e.name}` is indexed at run time")
 
     def target(self, stmt: Stmt, place: Expr) -> str | None:
-        """The dtype of a place that is written."""
+        """Return the dtype of a written scalar or register, or None after a report that it is not writable."""
         if not isinstance(place, Var | Element):
             self.say(stmt, "this is no place")
             return None
@@ -153,7 +153,7 @@ class KernelCheck:
         return known.dtype
 
     def address(self, stmt: Stmt, address: Address, dtype: str | None, size: int) -> KnownName:
-        """An address of `size` bytes (or of elements of a dtype): the right memory, aligned."""
+        """Check memory and alignment of an address of `size` bytes, or of elements of a dtype, and return its base."""
         base = self.names[address.base]
         if base.kind != "base":
             self.say(stmt, f"`{address.base}` is no address")
@@ -181,7 +181,7 @@ class KernelCheck:
         self.names = outer
 
     def launch(self, stmt: Launch) -> None:
-        """Three extents of blocks, which are numbers at a launch, and what one block has."""
+        """Check the grid, whose extents are numbers at a launch, the block and the cluster of a launch."""
         if len(stmt.grid) != 3 or not all(only_sizes(e) and lowest(e) >= 1 for e in stmt.grid):
             self.say(stmt, "a grid has three extents of 1 or more, made of numbers and sizes")
         if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0 or stmt.resident < 1:
@@ -321,7 +321,7 @@ class KernelCheck:
         self.elements(stmt, (stmt.place, stmt.when))
 
     def room(self, into: Expr) -> int:
-        """How many neighbours a load may put at a place."""
+        """Return the number of consecutive registers that a load may write from a register on."""
         shape = self.names[into.name].shape if isinstance(into, Var | Element) else ()
         index = into.index if isinstance(into, Element) else ()
         if len(index) == len(shape):
@@ -382,7 +382,7 @@ class KernelCheck:
             self.say(stmt, f"no instruction moves {size} bytes")
 
     def wait_products(self, stmt: WaitProducts) -> None:
-        """That all threads come here is all."""
+        """Accept the statement: the check that all threads reach it is enough."""
 
     # ---- fragments and products of tensor cores
 
@@ -390,7 +390,7 @@ class KernelCheck:
         self.bind(stmt, stmt.dst, KnownName("fragment", stmt.dtype, (stmt.words,), mutable=True, divergent=True))
 
     def words(self, stmt: Stmt, place: Expr, count: int) -> KnownName | None:
-        """So many words of a fragment, from a place on."""
+        """Check that a fragment has `count` words from a given word on, and return the fragment."""
         known = self.names[place.name] if isinstance(place, Element) else None
         if known is None or known.kind != "fragment" or len(place.index) != 1:
             self.say(stmt, "this is no place of a fragment")
@@ -471,7 +471,7 @@ def _product_problems(stmt: QueueProduct) -> Iterator[str]:
 
 
 def _own_names(stmt: Stmt) -> set[str]:
-    """The names that a statement itself reads, without those of its block."""
+    """Return the names that a statement itself reads, without those of its block."""
     fields = [getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"]
     found = set().union(*(names_of(value) for value in fields))
     own = (NAMED.get(type(stmt)), *(buffer for buffer, _ in type(stmt).memory))

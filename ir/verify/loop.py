@@ -1,7 +1,7 @@
-"""What must hold of Loop IR: indices in bounds, reductions with an identity, names defined once and before their use.
+"""Invariants of Loop IR: indices in bounds, reductions with an identity, names defined once and before their use.
 
-Index arithmetic is judged by intervals, narrowed by the guards around an access. An index that was read from memory (a
-gather) is the program's own business.
+Index arithmetic is checked by intervals, narrowed by the guards around an access. An index that was read from memory (a
+gather) is not checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, Slab, Ring, Team)
 
 
 def problems(kernel: Kernel) -> tuple[str, ...]:
-    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    """Return the problems of a kernel of this level, a sentence each; none for a valid kernel."""
     check = Check(kernel, LOOP_STATEMENTS)
     if check.grounded(kernel.body):
         check.block(kernel.body, Scope())
@@ -38,9 +38,9 @@ def problems(kernel: Kernel) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is known at a block: names, their ranges, and the guards around it (each reads `e <= 0`).
+    """Facts known at a block: names, their ranges, and the guards around it (each reads `e <= 0`).
 
-    ends: of names below a size, the greatest value as an expression of it.
+    ends: for names below a size, the greatest value as an expression of it.
     """
 
     names: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Scope:
         return replace(self, names=self.names | {name})
 
     def most(self, e: Expr) -> int:
-        """An upper bound of an index expression by the ranges of its names."""
+        """Return an upper bound of an index expression by the ranges of its names."""
         plain = interval(e, self.ranges)[1]
         if plain <= 0 or not (self.ends or has_sizes(e)):
             return plain
@@ -71,7 +71,7 @@ class Scope:
 
 
 class Check:
-    """Walks a kernel and collects what is wrong. Tile IR extends it."""
+    """Walk of a kernel that collects its problems. Tile IR extends it."""
 
     def __init__(self, kernel: Kernel, allowed: tuple[type[Stmt], ...]):
         self.kernel, self.allowed = kernel, allowed
@@ -86,8 +86,9 @@ class Check:
         self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")
 
     def grounded(self, block: Block) -> bool:
-        """Whether what facts take for granted holds: named memory exists, conditions are of whole numbers, and no name
-        means two things.
+        """Return whether the assumptions of facts hold.
+
+        Named memory exists, conditions are of whole numbers, and no name means two things.
         """
         for stmt in nodes(block, Stmt):
             for buffer, _ in type(stmt).memory:
@@ -122,14 +123,14 @@ class Check:
                 scope = scope.define(stmt.dst)
 
     def names(self, stmt: Any, scope: Scope) -> None:
-        """Every name an expression mentions is bound here."""
+        """Check that every name of an expression is bound here."""
         own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over"))
         labels = stmt.gathered if isinstance(stmt, Stage) else ()
         for name in sorted(free_names(own) - scope.names - self.sums - {*labels}):
             self.report(stmt, f"`{name}` is not defined here")
 
     def ranks(self, stmt: Stmt) -> None:
-        """Memory has an index for each of its dimensions."""
+        """Check that memory has an index for each of its dimensions."""
         for buffer, index in type(stmt).memory:
             shape = self.shapes[getattr(stmt, buffer)]
             if index is not None and len(getattr(stmt, index)) != len(shape):
@@ -175,7 +176,7 @@ class Check:
             self.bounds(stmt, position, extent, scope)
 
     def bounds(self, stmt: Stmt, position: Expr, extent: Expr, scope: Scope) -> None:
-        """0 <= position < extent, unless a name in it was read from memory."""
+        """Check 0 <= position < extent, unless a name in the position was read from memory."""
         if not free_names(position) <= scope.ranges.keys():
             return
         low, high = negate(position), add(subtract(position, extent), 1)
@@ -184,7 +185,7 @@ class Check:
 
 
 def not_positive(condition: Expr) -> Iterator[Expr]:
-    """The conjuncts of a condition as expressions that are at most 0 where it holds."""
+    """Yield the conjuncts of a condition as expressions that are at most 0 where it holds."""
     if condition.__class__ is not Binary:
         return
     if condition.op == "and":
@@ -200,12 +201,12 @@ def not_positive(condition: Expr) -> Iterator[Expr]:
 
 
 def implied(e: Expr, scope: Scope) -> bool:
-    """Whether e <= 0 follows from the ranges and the guards."""
+    """Return whether e <= 0 follows from the ranges and the guards."""
     return greatest(e, scope) <= 0
 
 
 def greatest(e: Expr, scope: Scope) -> int:
-    """An upper bound of an index expression: by ranges, by one guard, and inside of divisions by both."""
+    """Return an upper bound of an index expression: by ranges, by one guard, and inside of divisions by both."""
     best = scope.most(e)
     terms, constant = linear(e)
     for guard in scope.guards:

@@ -1,5 +1,8 @@
-"""The invariants of a Tensor IR program: axes and extents agree, operands have the dtypes their functions take, indices
-stay in bounds wherever their ranges are known."""
+"""Invariants of a Tensor IR program.
+
+Axes and extents agree, operands have the dtypes that their functions accept, and indices stay in bounds if their ranges
+are known.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from ..text.print_statements import print_expr
 
 
 def verify(graph: TensorGraph) -> None:
-    """Raises InternalError at the first broken invariant."""
+    """Raise InternalError at the first broken invariant."""
     problems = check(graph)
     if problems:
         raise InternalError(f"graph `{graph.name}` is not well formed", notes=problems)
@@ -126,7 +129,7 @@ def _operands(term: Elementwise) -> list[str]:
 
 
 def _conditions(e: Any) -> list[str]:
-    """Arithmetic on truth values; places that are no whole numbers."""
+    """Return the problems of conditions: arithmetic on truth values, and indices that are not whole numbers."""
     binaries = [x for x in walk(e) if x.__class__ is Binary]
     arithmetic = (x for x in binaries if x.op not in ("and", "or", "==", "!="))
     loose = (x for x in binaries if float in (x.a.__class__, x.b.__class__))
@@ -146,15 +149,15 @@ def _bounds(term: Remap) -> list[str]:
 
 
 def _below(e: Any, extent: Any) -> bool:
-    """Whether an index is below an extent, whatever the sizes are."""
+    """Return whether an index is below an extent for all values of the sizes."""
     return interval(e)[1] < interval(extent)[0] or _negative(subtract(e, extent))
 
 
 def _negative(e: Any) -> bool:
-    """Whether an expression is below zero, axes being as long as they are."""
+    """Return whether an expression is below zero for all values of its axes."""
     return greatest(e) < 0
 
 
 def _under_a_case(terms: list[Term]) -> set[Term]:
-    """Terms below a side of a Case: they may be read out of bounds where it takes the other side."""
+    """Return terms below a side of a Case. They may be read out of bounds where the Case selects the other side."""
     return set(postorder(side for term in terms if isinstance(term, Case) for side in (term.a, term.b)))

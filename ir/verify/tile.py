@@ -1,4 +1,4 @@
-"""What must hold of Tile IR beyond Loop IR: launch limits, one layout a slab, barriers in uniform control flow."""
+"""Invariants of Tile IR beyond Loop IR: launch limits, one layout a slab, barriers in uniform control flow."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ REPLICATED = ("REG", "VEC")
 
 
 def late_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
-    """What is wrong with the operands of a late atom: it reads slabs that TMA has filled; of a, registers, too."""
+    """Yield the problems of a late atom's operands: it reads slabs that TMA has filled and, for a, also registers."""
     views, slabs = {load.dst: load for load in views_of(kernel)}, stages(kernel)
     loaded = {load.dst for load in summary(kernel.body).loads if load.buf in slabs}
     for e in (stmt.a, stmt.b):
@@ -71,7 +71,7 @@ def late_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
 
 
 def _settled(stmt: Mma, block: Block) -> bool:
-    """Whether all products are done behind one before its block ends: its registers are others' then."""
+    """Return whether a Settle of all products follows an Mma in its block, after which its registers may be reused."""
     for position, part in enumerate(block):
         if part is stmt:
             return any(isinstance(later, Settle) and later.keep == 0 for later in block[position:])
@@ -81,7 +81,7 @@ def _settled(stmt: Mma, block: Block) -> bool:
 
 
 def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
-    """What is wrong with an Mma, a sentence each."""
+    """Yield the problems of an Mma, a sentence each."""
     atom, known = ATOMS[stmt.atom], {axis.name: axis for axis in tile.axes}
     axes = [known.get(axis.name) if isinstance(axis, Var) else None for axis in stmt.axes]
     if [axis and axis.extent for axis in axes] != [extent for _, extent in atom.axes]:
@@ -110,7 +110,7 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
 
 
 def relay_problems(tile: Tile, varying: frozenset[str]) -> Iterator[tuple[Stmt, str]]:
-    """What is wrong with the Enters and Leaves of a Tile. varying: names that differ by thread."""
+    """Yield the problems of the Enters and Leaves of a Tile. varying: names that differ by thread."""
     inside = {stmt for team in nodes(tile.body, Team) for stmt in nodes(team.body, Relay)}  # type: ignore[attr-defined]
     found = cast(tuple[Relay, ...], tuple(nodes(tile.body, Relay)))
     for stmt in found:
@@ -145,7 +145,7 @@ Problem = tuple[Stmt, str]
 
 
 def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
-    """What is wrong with the Team of a Tile, a statement and a sentence each. varying: names that differ by thread."""
+    """Yield the problems of the Team of a Tile, each with its statement. varying: names that differ by thread."""
     teams: tuple[Team, ...] = tuple(nodes(tile.body, Team))  # type: ignore[arg-type]
     rings = {ring.dst: ring for ring in nodes(tile.body, Ring)}  # type: ignore[attr-defined]
     inside = {stmt for team in teams for stmt in nodes(team.body, Stage, RingStep)}
@@ -208,7 +208,7 @@ LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
 
 @dataclass(frozen=True)
 class Limits:
-    """threads of a block, bytes of shared memory, blocks of a launch."""
+    """Limits of a launch: threads of a block, bytes of shared memory, blocks of a launch."""
 
     threads: int = 1024
     smem: int = 232448
@@ -216,7 +216,7 @@ class Limits:
 
 
 def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
-    """What is wrong with a kernel of this level, a sentence each; nothing for a good one."""
+    """Return the problems of a kernel of this level, a sentence each; none for a valid kernel."""
     tile = tile_of(kernel)
     if tile is None or len(kernel.body) != 1:
         return (f"the body of kernel `{kernel.name}` is not one Tile",)
@@ -267,7 +267,7 @@ class _TileCheck(Check):
                 self.report(tile, f"{have} {what}, the limit is {limit}")
 
     def cluster(self, tile: Tile) -> None:
-        """Neighbours along the last BLOCK axis, which come to every barrier together."""
+        """Check that clusters divide the blocks of the last BLOCK axis. Their blocks reach every barrier together."""
         along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"][-1:]
         if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and not divides(tile.cluster, along)):
             self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
@@ -277,7 +277,7 @@ class _TileCheck(Check):
             self.report(stmt, what)
 
     def layouts(self) -> None:
-        """All copies into one slab agree on where its cells are."""
+        """Check that all copies into one slab agree on its layout."""
         first: dict[str, Stage] = {}
         for stage in summary(self.tile.body).stages:
             other = first.setdefault(stage.dst, stage)
@@ -306,7 +306,7 @@ class _TileCheck(Check):
         self.fetches(block)
 
     def fetches(self, block: Block) -> None:
-        """A fetch is put once, later in its own block, and until then nothing else is fetched for its slab."""
+        """Check that each fetch has one Put, later in its own block, and no other fetch for its slab before that."""
         held: dict[str, Stage] = {}
         for stmt in block:
             if isinstance(stmt, Put):
@@ -324,17 +324,17 @@ class _TileCheck(Check):
             self.report(stmt, f"`{stmt.dst}` is fetched and not put in this block")
 
     def store(self, stmt: Store) -> None:
-        """Threads may write to slabs too, word by word."""
+        """Check a store as in Loop IR, unless it writes to a slab: threads may write slabs word by word."""
         if stmt.buf not in self.slabs:
             super().store(stmt)
 
     def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
-        """Only what no guard protects: ragged edges need more than intervals, and the simulator watches them."""
+        """Check unguarded indices only: boundary tiles need more than intervals, and the simulator checks them."""
         if not scope.guards:
             super().bounds(stmt, position, extent, scope)
 
     def diverges(self, stmt: If | For) -> bool:
-        """A guard, or bounds that vary by thread or by block of a cluster: what is inside, some may not reach."""
+        """Return whether some threads, or blocks of a cluster, may skip the body: a guard, or bounds that vary."""
         return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.apart)
 
     def collective(self, stmt: Stmt) -> None:
@@ -358,7 +358,7 @@ class _TileCheck(Check):
             self.scan(stmt)
 
     def scan(self, stmt: Scan | ScanTuple) -> None:
-        """Every register along the axes holds a value of its own, and an axis is named once."""
+        """Check that every register along the axes holds a value of its own, and that an axis is named once."""
         names = [axis.name for axis in stmt.over]
         found = summary(self.tile.body)
         for acc in stmt.accs:
@@ -371,7 +371,10 @@ class _TileCheck(Check):
             self.report(stmt, "an axis is named twice")
 
     def parts(self, stmt: TuplesAlongAxes) -> None:
-        """One accumulator for each part; who adds to a part by itself starts from what the part is of no elements."""
+        """Check that each part has one accumulator.
+
+        The accumulator must start from the part's identity if statements add to it separately.
+        """
         known = monoid(stmt.fn)
         if len(stmt.accs) != len(known.parts):
             self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts")
@@ -397,7 +400,7 @@ class _TileCheck(Check):
 
 
 def divides(cluster: int, along: list[Any]) -> bool:
-    """Whether the blocks of an axis, a number or made of sizes, are whole clusters."""
+    """Return whether clusters divide the blocks of an axis, which are a number or an expression of sizes."""
     return bool(along) and divisor(along[0], {}) % cluster == 0
 
 
