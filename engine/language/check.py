@@ -356,7 +356,7 @@ def closed_names(subject: CheckedRule) -> Findings:
 
 
 def _closed_places(subject: CheckedRule) -> Iterator[tuple[s.NameOf, str, bool]]:
-    """The names that stand where a role, transport, function or dtype does, and whether something binds them there."""
+    """Yield each name used as a role, transport, function or dtype, with its kind and whether something binds it."""
     for slot in subject.pattern:
         if isinstance(slot.value, s.NameOf) and slot.sort.kind in _WORDS:
             yield slot.value, slot.sort.kind, True
@@ -377,7 +377,7 @@ def _options(subject: CheckedRule, kind: str) -> tuple[str, ...]:
 
 
 def known_calls(subject: CheckedRule) -> Findings:
-    """A call of something that is no fact of this level, no scalar function and no variable."""
+    """Report a call of a name that is not a fact of this level, a scalar function or a variable."""
     if not subject.facts:
         return
     known = (*subject.facts, *FUNCTIONS)
@@ -493,7 +493,7 @@ def _shown(argument: schemas.Argument) -> str:
 
 
 def torch_ignored(subject: CheckedRule) -> Findings:
-    """`dtype=_` on torch, without a look at the dtype of the result: what the user asked for would be ignored."""
+    """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
     if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
         return
     for statement in subject.rule.match:
@@ -525,7 +525,7 @@ def grown_values(subject: CheckedRule) -> Findings:
 
 
 def growth_of(rule: Rule) -> dict[str, int]:
-    """{let: how many values it is made of when the lets that it reads are written out}"""
+    """Return, for each let, the number of values that its expansion uses (lets that it reads are expanded too)."""
     found: dict[str, int] = {}
     for clause in rule.clauses:
         if isinstance(clause, s.LetClause):
@@ -539,9 +539,10 @@ def growth_of(rule: Rule) -> dict[str, int]:
 
 
 def shadowed(subject: CheckedRule) -> Findings:
-    """A rule with the pattern of an earlier rule that has no guard.
+    """Report a rule with the pattern of an earlier rule that has no guard.
 
-    Earlier in its pass; on torch and tensor, where all rules are tried at every place, in any file (a warning).
+    The earlier rule is in the same pass. On torch and tensor, where every rule is tried at every value, the earlier
+    rule may be in any file (a warning).
     """
     rule = subject.rule
     position = _positions(subject.rules)

@@ -77,7 +77,7 @@ class MappedTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class ReadTerm(ValueTerm):
-    """`x[i, k + 1]`: the value x at these places."""
+    """`x[i, k + 1]`: the element of value x at these indices."""
 
     x: ValueTerm
     places: s.Nodes
@@ -92,8 +92,10 @@ class MatTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class ReduceTerm(ValueTerm):
-    """`Reduce(fn, axes.., x)`. fn: a function, or a variable for one. over: of a rule on tensor; on torch they are read
-    as brackets are."""
+    """`Reduce(fn, axes.., x)`.
+
+    fn: a function, or a variable for one. over: the axes in a rule on tensor; on torch they are read as brackets are.
+    """
 
     fn: str
     over: tuple[AxisTerm | RunTerm, ...]
@@ -111,7 +113,7 @@ class FoldTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class CaseTerm(ValueTerm):
-    """`Case(condition, a, b)`"""
+    """Selection by a condition: `Case(condition, a, b)`."""
 
     condition: s.Syntax
     a: ValueTerm
@@ -120,14 +122,14 @@ class CaseTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class IndexTerm(ValueTerm):
-    """`Index(expression)`"""
+    """Index as a value: `Index(expression)`."""
 
     e: s.Syntax
 
 
 @dataclass(frozen=True, slots=True)
 class CastTerm(ValueTerm):
-    """`cast(x, dtype)`"""
+    """Conversion to a dtype: `cast(x, dtype)`."""
 
     x: ValueTerm
     dtype: s.Syntax
@@ -135,7 +137,7 @@ class CastTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class PlaceTerm(ValueTerm):
-    """`place(x, low, end)` on torch: x, whose elements are places."""
+    """Value x on torch whose elements are positions from `low` to `end`."""
 
     x: ValueTerm
     low: s.Syntax
@@ -144,7 +146,7 @@ class PlaceTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class StackedTerm(ValueTerm):
-    """`Stacked(k, xs[is..])` on torch: of a list of tensors that are computed alike, the one at place k."""
+    """`Stacked(k, xs[is..])` on torch: element k of a list of tensors that are computed alike."""
 
     place: s.Syntax
     x: ReadTerm

@@ -55,7 +55,7 @@ def _parts(declared: s.Syntax) -> tuple[object, ...]:
 
 
 def _given(node: s.Syntax) -> Iterator[Named]:
-    """The names that one node gives, each with its place."""
+    """Yield the names that one node defines, each with its span."""
     if isinstance(node, s.Parameter | s.LetClause | s.PickClause | eq.LetStatement | eq.SplitPart):
         yield node.name, node.span
     elif isinstance(node, s.CaptureStatement | s.InsideBlock):
@@ -91,10 +91,11 @@ BASE = "base"  # of a monoid's definitions: what its elements are compared with
 
 
 class Recurrence(NamedTuple):
-    """Of a monoid with a leading part and a sum that is relative to it. leading: how two leading parts become one, of
-    which an element is its own; base: what elements are compared with, of the leading part m; total: how two sums
-    become one; gap and factor: what the sum so far is multiplied with, m1 the leading part so far; below and weight:
-    what x counts for.
+    """Recurrence of a monoid with a leading part and a sum that is relative to the leading part.
+
+    leading: the function that combines two leading parts; an element is its own leading part. base: the value of the
+    leading part m that elements are compared with. total: the function that combines two sums. gap and factor: the
+    factor of the sum so far, where m1 is the leading part so far. below and weight: the weight of x in the sum.
     """
 
     leading: str
@@ -107,7 +108,7 @@ class Recurrence(NamedTuple):
 
 
 def recurrence(one: Monoid) -> Recurrence | None:
-    """The recurrence of a monoid; None where it is no sum relative to a leading part."""
+    """Return the recurrence of a monoid, or None if it is not a sum relative to a leading part."""
     if len(one.parts) != 2:
         return None
     (m, total), lift, combine = one.parts, _table(one.lift), _table(one.combine)
@@ -246,7 +247,7 @@ T = TypeVar("T", eq.GuardGroup, eq.StatementForm)
 
 
 class Shared(Generic[T]):
-    """All of one word. `declare` each, ask `asked` where a rule names one, then `finish`."""
+    """All declarations with one keyword. Call `declare` for each, record each use by a rule, then call `finish`."""
 
     word: ClassVar[str]
 

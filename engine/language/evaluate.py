@@ -35,13 +35,13 @@ MISTAKES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
 
 
 class NotComputed(DplcError, ValueError):
-    """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
+    """Clause without a value here, with its span. A domain or a default without a value is a refusal, not an error."""
 
 
 def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
-    """The error of a fact or an operator that gives nothing here, at its place.
+    """Return the error of a fact or an operator that has no value here, with its span.
 
-    given: what it was asked about. A fact that only knows numbers decides nothing of sizes.
+    given: the arguments. A fact that supports only numbers is undecided for symbolic dimensions.
     """
     if isinstance(error, NotComputed):
         return error
@@ -93,8 +93,10 @@ def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
 
 @dataclass(frozen=True)
 class Fact:
-    """name, the sorts of its arguments and of its answer, and the levels it may be asked on. sited: whether `ask` gets
-    the site first."""
+    """Analysis query: its name, the sorts of its arguments and of its result, and the levels that it is defined on.
+
+    sited: whether the function gets the site as its first argument.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -183,7 +185,7 @@ tile_fact, kernel_fact = map(facts_on, ("tile", "kernel"))
 
 
 def facts_of(level: str) -> dict[str, Fact]:
-    """The facts that a rule of this level may ask, by name."""
+    """Return the facts that a rule of this level may use, by name."""
     return _facts_of(level, len(FACTS))
 
 
@@ -217,8 +219,9 @@ _OF_WHOLE_NUMBERS = {  # most of what rules ask: nothing of it is open
 
 
 class Expressions:
-    """Compiles expressions for one level. Subclasses add meaning (brackets, terms) by overriding `subscript` or
-    `apply`.
+    """Compiler of expressions for one level.
+
+    Subclasses add meaning (brackets, terms) by overriding `subscript` or `apply`.
     """
 
     def __init__(self, level: str, symbolic: bool = False):
@@ -227,7 +230,7 @@ class Expressions:
         self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
 
     def compile(self, node: s.Syntax) -> Closure:
-        """The closure of an expression. Raises DplcError for an unknown fact or a form that is no expression."""
+        """Return the closure of an expression. Raises DplcError for an unknown fact or a node of another kind."""
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise DplcError("this is not an expression", node.span)
@@ -396,7 +399,7 @@ class Expressions:
         return choose
 
     def weighing(self, node: s.Chosen) -> Closure:
-        """What a `choose` weighs: (alternative, its cost), in the order of the domain."""
+        """Return the closure of a `choose` that lists its (alternative, cost) pairs, in the order of the domain."""
         pair = s.Group(node.span, "(", (s.NameOf(node.span, node.costs.variable), node.costs.element))
         pairs = self.compile(dataclasses.replace(node.costs, element=pair))
 
@@ -468,7 +471,7 @@ class Expressions:
         return question
 
     def apply(self, node: s.Apply) -> Closure:
-        """A call that is no fact: a scalar function (or a variable bound to one) of expressions."""
+        """Compile a call that is not a fact: a scalar function (or a variable bound to one) of expressions."""
         arguments, name = self.compile_all(node.items), node.fn
 
         def call(env: Environment) -> Any:

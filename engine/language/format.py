@@ -1,4 +1,4 @@
-"""Syntax to canonical text, for `dplc rules show NAME`. `parse(format(x))` is x, but for places and comments."""
+"""Syntax to canonical text, for `dplc rules show NAME`. `parse(format(x))` is x, except for spans and comments."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def format_file(declarations: Iterable[s.Syntax]) -> str:
 
 
 def lines_of(node: s.Syntax) -> list[str]:
-    """The lines of a declaration, as it is parsed: not elaborated yet. One that ends in a long reason has a line break
-    in it."""
+    """Return the lines of a declaration as parsed, before elaboration.
+
+    A line that ends in a long reason contains a line break.
+    """
     if isinstance(node, s.Rule):
         parts: s.Nodes = (*node.clauses, *node.examples)
         return _rule(node, sorted(parts, key=lambda part: part.span.line))
@@ -82,7 +84,7 @@ def _device(declared: s.Rule | s.NumberOf | s.FactOf) -> str:
 
 
 def _column(clauses: Iterable[s.Syntax]) -> int:
-    """Where the reasons of some guards stand."""
+    """Return the column at which the reasons of some guards begin."""
     widths = (len(_guard(clause)) for clause in clauses if isinstance(clause, s.Guard))
     return max([REASONS, *(width for width in widths if width <= FURTHEST)])
 
@@ -198,7 +200,10 @@ class OwnComment:
 
 @dataclass
 class LogicalLine:
-    """A line as the parser takes it. before: the comments above; beside: one at its end; lines: how many it spans."""
+    """Logical line as the parser reads it.
+
+    before: the comments above; lines: the number of physical lines. The comment at its end has a field of its own.
+    """
 
     text: str
     before: list[OwnComment] = field(default_factory=list)
@@ -236,7 +241,10 @@ def _docs_in(lines: Sequence[LogicalLine]) -> int:
 
 
 def _separate(line: LogicalLine, apart: bool) -> None:
-    """A blank line above a declaration of several lines, or behind one: above its comments, unless they have one."""
+    """Put a blank line before or after a declaration of several lines.
+
+    The blank line goes above the comments of the line, unless the comments already have one.
+    """
     first = line.before[0] if line.before else line
     if apart and not any(remark.blank for remark in line.before) and not line.blank:
         first.blank = True
@@ -268,7 +276,7 @@ def _documentation(text: str) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    """What its author broke over lines, broken behind commas in brackets where it is too long."""
+    """Keep the line breaks of the author, and break a line that is too long after commas in brackets."""
     out = []
     for line in text.split("\n"):
         lead = line[: len(line) - len(line.lstrip())] + 2 * INDENT
@@ -280,7 +288,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _break(line: str, least: int) -> int:
-    """The last place in a line, within the width, that is behind a comma in brackets; 0 for none."""
+    """Return the last position in a line, within the width, that follows a comma in brackets; 0 if there is none."""
     depth = place = 0
     position = 0
     opened = line.startswith(" " * least)  # a line that goes on stands in brackets
@@ -297,7 +305,7 @@ def _break(line: str, least: int) -> int:
 
 
 def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
-    """The logical lines of a text with their comments, and the comments behind the last one."""
+    """Return the logical lines of a text with their comments, and the comments after the last line."""
     found: list[LogicalLine] = []
     remarks: list[OwnComment] = []
     depth, blank = 0, False
@@ -324,7 +332,7 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
 
 
 def _within(line: LogicalLine, remarks: list[OwnComment]) -> None:
-    """Comments that stand inside of a line go above it, below its blank line."""
+    """Move comments inside of a line above it, below its blank line."""
     if remarks:
         remarks[0].blank, line.blank = line.blank, False
     line.before += remarks

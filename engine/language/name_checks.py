@@ -188,7 +188,7 @@ def root_defined(subject: CheckedRule) -> Findings:
 
 
 def unreached(subject: CheckedRule) -> Findings:
-    """On torch and tensor a pattern is one value and what it is computed from: nothing else that stands there."""
+    """Report a line of a torch or tensor pattern that the root value is not computed from."""
     if not subject.dataflow:
         return
     root = subject.rule.match[-1]
@@ -214,7 +214,7 @@ def unreached(subject: CheckedRule) -> Findings:
 
 
 def reads_itself(subject: CheckedRule) -> Findings:
-    """On torch and tensor a template cannot read the value that it defines; it may ask facts about its shape."""
+    """Report a torch or tensor template that reads the value that it defines; facts about its shape are allowed."""
     root = subject.rule.match[-1]
     if not subject.dataflow or not isinstance(root, s.Assign):
         return

@@ -105,7 +105,7 @@ class Rule:
 
     @cached_property
     def right(self) -> dict[str, ValueTerm]:
-        """The same of its template."""
+        """Return the definitions of the template, by name."""
         return self._resolved(lambda: definitions(self.rewrite))
 
     @cached_property
@@ -152,9 +152,9 @@ class RuleSet:
     """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards.
 
     device: the name of the target (`Target.name`) whose declarations (`override number few_warps = 4 for h200`) are in
-    force; without it only those that are for every device.
+    force. Without a device, only the declarations for every device are in force.
 
-    Two sets share the rules that are the same in both, so that what an engine made of a rule serves both.
+    Two sets share their equal rules, so that an engine compiles such a rule once for both.
     """
 
     def __init__(self, files: Iterable[RuleFile], device: str | None = None):
@@ -209,7 +209,7 @@ class RuleSet:
         return self._changed(self.files, f"for {device}", device)
 
     def _changed(self, files: Iterable[RuleFile], how: str, device: str | None) -> RuleSet:
-        """A set made of this one, with a digest of its own."""
+        """Return a set derived from this one, with a digest of its own."""
         out = RuleSet(files, device)
         out.digest = _digest(f"{self.digest} {how}")
         return out
@@ -265,7 +265,7 @@ class RuleSet:
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
-        """A rule with numbers in the place of their names, and facts that are an expression written out."""
+        """Return a rule with the names of numbers replaced by values, and facts that are expressions written out."""
         names = ("parameters", "clauses", "rewrite", "covers")
         made = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
         return replace(rule, **made)
@@ -349,7 +349,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
 
 
 def _in_order(declared: s.Rule) -> None:
-    """Raises DplcError for a clause that does not stand between the pattern and the template."""
+    """Raise DplcError for a clause that is not between the pattern and the template."""
     clauses = declared.written or declared.clauses
     places = {type(clause): place for place, clause in enumerate(clauses)}
     for place, clause in enumerate(clauses):
@@ -363,7 +363,7 @@ def _in_order(declared: s.Rule) -> None:
 
 
 def _place_of(attribute: str, head: Span) -> Span:
-    """Where an attribute stands above the head of its rule; the head if it does not."""
+    """Return the span of an attribute above the head of its rule, or the head if the attribute is not there."""
     for line in range(head.line - 1, 0, -1):
         text = head.source.line(line)
         at = text.find(f"@{attribute}")
@@ -375,7 +375,7 @@ def _place_of(attribute: str, head: Span) -> Span:
 
 
 def _level_of(declared: s.Rule) -> Span:
-    """Where the level of a rule stands in its head, behind the last `on`."""
+    """Return the span of the level in the head of a rule, after the last `on`."""
     head = declared.span
     at = head.source.line(head.line).rfind(declared.level)
     return Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
@@ -407,9 +407,9 @@ def parse_rules(source: Source) -> s.Nodes:
 
 
 def read_rules(source: Source, parse: Parse = parse_rules, further: Source | None = None) -> RuleFile:
-    """Parse one rule file. further: the file of examples beside it, read when somebody asks for them.
+    """Parse one rule file.
 
-    Raises DplcError with a caret.
+    further: the file of examples for it, parsed when the examples are first read. Raises DplcError with a caret.
     """
     stem = Path(source.name).stem
     rules: list[Rule] = []
@@ -448,10 +448,10 @@ BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
 
 
 def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool = False) -> RuleSet:
-    """The built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
+    """Load the built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
 
-    A built-in file that is given itself is read in its place; copies: so is a file that declares rules of one anew, as
-    an edited copy does. It is known by the names of its rules.
+    A given file that is built in replaces the built-in file. copies: a given file also replaces a built-in file if both
+    declare a rule of the same name without `override`, as an edited copy does.
     """
     files = list(built_in_files()) if built_in else []
     for given in paths:
@@ -465,7 +465,7 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool =
 
 
 def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
-    """Which of the built-in files a given one stands for: the number behind all of them if for none."""
+    """Return the index of the built-in file that a given file replaces, or the number of files if it replaces none."""
     path = Path(file.source.name).resolve()
     declared = {rule.name for rule in file.rules if not rule.override} if copies else set()
     for place, known in enumerate(files):
@@ -475,7 +475,7 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
 
 
 def is_built_in(rule: Rule) -> bool:
-    """Whether a rule stands in a file of `rules/` that nothing of the user took the place of."""
+    """Return whether a rule is in a file of `rules/` that no file of the user has replaced."""
     source = rule.span.source  # another thread may have read the same file
     return any(file.source is source or file.source == source for file in built_in_files())
 
@@ -506,8 +506,10 @@ def admits(rule: Rule, name: str, value: Any) -> bool:
 
 
 def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
-    """Describe a value of another kind than its parameter (a float, true or a list for an integer), and
-    what to write; None where nothing is."""
+    """Describe a value of another kind than its parameter (a float, true or a list for an integer).
+
+    Returns the message and a hint, which is None if there is nothing to suggest; or None if the value fits.
+    """
     parameter = next(p for p in rule.parameters if p.name == name)
     wanted, given = PARAMETER_SORTS.get(parameter.sort or "any", ANY), sort_of_value(value)
     if fits(given, wanted):
@@ -560,12 +562,12 @@ def policy(target: Target) -> Policy:
 
 
 def built_in_policy() -> Policy:
-    """The numbers of `rules/policy.rw` as they stand there."""
+    """Return the numbers of `rules/policy.rw` as written."""
     return _policy(())
 
 
 def policy_of(rules: RuleSet) -> Policy:
-    """The same where there is no target: what becomes of a program before anybody asks for the machine."""
+    """Return the numbers in force without a target, for the stages before the machine is known."""
     return _policy(overridden(rules.numbers))
 
 
@@ -576,7 +578,7 @@ def _policy(changed: Overridden) -> Policy:
 
 
 def overridden(numbers: Numbers) -> Overridden:
-    """What users' files override, by name."""
+    """Return the numbers that users' files override, sorted by name."""
     return tuple(sorted((name, number.value) for name, number in numbers.items() if number.overrides is not None))
 
 

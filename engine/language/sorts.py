@@ -22,7 +22,7 @@ from .evaluate import Fact
 
 
 class Sort(NamedTuple):
-    """kind, many (a list of it), node (the class of a captured statement, where it is known)."""
+    """Sort of a value: its kind, whether it is a list of them, and the class of a captured statement, if known."""
 
     kind: str
     many: bool = False
@@ -81,7 +81,7 @@ _MAY_BE: dict[str, frozenset[str]] = {
 
 
 def fits(have: Sort, want: Sort) -> bool:
-    """Whether a value of one sort may stand where the other is wanted."""
+    """Return whether a value of one sort is allowed where the other is required."""
     if have.kind == "context" and want == RUN:
         return True
     if want == SPLICE:
@@ -125,7 +125,7 @@ def constant_sort(name: str) -> Sort | None:
 
 
 def kind_of_word(name: str) -> str | None:
-    """What a name is that the language has (`a function`), None for one that a variable may have."""
+    """Return the kind of a name that the language defines (`a function`), or None for a name free for variables."""
     if name in CONSTANTS or name == "target":
         return "a constant" if name in CONSTANTS else "the machine"
     kinds = reversed(CLOSED.items())  # dtypes first: they are functions, too, that cast
@@ -133,13 +133,13 @@ def kind_of_word(name: str) -> str | None:
 
 
 def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:
-    """What is told where a variable has the name of a word: what, a note, what to do."""
+    """Return the message, note and hint for a variable that has the name of a word of the language."""
     note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
     return f"`{name}` is {kind}, and no variable", note, f"choose another name, as `{name}_`"
 
 
 def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
-    """`f32` is a function, a cast, and beside a dtype the dtype of that name."""
+    """Return whether a name is a dtype because the other side is a dtype: otherwise `f32` is a function, a cast."""
     return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES
 
 
@@ -154,7 +154,7 @@ class Inference:
         self.facts, self.report = facts, report
 
     def want(self, node: s.Syntax, sort: Sort, env: Scope, place: str) -> Sort:
-        """The sort of an expression that stands where `sort` is wanted."""
+        """Check the sort of an expression where `sort` is required, and return it."""
         have = self.sort(node, env)
         if not fits(have, sort):
             self.report(f"{place} is {sort}, not {have}", node)

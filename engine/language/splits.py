@@ -34,7 +34,10 @@ class Digit:
 
 @dataclass(eq=False)
 class RadixSplit:
-    """digits are outermost first. what: the names, or the sum, that are split; size None: nobody says it."""
+    """Split of axes or loops into digits, the outermost first.
+
+    what: the names, or the sum, that are split. size: None if it is not given.
+    """
 
     span: Span
     what: s.Nodes
@@ -49,7 +52,7 @@ class RadixSplit:
         )
 
     def size_of(self, digit: Digit) -> s.Syntax:
-        """How many values a digit takes: the outermost may leave it to the others."""
+        """Return the number of values of a digit. Without a size, the outermost digit covers what the others leave."""
         if digit.size is not None:
             return digit.size
         assert self.size is not None
@@ -75,7 +78,7 @@ class RadixSplit:
 
 @dataclass(eq=False)
 class Join:
-    """One digit in the place of several axes or loops, the first outermost."""
+    """One digit that replaces several axes or loops, the first outermost."""
 
     span: Span
     names: tuple[str, ...]
@@ -130,7 +133,7 @@ class Splits:
         return self.homes[id(digit)]
 
     def final(self, name: str) -> bool:
-        """Whether a name is a digit that is not split further: it stands for itself."""
+        """Return whether a name is a digit that is not split further."""
         return name in self.digits and self.digits[name].cut is None
 
     def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
@@ -149,7 +152,7 @@ class Splits:
         return clause.what if isinstance(clause, eq.SplitClause) else clause.names
 
     def covers(self) -> Iterator[s.Cover]:
-        """What the parts of each split have to be, where their sizes do not show it."""
+        """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
             if isinstance(split, RadixSplit) and split.size is not None:
                 parts = tuple(split.size_of(digit) for digit in split.digits)
@@ -254,7 +257,7 @@ class Splits:
 
 
 def _counts(part: eq.SplitPart) -> None:
-    """Raises DplcError for a size that is no number of values, where it is written out."""
+    """Raise DplcError for a literal size that is not a positive whole number."""
     size = part.size
     if size is None:
         return
@@ -317,7 +320,7 @@ class SplitTemplate:
         self.guarded = [w for w in splits.wholes if splits.wholes[w].guarded and w not in asked]
 
     def finish(self) -> None:
-        """What no template says: a part without a place, a split that nothing is put back under."""
+        """Raise DplcError for a part that is neither an axis nor a loop, or a split that the template does not use."""
         for split in self.splits.all:
             for digit in split.digits:
                 known = digit.cut is not None or digit.name in self.placed or digit.name in self._bound
@@ -329,12 +332,12 @@ class SplitTemplate:
 
     @property
     def _bound(self) -> set[str]:
-        """What is there without the template."""
+        """Return the names that are defined without the template."""
         return self.splits.given | (self.splits.sizes.keys() - self.splits.wholes.keys())
 
     # ---- clauses
     def clause(self, node: Any) -> Any:
-        """A clause: `split(body)` is what the template puts back, `last[row := 7]` has a part at one place."""
+        """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
         if isinstance(node, s.Match):
             return node
         if isinstance(node, s.Apply) and node.fn == SPLIT and len(node.items) == 1:
@@ -345,7 +348,7 @@ class SplitTemplate:
         return rebuilt(node, self.clause)
 
     def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
-        """`row := 7`: the axis or loop that has the part, with 7 in the place of it."""
+        """Rewrite `row := 7` to a substitution of the axis or loop that contains the part, with 7 for the part."""
         left = item.left if isinstance(item, s.Substitution) else None
         if not isinstance(item, s.Substitution) or not isinstance(left, s.NameOf):
             yield item
@@ -363,7 +366,7 @@ class SplitTemplate:
 
     # ---- statements
     def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
-        """A block; runs that stand side by side share a guard."""
+        """Rewrite the statements of a block; adjacent runs share a guard."""
         found: list[s.Syntax] = []
         waiting: list[s.Syntax] = []
         last: tuple[str, ...] = ()
@@ -521,7 +524,7 @@ class SplitTemplate:
 
     # ---- runs and guards
     def _run(self, run: s.Run, held: Held) -> s.Run:
-        """A run that stood under what is split, with its digits in the place of it."""
+        """Rewrite a run from inside of a split loop or axis, with the digits as its index."""
         said = run.base.items if isinstance(run.base, s.Subscript) else ()
         inner = run.base.base if isinstance(run.base, s.Subscript) else run.base
         own = {item.left.text for item in said if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf)}
@@ -537,7 +540,7 @@ class SplitTemplate:
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
     def _substituted(self, base: s.Syntax, held: Held) -> dict[str, RadixSplit | Join]:
-        """{axis or loop: its split} of all that a run stood under in the pattern, in the order of the clauses."""
+        """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
         root = base
         while isinstance(root, s.Subscript | s.Member):
             root = root.base
@@ -569,8 +572,10 @@ def parts_of(home: RadixSplit | Join) -> set[str]:
 
 
 class Scopes:
-    """under: {name of a run: the axes and loops that it stands under in the pattern}; what is made from such runs by
-    `let` and `pick` stands under the same."""
+    """Axes and loops that enclose each run of the pattern, by the name of the run: `under`.
+
+    The same axes and loops enclose the values that `let` and `pick` compute from such runs.
+    """
 
     def __init__(self, rule: s.Rule):
         self.under: dict[str, frozenset[str]] = {}

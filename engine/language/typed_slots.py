@@ -71,9 +71,10 @@ EXACT: dict[type[Node], tuple[str, ...]] = {
 
 
 class SortedPosition(NamedTuple):
-    """value stands where `sort` is wanted. makes: a name that stands here in a template is made here, if it is new.
+    """Value at a position that requires `sort`.
 
-    around: the `each` blocks and `=>` arms around it, outermost first; what: the position in words.
+    makes: a new name at this position in a template is defined here. around: the enclosing `each` blocks and `=>` arms,
+    outermost first. what: the position in words.
     """
 
     value: s.Syntax
@@ -261,7 +262,7 @@ _PARTS: dict[type, tuple[str, ...]] = {}
 
 
 def parts(cls: type) -> tuple[str, ...]:
-    """The fields of a class of syntax, but its place."""
+    """Return the fields of a class of syntax, except its span."""
     found = _PARTS.get(cls)
     if found is None:
         found = _PARTS[cls] = tuple(f.name for f in fields(cls) if f.name != "span")
@@ -313,10 +314,10 @@ _ONE_PART = {s.Member: "base", s.Keyword: "value", s.Guard: "condition"}  # the 
 
 
 def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> Any:
-    """Syntax with other syntax in the place of names. A comprehension catches no name of what is put in.
+    """Replace names by other syntax. A comprehension does not capture a name of the inserted syntax.
 
-    words: also of names that stand as bare text, as those of loops, axes, roles and functions do. here: for a family of
-    rules: names of fields too, and what is put in has the place of the name.
+    words: replace also names that are plain text, such as those of loops, axes, roles and functions. here: for a family
+    of rules: replace also the names of fields, and give the inserted syntax the span of the name.
     """
     kind: Any = node.__class__
     if kind is s.NameOf:
@@ -345,7 +346,7 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
 
 
 def plain(node: Any) -> Any:
-    """A piece of syntax without its places, for comparison."""
+    """Return a piece of syntax without its spans, for comparison."""
     if isinstance(node, tuple | list):
         return tuple(map(plain, node))
     if isinstance(node, s.NameOf):
@@ -397,7 +398,10 @@ def targets(node: s.Assign) -> s.Nodes:
 
 
 class DataflowPositions(Positions):
-    """`y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`. `axes`: the names that stand where axes do."""
+    """Positions in lines such as `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
+
+    axes: the names at positions of axes, with their sorts.
+    """
 
     def __init__(self, level: str, pattern: bool, report: Report):
         super().__init__(level, pattern, report)

@@ -1,9 +1,9 @@
-"""Patterns to Python: what the matchers of statements and of values share.
+"""Patterns to Python: the part that the matchers of statements and of values share.
 
 A pattern becomes nested `for` loops, one per choice (the split of a run, the order of two operands, the hole of a
-context), and straight-line tests in between; giving up means the next turn of the innermost loop. What a variable
-stands for is a piece of text (`s3.start`, `b2[0:j5]`) until the pattern has matched as a whole. Two variants are
-generated: the second one reports every near miss.
+context), and straight-line tests in between; a failed test goes on with the next iteration of the innermost loop. A
+variable is represented by a piece of text (`s3.start`, `b2[0:j5]`) until the pattern has matched as a whole. Two
+variants are generated: the second one reports every near miss.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Writer:
         return self._constants[key]
 
     def object(self, value: Any) -> str:
-        """The same for one that is what it is by identity, as pieces of rules are: spans make comparing them slow."""
+        """Return the name of an object that is compared by identity, as pieces of rules are: comparing spans is slow."""
         key = (object, id(value))  # of what lives as long as the scope
         if key not in self._constants:
             name = self._constants[key] = f"c{len(self._constants)}"
@@ -117,8 +117,10 @@ class Writer:
 
 @dataclass
 class Symbol:
-    """What a variable stands for. kind: how values compare, and what the rule sees. "name": text in the node, a `Var`
-    in the rule; "term": an interned value; "value": anything else. maybe: bound by a `*` capture that may be empty.
+    """Meaning of a variable in the generated function.
+
+    kind: how values compare, and what the rule sees. "name": text in the node, a `Var` in the rule; "term": an interned
+    value; "value": anything else. maybe: bound by a `*` capture that may be empty.
     """
 
     text: str
@@ -130,7 +132,10 @@ class Matcher(Writer, abc.ABC):
     """Writes one matcher. Code is put down in the order in which a match proceeds; loops stay open to the end."""
 
     def __init__(self, scope: dict[str, Any], told: str = ""):
-        """told: what near misses are told of. "steps": the statements of a pattern; "parts": every piece of it."""
+        """Create a matcher. The second argument selects the near misses that it reports.
+
+        "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
+        """
         super().__init__({"Var": e.Var, "same": same, "named": _named, "role_end": _role_end, **scope})
         self.told = told
         self.symbols: dict[str, Symbol] = {}
@@ -147,7 +152,7 @@ class Matcher(Writer, abc.ABC):
 
     @contextlib.contextmanager
     def at(self, place: s.Syntax, x: str) -> Iterator[str]:
-        """A piece of the pattern, where near misses are told of each."""
+        """Yield a local that holds the value matched against a piece of the pattern; near misses name that piece."""
         before, x = self.here, self.held(x)
         if self.told == "parts":
             self.here = place, x
@@ -163,7 +168,7 @@ class Matcher(Writer, abc.ABC):
         return local
 
     def bind(self, name: str, text: str, kind: str = "value") -> None:
-        """The same name again is the same value; `_` is anything."""
+        """Bind a name to a text, or require the same value if the name is bound already; `_` matches anything."""
         if name == "_":
             return
         symbol = self.symbols.get(name)
@@ -199,7 +204,7 @@ class Matcher(Writer, abc.ABC):
         return f"not same({x}, {self.constant(value)})"
 
     def no_number(self, x: str, value: Any) -> str:
-        """The same for a number of whatever class: `0` is `0.0`, too."""
+        """Return the condition that a value is not this number, in whatever class: `0` equals `0.0`, too."""
         if value != value:
             return f"{x} == {x}"
         truth = "is not" if isinstance(value, bool) else "is"
@@ -273,12 +278,12 @@ class Matcher(Writer, abc.ABC):
     @abc.abstractmethod
     def flexible(self, item: Any) -> bool: ...
     def ahead(self, following: Any) -> str | None:
-        """How the statement that follows a run is found without trying every place; None if it is not."""
+        """Return the text that finds the statement following a run without trying every position, or None."""
         return None
 
     @abc.abstractmethod
     def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
-        """An item that takes a varying number of places. Gives its end."""
+        """Match an item that spans a varying number of positions. Returns its end as text."""
 
     @abc.abstractmethod
     def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:

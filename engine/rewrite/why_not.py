@@ -19,7 +19,7 @@ from .trace import CHANGES_NOTHING, Called, Refusal, failed_guard, first_line, s
 
 
 class Evidence:
-    """What one attempt at a rule found out: its refusals, and the point where the pattern came furthest."""
+    """Evidence of one attempt at a rule: its refusals, and the furthest point that the pattern reached."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -94,7 +94,7 @@ class Evidence:
 
 
 def _shape(expected: s.Syntax) -> type | None:
-    """The statement that a line of a pattern stands for; None for one that stands for none."""
+    """Return the class of the statement that a line of a pattern describes; None if it describes none."""
     from ..language.typed_slots import shape_of
 
     shape = None if isinstance(expected, s.PassStatement) else shape_of(expected)
@@ -102,7 +102,7 @@ def _shape(expected: s.Syntax) -> type | None:
 
 
 def _head(node: s.Syntax) -> str:
-    """The first line of a statement of a rule, as it stands there."""
+    """Return the first line of a statement of a rule, as written."""
     return node.span.source.line(node.span.line).split("#")[0].strip()
 
 

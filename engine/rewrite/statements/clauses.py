@@ -38,7 +38,7 @@ class PlannedLet:
 
 @dataclass(frozen=True, eq=False)
 class Pick:
-    """first: the lets that do not depend on the choice, computed where it is open."""
+    """Planned `pick`. first: the lets that do not depend on the choice, computed where it is open."""
 
     name: str
     domain: Closure
@@ -58,7 +58,7 @@ class PlannedGuard:
 
 @dataclass(frozen=True, eq=False)
 class PlannedParameter:
-    """first: as of Pick; for_default: the lets that only its default reads."""
+    """Planned parameter. first: as in `Pick`; for_default: the lets that only its default reads."""
 
     name: str
     domain: Closure | None
@@ -75,7 +75,10 @@ Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
 
 @dataclass(frozen=True)
 class MatchPlan:
-    """What runs to decide about a match; the lets that were not computed by then, and those that the template reads."""
+    """Steps that decide about a match.
+
+    left: the lets that the steps do not compute. late: those among them that the template reads.
+    """
 
     steps: tuple[Step, ...]
     left: tuple[PlannedLet, ...]
@@ -83,7 +86,7 @@ class MatchPlan:
 
 
 def plans(rule: Rule, expressions: Expressions) -> tuple[MatchPlan, MatchPlan]:
-    """(for the default pipeline, for a search, which does not ask what is preferred)"""
+    """Return the plan for the default pipeline and the plan for a search, which ignores `prefer` clauses."""
     steps = _steps(rule, expressions)
     legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
     built = _built(rule)
@@ -100,12 +103,12 @@ def _lets(rule: Rule) -> bool:
 
 
 def _built(rule: Rule) -> frozenset[str]:
-    """What the template may read of lets."""
+    """Return the words of the template, which include the lets that it reads; empty if the rule has no lets."""
     return frozenset(_words((rule.rewrite, rule.covers))) if _lets(rule) else frozenset()
 
 
 def _words(node: Any) -> Iterator[str]:
-    """Every word of a template, in whatever role: a name may stand for a kernel or a dtype, too."""
+    """Yield every word of a template, in whatever role: a name may denote a kernel or a dtype, too."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, tuple):
@@ -117,7 +120,7 @@ def _words(node: Any) -> Iterator[str]:
 
 
 def _free_first(steps: list[Step]) -> list[Step]:
-    """What depends on no choice before everything that does: a search then asks it once for all values."""
+    """Put the steps that depend on no choice first: a search then evaluates them once for all values."""
     chosen: set[str] = set()
     free: list[Step] = []
     bound: list[Step] = []
@@ -181,7 +184,7 @@ def _value(clause: Any) -> s.Syntax:
 
 
 def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
-    """Lets moved towards their readers. Those of a choice stand with it, and at their first other reader again."""
+    """Move lets towards their readers. The lets of a choice go with it, and again to their first other reader."""
     out: list[Step] = []
     waiting: list[PlannedLet] = []
 
@@ -208,7 +211,7 @@ def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
 
 
 def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLet, ...]:
-    """The lets of some names and those that they read, each behind what it reads."""
+    """Return the lets of some names and the lets that they read, each after those that it reads."""
     found: dict[PlannedLet, None] = {}
     for let in lets:
         if let.name in wanted and let not in found:
@@ -237,7 +240,7 @@ EVERY = Every()
 
 @dataclass(frozen=True, slots=True)
 class OpenChoice:
-    """A plan that stands before a choice: the parameter or pick, its values here, and where the plan goes on."""
+    """Plan that stopped at a choice: the parameter or pick, its values here, and the position to continue from."""
 
     step: PlannedParameter | Pick
     values: tuple[Any, ...]
@@ -268,8 +271,10 @@ class PlanRunner:
             yield found  # type: ignore[misc]
 
     def first(self, every: bool = False) -> Callable[..., Environment | None]:
-        """A function as `advance` that gives the first complete environment, with the lets that the template reads, or
-        with every one. Where nothing is to choose or left to compute, it is `advance` itself.
+        """Return a function like `advance` that returns the first complete environment.
+
+        The environment has the lets that the template reads, or every let. If nothing is left to choose or to compute,
+        the function is `advance` itself.
         """
         lets = self.plan.left if every else self.plan.late
         if not lets and all(step.__class__ is PlannedGuard for step in self.plan.steps):
@@ -359,7 +364,7 @@ class PlanRunner:
         return True
 
     def computed(self, step: Any, env: Environment) -> Any:
-        """The value of a let. What tells only whether a rule pays is asked at the hints of sizes."""
+        """Return the value of a let. A let that only profitability depends on uses the example values of dimensions."""
         if not step.pays:
             return self.ask(step.value, env, step.place)
         with at_the_hints():
@@ -468,8 +473,11 @@ class AskedCover:
 
 
 def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
-    """(how many values are split, how many there are in the parts), for numbers that tell most of the sizes; none
-    where a loop ends where an axis says."""
+    """Yield pairs (number of values that are split, number of values in the parts).
+
+    For symbolic dimensions, the pairs belong to bindings that distinguish most expressions. Yields nothing if another
+    value is part of the size, as for a loop whose end depends on an axis.
+    """
     if size.__class__ is int and total.__class__ is int:
         yield size, total
         return

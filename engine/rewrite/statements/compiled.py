@@ -1,4 +1,4 @@
-"""One rule, compiled when first used: where it matches, under which conditions, and what it makes of the match."""
+"""One rule, compiled at its first use: its matches, its conditions, and the statements that it builds for a match."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CompiledRule:
 
     @cached_property
     def needs(self) -> int:
-        """The marks of classes without which a kernel has no place for the pattern."""
+        """Return the marks of classes that a kernel needs for the pattern to match."""
         return 0 if self.rule.level == "module" and len(self.rule.match) > 1 else self.pattern.needs
 
     @cached_property
@@ -92,7 +92,7 @@ class CompiledRule:
 
     @cached_property
     def decisions(self) -> tuple[PlanRunner, PlanRunner]:
-        """(by default, in a search)"""
+        """Return the runner of the default pipeline and the runner of a search."""
         default, search = plans(self.rule, self.expressions)
         return PlanRunner(self.rule, default), PlanRunner(self.rule, search)
 
@@ -115,12 +115,12 @@ class CompiledRule:
 
     @cached_property
     def checked(self) -> bool:
-        """Whether every result is looked at: nobody else has tried this rule."""
+        """Return whether every result is checked: true for rules that are not built in."""
         return not is_built_in(self.rule)
 
     @cached_property
     def covers(self) -> tuple[AskedCover, ...]:
-        """What its splits say of their parts."""
+        """Return the conditions of its splits on their parts."""
         return asked_covers(self.rule, self.expressions)
 
     @cached_property
@@ -128,7 +128,7 @@ class CompiledRule:
         return weighers(self.rule, self.expressions)
 
     def weighed(self, match_env: Environment) -> tuple[WeighedChoice, ...]:
-        """What each `choose` weighed at a match."""
+        """Return the alternatives of each `choose` at a match, with their costs."""
         if not self.weighers:
             return ()
         return weighed(self.weighers, self._whole(match_env))
@@ -171,7 +171,7 @@ class CompiledRule:
         self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
         evidence: Evidence | None = None, given: Mapping[str, Any] | None = None,
     ) -> Iterator[Match]:  # fmt: skip
-        """Every way for the pattern alone to match at one start. where: what a Site is made of."""
+        """Yield every match of the pattern alone at one start. where: the arguments of the Site."""
         near = None if evidence is None else evidence.near
         site = None
         for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": where[2], **(given or {})}, near)):
@@ -210,7 +210,7 @@ class CompiledRule:
 
     # ---- rewriting
     def build(self, match_env: Environment) -> Block:
-        """The statements that the template makes of a match."""
+        """Return the statements that the template builds for a match."""
         env = dict(match_env)
         self.decisions[True].finish(env)  # the lets that a search leaves out are a superset
         for cover in self.covers:
@@ -228,7 +228,7 @@ class CompiledRule:
         return splice(program, match.path, match.start, match.end, made)  # type: ignore[no-any-return]
 
     def taken(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """What a local rule is given, by name."""
+        """Return the arguments of a local rule by name. Raises DplcError if their number is wrong."""
         if len(arguments) != len(self.given):
             what = f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}"
             raise DplcError(what, self.rule.span)

@@ -37,8 +37,10 @@ from .site import Place, below
 
 
 def wellformed(kernel: Kernel) -> str | None:
-    """What is wrong with a kernel, or None: a block defines a value once, axes have one owner, values are defined,
-    loops are a thread's."""
+    """Return the first fault of a kernel, or None if it has none.
+
+    A block defines a value once, axes have one owner, values are defined, and loops belong to a thread.
+    """
     for _, block in below(kernel):
         counts = Counter(statement.dst for statement in block if isinstance(statement, Let | Load))
         twice = sorted(name for name, count in counts.items() if count > 1)
@@ -256,7 +258,7 @@ class Engine:
         return self._canonical[lowered]
 
     def _normal_kernel(self, program: Program, number: int, target: Target, level: str, log: list[str]) -> Program:
-        """Remembered per kernel: a canonical rule may ask about its kernel and the target only."""
+        """Apply canonical rules to one kernel, cached per kernel: they may read only their kernel and the target."""
         key = (self._own, target, level == "kernel")
         rules = self.canonical(level == "kernel")
         first, steps = len(log), list[RewriteStep]()
@@ -425,10 +427,10 @@ def run_pipeline(
     shaped: Shaped | None = None,
     decide: Decide | None = None,
 ) -> Program:
-    """The program after all passes. Of a `one of`, the first pass that fires in a kernel keeps the others away.
+    """Return the program after all passes. In a `one of`, the first pass that fires in a kernel excludes the others.
 
-    shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: asked of every
-    pass, where a schedule is replayed or drawn.
+    shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: called for
+    every pass when a schedule is replayed or drawn at random.
     """
     taken: dict[str, set[str]] = {}
     for step in steps:
@@ -474,7 +476,7 @@ def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...
 
 
 def names_of(step: PassStep) -> set[str]:
-    """What a step may be called: its label, its pass, its files, its rules."""
+    """Return the names that select a step: its label, its pass, its files and its rules."""
     own = {step.label, step.name, step.numbered or step.label}
     return own.union(*({rule.name, rule.file, pass_name(rule.file)} for rule in step.rules))
 
@@ -576,7 +578,7 @@ def _spot(choice: FiringChoice, env: Environment, pinned: Mapping[str, Any], at:
 def spots(
     engine: Engine, step: PassStep, program: Program, target: Target, kernels: Iterable[int] | None = None
 ) -> Iterator[RuleSite]:
-    """Every place where some rule of a pass may fire, as far as guards say that ask no parameter."""
+    """Yield every site where some rule of a pass may fire, as far as guards that read no parameter allow it."""
     numbers = tuple(range(len(program)) if kernels is None else kernels)
     for rule in map(engine.rule, step.rules):
         for path, block, start in rule.starts(rule.pattern, program, numbers, False):
@@ -609,7 +611,7 @@ def _spots_at(
 
 
 def _place(program: Program, where: str) -> tuple[Place, Any, int] | None:
-    """(path, block, start) of `0/2/1#1`, if there is such a place."""
+    """Return (path, block, start) of `0/2/1#1`, or None if the program does not have this position."""
     numbers = where.split("#")[0].split("/")
     if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
         return None
@@ -666,7 +668,7 @@ class Unheard:
 
     @property
     def line(self) -> str:
-        """The same in the options of the command line."""
+        """Return the message with the options of the command line."""
         preferred = f"{self.rule}.{PREFER}="
         return f"--prefer {self.rule}: {self._said}" if self.setting.startswith(preferred) else f"--set {self.text}"
 
@@ -722,6 +724,6 @@ def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:
 
 
 def unheard_by_all(found: Sequence[Sequence[Unheard]]) -> tuple[Unheard, ...]:
-    """What none of several programs heard."""
+    """Return the settings that had no effect in any of several programs."""
     rules = [{each.rule for each in one} for one in found]
     return tuple(each for each in (found[0] if found else ()) if all(each.rule in one for one in rules))

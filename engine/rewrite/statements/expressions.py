@@ -19,7 +19,10 @@ ANSWERS = "@answers"
 
 
 def coerce(sort: str, many: bool, value: Any) -> Any:
-    """A value of the rule language as the value of a field: names become text, a lone item of a list a list."""
+    """Convert a value of the rule language to the value of a field.
+
+    Names become text. A single item becomes a list if the field is a list.
+    """
     if many:
         listed = value if value.__class__ is tuple else (value,)
         if sort == "Axis":
@@ -41,7 +44,10 @@ class RuleExpressions(Expressions):
         self.depends: tuple[str, ...] | None = None  # the variables of the question that is compiled
 
     def compile(self, node: s.Syntax) -> Closure:
-        """In comprehensions, what asks facts is asked once for all elements that it does not depend on."""
+        """Compile an expression.
+
+        In a comprehension, an expression that calls facts is evaluated once for all elements that it does not depend on.
+        """
         if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
             return super().compile(node)
         parts = tuple(walk(node))
@@ -118,7 +124,10 @@ class RuleExpressions(Expressions):
         return look
 
     def _comprehension(self, node: s.Comprehension) -> Closure:
-        """One that stands in no other has a table of what facts answer in it and in those inside of it."""
+        """Compile a comprehension.
+
+        An outermost comprehension has a table of the results of facts, for itself and for the comprehensions inside of it.
+        """
         depends, self.depends = self.depends, None
         inside, collect = bool(self.variables), super()._comprehension(node)
         self.depends = depends

@@ -180,8 +180,9 @@ _indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int
 def _statements_with(
     block: tuple[Any, ...], start: int, stop: int, cls: type[Node], field: str, value: Any
 ) -> Iterator[int]:
-    """Index statements of a class by a field that may have a value. The last block is cached: a pattern is tried
-    at each of its statements.
+    """Yield the indices of statements of a class with a value in a field.
+
+    The last block is cached, because a pattern is tried at each of its statements.
     """
     known = _indexed.get((cls, field))
     if known is None or known[0] is not block:
@@ -199,13 +200,16 @@ def _alike(value: Any) -> Any:
 
 
 def sticky(cls: type[Node]) -> str:
-    """Where the matched statements of a class with sticky fields stand in the environment."""
+    """Return the name in the environment for the matched statements of a class with sticky fields."""
     return f"@{cls.__name__}"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """root: the class of the first statement, None if that is a run; needs: the marks of classes that must be there."""
+    """Compiled pattern.
+
+    root: the class of the first statement, None if that is a run. needs: the marks of classes that must be there.
+    """
 
     match: Match
     root: type[Node] | None
@@ -216,7 +220,7 @@ class Pattern:
 def compile_pattern(
     statements: s.Nodes, expressions: RuleExpressions, title: str, given: Iterable[str], evidence: bool
 ) -> Pattern:
-    """given: variables that are bound before the match (the parameters of a local rule)."""
+    """Compile a pattern. given: variables that are bound before the match (the parameters of a local rule)."""
     maker = StatementMatcher(expressions, given, evidence)
     items = _statements(statements)
     end = maker.items(items, "block", "start", False, True)

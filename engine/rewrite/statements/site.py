@@ -61,7 +61,7 @@ class Site:
 
 @memoised
 def _scopes(kernel: Kernel) -> dict[Path, tuple[tuple[Node, ...], Ranges]]:
-    """What is around each block inside a kernel, as far as asked for: every rule asks again."""
+    """Return the cache of the enclosing nodes and ranges of each block inside a kernel, which all rules share."""
     return {}
 
 
@@ -152,7 +152,10 @@ def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Place, Blo
 
 
 def _gather_places(path: Place, block: Block, root: type[Node], found: list[tuple[Place, Block, int]]) -> None:
-    """Only blocks that hold one are looked into: most patterns begin with the Tile, which is no deeper."""
+    """Collect the statements of a class, and search only blocks that contain one.
+
+    Most patterns begin with the Tile, which is not nested any deeper.
+    """
     mark, inner = root.mark, []
     for position, statement in enumerate(block):
         if (statement._contents or contents(statement)) & mark:
@@ -166,13 +169,13 @@ def _gather_places(path: Place, block: Block, root: type[Node], found: list[tupl
 
 @memoised
 def _everywhere(kernel: Kernel) -> list[tuple[Place, Block, int]]:
-    """Of all."""
+    """Return the positions of all statements."""
     return [(path, block, position) for path, block in holes(kernel.body) for position in range(len(block))]
 
 
 @memoised
 def _places(kernel: Kernel) -> dict[Any, list[tuple[Place, Block, int]]]:
-    """By class, as far as asked for."""
+    """Return the cache of positions by class."""
     return {}
 
 
@@ -190,7 +193,7 @@ def names_at(site: Site) -> frozenset[str]:
 
 
 def unused(hint: str, used: Container[str]) -> str:
-    """A new name that is no word of a rule either."""
+    """Return a new name that is not a word of the rule language either."""
     return names.unused(hint, used, RESERVED, CONSTANTS)
 
 

@@ -152,9 +152,9 @@ Part = tuple[Closure, frozenset[str]]  # a piece of a block, and the variables t
 
 
 def families(pattern: Iterable[s.Syntax]) -> Families:
-    """For each run of a pattern, the variables of the block that it stands in: they see the same values.
+    """Return, for each run of a pattern, the variables of its block: they see the same values.
 
-    A variable that stands outside of the block, too, is not among them: what it is, it is there.
+    A variable that occurs outside of the block, too, is not among them: its value is the one outside.
     """
     found: dict[str, frozenset[str]] = {}
     top = tuple(pattern)
@@ -198,8 +198,10 @@ def distinct(parts: list[Part]) -> Closure:
 
 
 def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
-    """What a rule made, its values renamed that have the name of one beside it: what was inside of a block, and hid the
-    other, may stand in its block now."""
+    """Rename the values that a rule defines under the name of an adjacent value.
+
+    A value that was inside of a block, and hid the other, may be in the same block now.
+    """
     again = sorted(defined_in(made) & defined_in(beside))
     if not again:
         return made
@@ -394,7 +396,7 @@ class Weigher:
 
 
 def weighers(rule: Rule, expressions: RuleExpressions) -> tuple[Weigher, ...]:
-    """Every `choose` of a rule that stands by itself, in the order of the text."""
+    """Return every `choose` of a rule outside of comprehensions, in the order of the text."""
     found = [(p.name, p.default, True) for p in rule.parameters]
     found += [(clause.name, clause.value, False) for clause in rule.clauses if isinstance(clause, s.LetClause)]
     return tuple(
@@ -405,7 +407,7 @@ def weighers(rule: Rule, expressions: RuleExpressions) -> tuple[Weigher, ...]:
 
 
 def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice, ...]:
-    """What they weighed at a match; but for those that nobody asked there."""
+    """Return the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
     told = []
     for weigher in found:
         try:
@@ -417,6 +419,6 @@ def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice
 
 
 def _outermost(node: Any) -> Iterator[s.Chosen]:
-    """Those that no comprehension holds: what a comprehension binds, they may read."""
+    """Yield each `choose` outside of comprehensions; inside of one it may read the variable of the comprehension."""
     inner = {id(below) for found in walk(node) if isinstance(found, s.Comprehension) for below in walk(found)}
     return (found for found in walk(node) if isinstance(found, s.Chosen) and id(found) not in inner)

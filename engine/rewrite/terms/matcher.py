@@ -1,6 +1,6 @@
 """Patterns of values (rules on tensor) to Python.
 
-A name that a line of the pattern defines is matched where it first stands; the next time it is the same value.
+A name that a line of the pattern defines is matched where it first occurs; the next occurrence is the same value.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
 
 
 class ValueMatcher(Matcher):
-    """Writes the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
+    """Writer of the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
 
-    known: whoever calls it has looked at the root's class, and at its function if that is by elements.
+    known: the caller has checked the class of the root, and its function if that is elementwise.
     """
 
     def __init__(self, rule: Rule, deciding: bool = False, told: str = "", known: bool = False):
@@ -165,7 +165,7 @@ class ValueMatcher(Matcher):
             self.extent(item, x)
 
     def extent(self, item: c.AxisTerm, x: str, maybe: bool = False) -> None:
-        """maybe: of an axis that may not be there."""
+        """Match the extent of an axis. maybe: the axis may be missing."""
         if isinstance(item.extent, int):
             absent = f"{x} is not None and " if maybe else ""
             self.reject(f"{absent}{x}.extent != {self.constant(item.extent)}")
@@ -177,7 +177,7 @@ class ValueMatcher(Matcher):
     def left(self, name: str, x: str, root: bool) -> None:
         """`y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
 
-        The root may be stored along more axes than it varies with: what only stands there is nothing, and matches.
+        The root may be stored along more axes than it varies with: a name for such an axis alone is None, and matches.
         """
         items = self.lefts.get(name)
         if items is None:
@@ -207,7 +207,7 @@ class ValueMatcher(Matcher):
 
     # ---- values read at places
     def places(self, term: c.ReadTerm, x: str) -> None:
-        """`x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these places."""
+        """`x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these indices."""
         if not isinstance(term.x, c.NameTerm):
             raise self.error("a value is read by its name: `x[i, k]`", term)
         inner, map_ = self.local("m"), self.local("m")
@@ -219,14 +219,14 @@ class ValueMatcher(Matcher):
             self.index(item, self.held(f"{map_}.get({own}[{place}], {own}[{place}])"))
 
     def arithmetic(self, node: c.Syntax, x: str) -> None:
-        """What `Index` or `Case` holds: a variable for all of it, or an expression."""
+        """Match the contents of `Index` or `Case`: a variable for all of it, or an expression."""
         if isinstance(node, c.NameOf) and node.text not in self.defined and node.text not in CONSTANTS:
             self.bind(node.text, x)
         else:
             self.index(node, x)
 
     def index(self, node: c.Syntax, x: str) -> None:
-        """An index expression: a name is an axis or a value, anything else is what it comes to over its leaves."""
+        """Match an index expression: a name is an axis or a value, anything else is evaluated over its leaves."""
         with self.at(node, x) as x:
             if isinstance(node, c.NameOf) and node.text not in CONSTANTS:
                 self.reject(f"not leaf({x})")
@@ -272,7 +272,7 @@ class ValueMatcher(Matcher):
 
 # The class and constants that the head of a pattern requires.
 def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
-    """The class that a value must have, and what must stand in its fields."""
+    """Return the class that a value must have, and the required values of its fields."""
     match term:
         case c.NumberTerm(value=value):
             return Const, {"value": value}
@@ -315,7 +315,7 @@ def leaves_of(value: Any) -> list[Any]:
 
 
 def makes(build: Build, leaves: Sequence[Any], value: Any) -> bool:
-    """Whether an expression over these leaves comes to the value."""
+    """Return whether an expression over these leaves equals the value."""
     try:
         found = build(leaves)
     except (DplcError, ArithmeticError, TypeError):
@@ -324,7 +324,7 @@ def makes(build: Build, leaves: Sequence[Any], value: Any) -> bool:
 
 
 def orders_of(rest: list[Any], number: int) -> Any:
-    """Ways to give the axes that are left to as many names, the order they stand in first; None for those missing."""
+    """Return the ways to assign the remaining axes to `number` names, their own order first; None if one is missing."""
     return itertools.permutations([*rest, *[None] * (number - len(rest))])
 
 
@@ -349,7 +349,7 @@ class CompiledTermRule:
 
 
 class AtTerm(Evidence):
-    """Tells a site of the guards that kept a rule away from a term, and of nothing else."""
+    """Evidence that reports to a site only the guards that kept a rule away from a term."""
 
     __slots__ = ("site", "term")
 
@@ -370,7 +370,10 @@ class AtTerm(Evidence):
 
 
 def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[str, Any]]:
-    """What decides about matches of a rule on tensor, and the values that are given to its parameters."""
+    """Return the runner that decides about matches of a rule on tensor, and the values that its parameters are set to.
+
+    Raises DplcError for a parameter without a default or a value, and for a `pick`.
+    """
     keys = {p.name: f"{rule.name}.{p.name}" for p in rule.parameters}
     pinned = {name: parameters[key] for name, key in keys.items() if key in parameters}
     for parameter in rule.parameters:
@@ -527,8 +530,10 @@ LEAVES = (Input, Const, Index)
 
 @dataclass(frozen=True)
 class NearMiss:
-    """followed: operations of the pattern that are there; expected: what the pattern has next, None if it is all there;
-    found: what stands there; root: where the pattern was held against the program.
+    """Furthest partial match of a pattern.
+
+    followed: the number of operations of the pattern that are there. expected: the next part of the pattern, None if
+    all of it is there. found: the value there. root: the value where the match began.
     """
 
     rule: Rule
@@ -555,13 +560,13 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
 
 
 def _tells(found: Any) -> bool:
-    """An operation tells more than an input, wherever that is read."""
+    """Return whether a value is an operation: it is more informative than an input, wherever that is read."""
     return not isinstance(found.x if isinstance(found, Remap) else found, LEAVES)
 
 
 @functools.lru_cache(maxsize=512)
 def _reporting(rule: Rule) -> Callable[..., bool | None]:
-    """The matcher of a pattern that tells near misses."""
+    """Return the matcher of a pattern that reports near misses."""
     maker = ValueMatcher(rule, told="parts")
     maker.open("def match(t, near):")
     maker.root()

@@ -50,7 +50,7 @@ from .matcher import CompiledTermRule, TermRuleWriter
 
 
 class Packed(NamedTuple):
-    """Where a weight is in a packed one: whole[places] is the weight."""
+    """Position of a weight in a packed one: the weight is `whole`, read at an index map."""
 
     whole: Term
     places: AxisMap
@@ -119,7 +119,7 @@ CHANGES_DTYPE = "the result would have another dtype"
 
 @dataclass
 class TermEvidence:
-    """What a traced rewrite did and did not do, in order."""
+    """Record of a traced rewrite: its firings and its refusals, in order."""
 
     firings: list[RewriteStep] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -132,10 +132,10 @@ class TermEvidence:
 
 @dataclass
 class TermSite:
-    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
+    """Context of facts on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
 
-    roots: the results of the program, for what is found by looking at all of it. flow: the program as a flow, made by
-    the first fact that asks.
+    roots: the results of the program, for facts that search all of it. flow: the program as a flow, computed by the
+    first fact that needs it.
     """
 
     target: Target
@@ -190,7 +190,7 @@ class TermRules:
         return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
 
     def table(self, evidence: bool) -> Table:
-        """The attempts, compiled when first asked for, in the variant that notes refusals or the one that does not."""
+        """Return the attempts, compiled at the first call, in the variant that notes refusals or the one without."""
         if evidence not in self._tables:
             self._tables[evidence] = Table(
                 [TermRuleWriter(rule, self.parameters, evidence).write() for rule in self.rules]
@@ -257,7 +257,7 @@ class Rewriter:
         self.limit = 10_000
 
     def rewrite(self, root: Term) -> Term:
-        """The normal form of a term. Raises DplcError if the rules do not come to an end."""
+        """Return the normal form of a term. Raises DplcError if the rules do not terminate."""
         normal, becomes, table = self.normal, self.becomes, self.table
         stack: list[Any] = [root]
         while stack:
@@ -347,8 +347,9 @@ def rewrite_graph(
     weights: Iterable[str] = (),
     replaced: dict[Any, Any] | None = None,
 ) -> TensorGraph:
-    """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them, and so do
-    origins (the op that each term came from), which is added to.
+    """Return the program with the rules applied everywhere, to a fixpoint.
+
+    Names follow their values, and so do origins (the op that each term came from), to which this function adds.
 
     weights: the inputs that are known when the program is loaded. replaced: values that are others from the start.
     """

@@ -3,7 +3,7 @@
     lowered = lower(graph, load())
     print_graph(lowered.graph)
 
-What no rule accounts for is an error at the user's place in the text, with every candidate's reason.
+An op that no rule accounts for is an error at its location in the user's text, with every candidate's reason.
 """
 
 from __future__ import annotations
@@ -94,8 +94,11 @@ class ListSlices(NamedTuple):
 
 
 class TorchRule:
-    """Fires on an op or says why not. later: its clauses and its template are compiled when an op first asks for them,
-    as those of most rules never are; what is wrong with them is told then, not now."""
+    """Rule that fires on an op or says why not.
+
+    later: its clauses and its template are compiled when an op first needs them, which never happens for most rules.
+    Their errors are raised then.
+    """
 
     def __init__(self, rule: Rule, later: bool = False):
         self.rule = rule
@@ -123,7 +126,7 @@ class TorchRule:
 
     @cached_property
     def slices(self) -> tuple[ListSlices, ...]:
-        """What the template says of lists behind the result."""
+        """Return the lines of the template that describe the result as a list of slices."""
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
@@ -268,8 +271,10 @@ Refused = tuple[Rule, TorchOp, "NotApplicable"]  # a rule for an op that the rul
 
 @dataclass(frozen=True)
 class Lowered:
-    """graph: the program. firings (of an op, the term of its value), refusals: in order, empty unless asked for.
-    origins: the torch op that each term came from. bounds: the places that are looked at before it runs.
+    """Lowered program: `graph`.
+
+    firings (of an op, the term of its value), refusals: in order, empty unless requested. origins: the torch op that
+    each term came from. bounds: the indices that are checked before the program runs.
     """
 
     graph: TensorGraph
@@ -288,7 +293,7 @@ PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
 
 
 def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
-    """(value, slice): a value along the axes that it was computed along, if it was; a list may name them anew."""
+    """Yield (value, slice) along the axes that the value was computed along, if it was; a list may rename them."""
     if isinstance(part, Remap):
         images = {axis: dict(part.map).get(axis, axis) for axis in axes(part.x)}
         names = {image: axis for axis, image in images.items() if image.__class__ is Axis}
@@ -398,7 +403,7 @@ DEPTH = 64  # of ops that templates make from ops that templates made
 
 
 class Captured(Protocol):
-    """What lowering reads of a captured program (`engine/capture/capture.py`)."""
+    """Fields of a captured program that lowering reads (`engine/capture/capture.py`)."""
 
     @property
     def graph(self) -> TorchGraph: ...
@@ -411,8 +416,11 @@ class Captured(Protocol):
 
 
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
-    """The torch rules by the op their pattern starts from, in the order of the pipeline; compiled once per set, our own
-    (which our tests judge) no further than their patterns until an op asks for one."""
+    """Return the torch rules by the op that their pattern starts from, in the order of the pipeline.
+
+    They are compiled once per set. Built-in rules (which the tests check) are compiled no further than their patterns
+    until an op needs one.
+    """
     found = _COMPILED.get(rules.digest)
     if found is None:
         load_facts()
@@ -453,7 +461,10 @@ def lower_graph(
     spans: Mapping[str, Span | str] | None = None,
     trace: bool = False,
 ) -> Lowered:
-    """The same for a program alone. known: arrays of inputs whose value is known. spans: where the user wrote an op."""
+    """Lower a program without its capture.
+
+    known: arrays of inputs whose value is known. spans: the location of each op in the user's text.
+    """
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {}, policy_of(rules).few_values)
     lowering.run()
@@ -510,7 +521,7 @@ class TorchLowering:
         return axis
 
     def make_formulas(self, known: Mapping[str, Any], few: int) -> None:
-        """Inputs of known value that are a formula are no inputs, nor are those without elements."""
+        """Replace the inputs of known value that are a formula, and the inputs without elements, by values."""
         for view in tuple(self.inputs):
             if 0 in view.shape:  # no element of it is ever read: any number stands for them
                 nowhere = (None,) * len(view.shape)
@@ -533,7 +544,7 @@ class TorchLowering:
             self.hints.setdefault(value, name)
 
     def bound(self, x: Any, low: int, end: int) -> None:
-        """Note that the values of x are places of low..end-1."""
+        """Note that the values of x are indices from low to end-1."""
         assert self.origin is not None
         if isinstance(x, Term):
             found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
@@ -560,7 +571,7 @@ class TorchLowering:
                 self._note_origin(view.term, statement)
 
     def _name(self, statement: TorchOp) -> View:
-        """Complex numbers: no term, but what their parts are read from, each where it is asked for."""
+        """Return a view without a term for complex numbers; its parts are lowered at each read."""
         kind = statement.types[0]
         view = self.env[statement.dst] = View(statement.dst, kind.dtype, kind.shape, None, ())
         self.producers[statement.dst] = statement
@@ -638,14 +649,16 @@ class TorchLowering:
     def _note_refusals(
         self, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]], rest: tuple[TorchRule, ...]
     ) -> None:
-        """The rules that did not take an op. rest: the rule that did, and those that were not asked."""
+        """Note the rules that did not lower an op. rest: the rule that did, and those that were not tried."""
         self.refused += [(rule, statement, refusal) for rule, refusal in refusals]
         before = NotApplicable(f"`{rest[0].rule.name}` took it before")
         self.refused += [(later.rule, statement, before) for later in rest[1:]]
 
     def _starting_op(self, call: OpCall) -> str:
-        """The op that a pattern for this call starts from: for an element of a list, a part of complex numbers, what
-        made these."""
+        """Return the op that a pattern for this call starts from.
+
+        For an element of a list, or a part of complex numbers, it is the op that computed these.
+        """
         source = self.made_by(call.given.get("self")) if call.statement.op in READERS else None
         return call.statement.op if source is None else source.op
 
@@ -735,7 +748,7 @@ class TorchLowering:
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
 
     def _results(self) -> tuple[list[View], Sequence[Term]]:
-        """What the program gives, and the values of that."""
+        """Return the results of the program, and their values."""
         found, terms = [self.env[param.name] for param in self.graph.outs], []
         for view in found:
             if view.term is None:

@@ -22,8 +22,10 @@ LARGEST = 1 << 63  # what index arithmetic cannot reach
 
 
 def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int) -> View | None:
-    """The value of a constant as a formula over its axes; None if it is none that we know. few: values that are asked
-    for one by one rather than stored."""
+    """Return the value of a constant as a formula over its axes; None if no known formula describes it.
+
+    few: the largest number of values that are selected one by one rather than stored.
+    """
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not _even(array, d)]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
     if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)], few) is None:
@@ -61,7 +63,7 @@ def _number(value: Any, dtype: str) -> Term | None:
 
 
 def _affine(array: Array, over: list[Axis]) -> Term | None:
-    """origin + sum of step * axis, in integers."""
+    """Return `origin + sum of step * axis`, in integers, or None."""
     if array.dtype.kind == "f" and not (
         np.all(np.isfinite(array)) and np.all(array == np.round(array)) and np.abs(array).max() < EXACT
     ):
@@ -107,7 +109,7 @@ def _edges(array: Array, gap: Array) -> list[tuple[str, int]]:
 
 
 def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
-    """A handful of values along one axis, asked for one by one."""
+    """Return a chain of selections for at most `few` values along one axis, or None."""
     if len(over) != 1 or array.size > few:
         return None
     value: Any = compose.const(array[-1].item(), dtype)

@@ -1,7 +1,7 @@
 """Templates of torch rules, compiled: `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
 
-Every part is compiled to an object with two methods: `scan` places its brackets, `build` makes its term once the axes
-have names. A number stays a number until it meets a term, whose dtype it takes; so does one of sizes.
+Every part is compiled to an object with two methods: `scan` aligns its brackets with dimensions, `build` returns its
+term once the axes have names. A number stays a number until it meets a term, whose dtype it gets; so does one of sizes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TorchSite:
 
     # ---- placing
     def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool) -> None:
-        """Let a bracket stand at the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
+        """Align a bracket with the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
         if view.dtype in PARTS:
             raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
         aligned = self.align(entries, view, short)
@@ -165,7 +165,7 @@ class TorchSite:
         return remap(made.term, {own: other for own, other in named if own is not None})
 
     def read(self, key: Any) -> Term:
-        """The operand that stands behind a bracket."""
+        """Return the operand that a bracket reads."""
         view, entries = self.placed[key]
         assert view.term is not None, view
         mapping = {dim: self.resolve(e) for e, dim in zip(entries, view.dims, strict=True) if dim is not None}
@@ -173,7 +173,10 @@ class TorchSite:
 
 
 def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
-    """Who chooses first: axes of computed values, then axes that are not reduced, then those with little choice."""
+    """Return the order in which axes choose their names.
+
+    Axes of computed values are first, then axes that are not reduced, then those with few candidates.
+    """
     return not any(c[0] for c in slot.candidates), slot.bound, len({c[2] for c in slot.candidates})
 
 
@@ -192,7 +195,7 @@ class Part:
         self.children, self.build = children, make
 
     def scan(self, firing: TorchSite) -> None:
-        """Place the brackets in it."""
+        """Align its brackets with dimensions."""
         for child in self.children:
             child.scan(firing)
 
@@ -224,7 +227,7 @@ class Value(Part):
 
 
 class IndexedRead(Part):
-    """`x[os.., k]`. A number in the place of a tensor stands for itself."""
+    """`x[os.., k]`. A number in the position of a tensor is used as it is."""
 
     def __init__(self, name: str, bracket: Bracket, short: bool):
         super().__init__(make=self.value)
@@ -282,7 +285,7 @@ class StackedRead(Part):
         return compose.remap(made, {axis: place})
 
     def note_slices(self, firing: TorchSite, whole: Any, bracket: Bracket) -> None:
-        """Each tensor of the list is the whole, whose bracket this is, at its number along the place."""
+        """Note each tensor of the list as a slice of the whole (with this bracket) at its number along the list axis."""
         place, own = self.place(firing.env), firing.result_entries
         for number in range(len(firing.env[self.name])):
             view, entries = firing.placed[(self, number)]
@@ -316,7 +319,7 @@ class Item:
         self.part = part
 
     def values(self, firing: TorchSite) -> tuple[Entry, ...] | None:
-        """What it stands for; None for a run that is not bound yet."""
+        """Return the entries of the item; None for a run that is not bound yet."""
         if self.part is not None:
             self.part.scan(firing)
             return (self.part,)
@@ -347,7 +350,7 @@ class Bracket:
 
 
 class FoldedAxes:
-    """What a fold goes over: axes and runs of them, nothing else."""
+    """Axes of a reduction: axes and runs of them, nothing else."""
 
     def __init__(self, items: tuple[Item, ...], spans: tuple[Span, ...]):
         self.items = [(Bracket((item,)), span) for item, span in zip(items, spans, strict=True)]
@@ -388,7 +391,7 @@ class TemplateCompiler:
         return self.of(s.term_of(node, torch=True))
 
     def of(self, term: s.ValueTerm, short: bool = False) -> Part:
-        """short: an operand of a Case, which may be shorter than the axis that indexes it."""
+        """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
             case s.ReadTerm(x=s.NameTerm(name=name)):
                 return IndexedRead(name, self.bracket(term.places), short)
@@ -449,7 +452,7 @@ class TemplateCompiler:
 
     @staticmethod
     def _place(x: Part, low: Closure, end: Closure) -> Part:
-        """`place(x, low, end)`: x, whose elements are places of low..end-1. Torch raises an error for any other."""
+        """Return x with a bound: its elements are indices from low to end-1. Torch raises an error for any other."""
 
         def build(firing: TorchSite) -> Any:
             term = x.build(firing)
@@ -468,7 +471,7 @@ class TemplateCompiler:
         return Reduction(self._over(term.node), (operand,), lambda over, xs: compose.reduce(term.fn, over, *xs))
 
     def _over(self, node: s.Syntax) -> FoldedAxes:
-        """What stands between the function of a fold and its operands."""
+        """Return the axes between the function of a reduction and its operands."""
         items = node.items[1:-1]  # type: ignore[attr-defined]
         return FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
 
@@ -510,7 +513,7 @@ class TemplateCompiler:
 
 
 def _operands(found: Any) -> Iterator[Any]:
-    """What an index, or a condition of them, calculates with."""
+    """Yield the operands of an index, or of a condition on indices."""
     for pair in nodes(found, Binary):
         yield from (pair.a, pair.b)
     for total in nodes(found, Sum):
