@@ -105,7 +105,7 @@ class Rule:
 
     @cached_property
     def right(self) -> dict[str, ValueTerm]:
-        """Return the definitions of the template, by name."""
+        """Definitions of the template, by name."""
         return self._resolved(lambda: definitions(self.rewrite))
 
     @cached_property

@@ -91,12 +91,12 @@ class CheckedRule:
     # ---- what the pattern binds
     @cached_property
     def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
-        """Return each occurrence of a variable in the pattern, with the sort of its position."""
+        """Each occurrence of a variable in the pattern, with the sort of its position."""
         return [found for slot in self.pattern if not slot.around for found in _variables(slot.value, slot.sort)]
 
     @cached_property
     def bound(self) -> dict[str, Sort]:
-        """Return the variables of the pattern. The most specific occurrence determines the sort."""
+        """Variables of the pattern. The most specific occurrence determines the sort."""
         found: dict[str, Sort] = {}
         for name, sort in self.occurrences:
             known = found.get(name.text)

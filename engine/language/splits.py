@@ -332,7 +332,7 @@ class SplitTemplate:
 
     @property
     def _bound(self) -> set[str]:
-        """Return the names that are defined without the template."""
+        """Names that are defined without the template."""
         return self.splits.given | (self.splits.sizes.keys() - self.splits.wholes.keys())
 
     # ---- clauses

@@ -58,7 +58,7 @@ class Writer:
         return self._constants[key]
 
     def object(self, value: Any) -> str:
-        """Return the name of an object that is compared by identity, as pieces of rules are: comparing spans is slow."""
+        """Return the name of an object that is compared by identity, as rule syntax is: comparing spans is slow."""
         key = (object, id(value))  # of what lives as long as the scope
         if key not in self._constants:
             name = self._constants[key] = f"c{len(self._constants)}"

@@ -1,7 +1,7 @@
-"""Loop and Tile IR programs that a statement rule should reach: its own pattern, values put in for its variables.
+"""Loop and Tile IR programs that a statement rule should reach: its own pattern, with values for its variables.
 
-Written as text, parsed, completed (`whole_programs`). What a run `xs..` stands for is drawn from what bodies
-are made of: loads over what is in scope, products, sums, stores, reads of the slabs around.
+Written as text, parsed, completed (`whole_programs`). A run `xs..` becomes random statements: loads over the
+loops in scope, products, sums, stores, reads of the enclosing shared-memory tiles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ ROLES = ("THREAD", "BLOCK", "REG")
 
 @dataclass
 class SubjectScope:
-    """What a place of the program can use. extents: of loops and axes; storing: whether stores may stand here."""
+    """Names that the program can use at one position.
+
+    extents: of loops and axes; storing: whether stores are allowed here.
+    """
 
     extents: dict[str, int] = field(default_factory=dict)
     parallel: list[str] = field(default_factory=list)
@@ -105,7 +108,7 @@ class Instance:
         return f"Tile({axes}):"
 
     def _after(self, scope: SubjectScope) -> list[str]:
-        """Statements behind the pattern; what it copied is read once more now and then."""
+        """Return statements that follow the pattern; sometimes one of them reads a tile that the pattern copied."""
         lines = self.run(scope) if self.dice.often(30) else []
         if self.every and self.dice.often(40):
             slab = self.dice.pick(self.every)
@@ -163,7 +166,7 @@ class Instance:
         return name if name in scope.extents else str(s.constant_of(node) or 0)
 
     def extent(self, node: s.Syntax) -> int:
-        """The number that an extent of the pattern stands for."""
+        """Return the number for an extent of the pattern."""
         number = s.constant_of(node)
         if number is not None:
             return int(number)
@@ -295,7 +298,7 @@ class Instance:
 
     # ---- runs
     def run(self, scope: SubjectScope, spare: bool = False) -> list[str]:
-        """Statements that may stand here. spare: often none at all."""
+        """Return statements that are allowed here. spare: often none at all."""
         if spare and not self.dice.often(35):
             return []
         kind = self.dice.number(0, 5)
@@ -433,7 +436,7 @@ class TermInstance:
 
     # ---- the pattern
     def value(self, term: c.ValueTerm, kind: str) -> Term:
-        """The term of a piece of the pattern. kind: the dtype that its place wants."""
+        """Return the term of a piece of the pattern. kind: the dtype that its position requires."""
         match term:
             case c.NumberTerm():
                 return compose.const(term.value, kind if kind != "b8" or isinstance(term.value, bool) else "f32")
@@ -540,7 +543,10 @@ class TermInstance:
         return made
 
     def read(self, term: c.ReadTerm, name: str) -> Term:
-        """`x[i, k]`: an input over these axes, the same when it is read again; at places that are sums it is longer."""
+        """Return `x[i, k]`: an input over these axes, the same for every read of x.
+
+        The input is longer than the axes if the indices are sums.
+        """
         if name not in self.values:
             reads = [r.places for r in c.terms(tuple(self.rule.left.values()), c.ReadTerm) if r.x == term.x]
             reads = [places for places in reads if len(places) == len(term.places)]
@@ -619,7 +625,7 @@ def extents_said(rule: Rule) -> Iterator[tuple[str, int]]:
 
 
 def places(axis: Axis, other: Axis) -> list[Any]:
-    """Ways to read along one axis at places of another one, none of them outside."""
+    """Return ways to read along one axis at indices computed from another one, none of them out of range."""
     most, room = other.extent - 1, axis.extent - other.extent
     ways: list[Any] = [floordiv(other, -(-other.extent // axis.extent))]
     ways += [other, add(other, room), subtract(axis.extent - 1, other)] if room >= 0 else []

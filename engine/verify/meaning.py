@@ -80,7 +80,7 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
 
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:
-    """Whether what partial results call a count is one: 0, or 1 and more. Below, they are no monoid."""
+    """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
     counts = [
         x.args[0]
         for x in postorder(out.value for out in graph.outs)
@@ -165,7 +165,7 @@ def count(param: Param, seed: int) -> Any:
 
 
 def array(param: Param, seed: int) -> Any:
-    """What an input holds; the name and the seed decide."""
+    """Return the values of an input; the name and the seed determine them."""
     dice = np.random.default_rng([seed, zlib.crc32(param.name.encode())])
     shape = tuple(int(n) for n in param.shape)
     if param.dtype == "b8":
@@ -177,8 +177,10 @@ def array(param: Param, seed: int) -> Any:
 
 
 class Meaning:
-    """What a program computes: the values of its outputs, and how often each element was stored. between: outputs of
-    kernels that only others of the program read: a rule that makes one kernel of two may leave them out."""
+    """Result of a program: the values of its outputs, and the number of stores to each element.
+
+    between: outputs of kernels that only other kernels of the program read. A rule that fuses kernels may omit them.
+    """
 
     def __init__(self, values: Arrays, stores: Arrays, between: frozenset[str] = frozenset()):
         self.values, self.stores, self.between = values, stores, between
@@ -250,7 +252,7 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
 
 
 def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> str | None:
-    """What a program does otherwise for some inputs than their known meaning, or None."""
+    """Return the first difference between a program and the known meaning for some inputs, or None."""
     inputs, wanted = known
     for seed in seeds:
         try:
@@ -263,7 +265,7 @@ def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> st
 
 
 def difference(wanted: Meaning, got: Meaning) -> str | None:
-    """Where two meanings differ, in words; None if they do not. Buffers that only the second one has are its own."""
+    """Return the first difference of two meanings, in words, or None. Buffers of the second one alone are ignored."""
     for name, values in wanted.values.items():
         other = got.values.get(name)
         if other is None and name in wanted.between:

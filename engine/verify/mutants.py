@@ -1,4 +1,4 @@
-"""How strong a check is: a rule with one piece left out or changed must be found wrong."""
+"""Mutation testing of the checks: they must report a rule with one piece left out or changed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from .run import Checkers, CheckOptions, check_rule, users_of
 
 @dataclass(frozen=True)
 class Result:
-    """One mutant, and how it was noticed: wrong (it means something else, or does not come to an end), vacuous (no
-    subject reaches it), refused (it does not compile, or the engine refuses what it gives), example (it means the same,
-    and fires where an example of the rule says that it must not), survives.
+    """One mutant, and how it was detected.
+
+    wrong: it means something else, or does not terminate. vacuous: no subject reaches it. refused: it does not compile,
+    or the engine refuses its result. example: it means the same, and fires where an example of the rule says that it
+    must not. survives: it was not detected.
 
     legal: firings that were compared beyond those of the rule itself, without a difference.
     """

@@ -62,7 +62,7 @@ def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def resized(old: int, new: int, multiples: bool) -> Callable[[int], int]:
-    """What a number becomes with an extent; its multiples with it if that is wished."""
+    """Return the change of numbers for a changed extent. multiples: multiples of the extent change too."""
 
     def change(number: int) -> int:
         if multiples and old > 2 and number and number % old == 0 and number // old <= 512:
@@ -112,7 +112,10 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
 
 
 def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Block:
-    """The statements in pre-order, the one that `place` counts down to edited: to another one, several or none."""
+    """Edit one of the statements in pre-order, at the index that the last argument holds.
+
+    The edit returns another statement, several or none. The index is counted down during the walk.
+    """
     out: list[Any] = []
     for statement in body:
         here = place[0] == 0
@@ -164,7 +167,7 @@ def other_function(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def guarded(kernel: Kernel, dice: Dice) -> Kernel:
-    """A statement behind a guard on an axis."""
+    """Put a statement under a guard on an axis."""
     names = [axis.name for tile in nodes(kernel.body, Tile) for axis in tile.axes] or [
         loop.var for loop in nodes(kernel.body, For)
     ]
@@ -175,7 +178,7 @@ def guarded(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_guard(kernel: Kernel, dice: Dice) -> Kernel:
-    """A guard with another bound, or a load behind one."""
+    """Change the bound of a guard, or put a load under one."""
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, If):
@@ -223,7 +226,7 @@ def doubled(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def extended(kernel: Kernel, dice: Dice) -> Kernel:
-    """One more statement before or behind another one."""
+    """Add a statement before or after another one."""
     number = dice.number(0, 3)
     buffers: list[Any] = list(nodes(kernel.body, Load)) or [None]
     load = dice.pick(buffers)
@@ -246,7 +249,7 @@ def extended(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_index(kernel: Kernel, dice: Dice) -> Kernel:
-    """A load one place further, or with its indices exchanged."""
+    """Scale or shift an index of a load, or reverse the order of its indices."""
 
     def edit(load: Any) -> Any:
         if len(load.idx) > 1 and dice.often(50):
@@ -294,7 +297,7 @@ GUARD_TRIES = 6  # to put a guard where nothing that it hides is needed
 
 
 def guarded_kernel(kernel: Kernel, dice: Dice) -> Kernel:
-    """The kernel with some statements behind a guard: one that it has already, or one on a thread or a replica."""
+    """Put some statements under a guard: one that the kernel has already, or one on a thread or a replica."""
     sizes = {THREAD: next(iter(nodes(kernel.body, Launch))).block}
     sizes |= {replicate.var: replicate.extent for replicate in nodes(kernel.body, Replicate)}
     conditions = [Binary("<", Var(name), size) for name, extent in sizes.items() for size in (extent, extent, 2)]
@@ -333,7 +336,7 @@ def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """One extent becomes another, in axes, in places and in numbers that are the extent; its multiples with it."""
+    """Replace one extent by another, in axes, indices and equal numbers; its multiples change with it."""
     found = sorted({axis.extent for x in graph.ins for axis in x.axes})
     if not found:
         return graph
@@ -351,7 +354,7 @@ def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGraph:
-    """The program with the whole numbers of axes and places changed; constants stay."""
+    """Return the program with the whole numbers of axes and indices changed; constants stay."""
     return _lean(_edited(graph, lambda term: term, change))
 
 
@@ -376,7 +379,7 @@ def other_number(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def computed_input(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """A function of an input in its place."""
+    """Replace an input by a function of it."""
     found = [x for x in graph.ins if x.dtype == "f32"]
     if not found:
         return graph
@@ -409,7 +412,7 @@ def _terms(graph: TensorGraph) -> list[Term]:
 
 
 def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[int], Any] | None = None) -> TensorGraph:
-    """The program with every term passed through `edit`, and the whole numbers of axes and places through `change`."""
+    """Pass every term through `edit`, and the whole numbers of axes and indices through `change`."""
     known: dict[Any, Any] = {}
 
     def place(e: Any) -> Any:
@@ -462,7 +465,10 @@ def smaller_programs(program: Kernels) -> Iterator[Kernels]:
 
 
 def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
-    """The kernel with buffers as its body needs them; what is no longer mentioned is gone."""
+    """Return the kernel with buffers that fit its body, without those that the body does not mention.
+
+    Raises ValueError if the kernel is not well formed.
+    """
     whole = sized(replace(kernel, body=observed(kernel)), needs(kernel.body), needs(before.body))
     scoped(whole)
     if wellformed(whole) is not None:

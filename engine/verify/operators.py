@@ -35,8 +35,10 @@ WORST = (CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED)
 
 @dataclass(frozen=True)
 class OperatorVerdict:
-    """word: one of WORST (`-`: PyTorch itself has no such op of that dtype; `untried`: no example of it can be run).
-    why: of all but `right`.
+    """Verdict on an op in a dtype.
+
+    word: one of WORST (`-`: PyTorch itself has no such op of that dtype; `untried`: no example of it can be run). why:
+    the reason, for every word but `right`.
     """
 
     word: str
@@ -50,7 +52,7 @@ def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
 
 
 def judged(rules: Iterable[Rule], dtype: str, tools: Toolchain, target: Target) -> OperatorVerdict:
-    """What becomes of an op in a dtype: of the programs in its rules' examples, their floats as that dtype."""
+    """Return the worst verdict on an op in a dtype, over the examples of its rules with their floats in that dtype."""
     found = [
         _judged(_in_dtype(subject.value, dtype), tools, target)
         for subject in TorchChecker(tools.torch).examples(rules)
@@ -143,7 +145,7 @@ def missing(rules: RuleSet) -> dict[str, list[str]]:
 
 
 def supported(rules: RuleSet) -> tuple[int, int]:
-    """How many ops rules take, and how many more PyTorch's own decompositions."""
+    """Return the number of ops that rules lower, and the number that PyTorch's own decompositions add."""
     ruled = set(operators(rules))
     return len(ruled), len({_bare(overload) for overload in table()} - ruled)
 

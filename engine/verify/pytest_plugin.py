@@ -26,7 +26,7 @@ class RuleFailure(AssertionError):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--dplc-check`, `--dplc-examples N`, `--dplc-seed N`, `--dplc-allow-thin`"""
+    """Add `--dplc-check`, `--dplc-examples N`, `--dplc-seed N` and `--dplc-allow-thin`."""
     group = parser.getgroup("dplc")
     group.addoption("--dplc-check", action="store_true", help="Collect .rw files: check every rule in them by meaning.")
     group.addoption("--dplc-examples", type=int, default=40, help="Subjects drawn for each rule.")
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Rule files, if they are asked for."""
+    """Collect rule files, if `--dplc-check` is given."""
     if file_path.suffix == ".rw" and parent.config.getoption("--dplc-check"):
         collected: pytest.Collector = RuleFileCollector.from_parent(parent, path=file_path)
         return collected
@@ -75,7 +75,7 @@ class RuleItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the rule stands."""
+        """Return the location of the rule."""
         return self.path, self.rules.rule(self.name).span.line - 1, f"rule {self.name}"
 
 

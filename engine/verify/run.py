@@ -48,8 +48,9 @@ ANYWHERE = "h200"
 
 
 def proved(rule: Rule, checker: Any, own: Sequence[Subject]) -> tuple[Proof, Wrong | None]:
-    """What is proved of a rule, and a program that shows what is refuted. What none shows is left open: of a run that
-    stands elsewhere for a reason that is not arithmetic, say.
+    """Return the proof of a rule, and a program that shows the refuted claim.
+
+    A refuted claim that no program shows is left open: for example, a run that is moved for a reason beyond arithmetic.
     """
     proof = prove(rule)
     if proof.refuted is None:
@@ -86,7 +87,7 @@ def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject])
 def _renumbered(
     rule: Rule, numbers: dict[str, int], checker: Any, subject: Subject, pinned: dict[str, Any]
 ) -> Iterator[Subject]:
-    """An example with the extents of the proof in place of its own."""
+    """Yield an example with the extents of the proof instead of its own."""
     compiled, machine = checker.engine.rule(rule), target_named(ANYWHERE)
     program = subject.value
     seen: set[Any] = set()
@@ -126,9 +127,12 @@ BORROWED = 24  # examples of other rules that a statement rule is tried on
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small;
+    """Options of `dplc check`.
+
+    examples: random subjects per rule; borrow: also try the examples of other rules; shrink: reduce counterexamples;
     prove: also prove its arithmetic of indices, where Z3 is installed; more: subjects that are drawn beyond `examples`
-    while too few were reached."""
+    while too few were reached.
+    """
 
     examples: int = 40
     seed: int = 0
@@ -256,7 +260,10 @@ def check_rules(
     options: CheckOptions,
     heard: Callable[[RuleVerdict], None] = lambda verdict: None,
 ) -> list[RuleVerdict]:
-    """Every rule in turn. heard: told of each as it is done. A local rule is judged by the rules that use it."""
+    """Check every rule, and return the verdicts. The last argument is called with each verdict as soon as it is known.
+
+    A local rule is checked by the rules that use it.
+    """
     available()
     checkers = Checkers(rules)
     names = {rule.name for rule in chosen}
@@ -301,7 +308,10 @@ ALL = _All()  # the rules that may be thin: every one
 
 
 def failed(verdicts: Iterable[RuleVerdict], thin: Collection[str] = ()) -> list[RuleVerdict]:
-    """Those that are wrong, that no subject reached, or too few. thin: the rules that may be reached by few."""
+    """Return the verdicts on rules that are wrong, or that no subject or too few subjects reached.
+
+    thin: the rules that few subjects may reach.
+    """
     found = [verdict for verdict in verdicts if verdict.result != "ok"]
     return [verdict for verdict in found if verdict.result != "thin" or verdict.rule not in thin]
 
@@ -312,18 +322,20 @@ def failed(verdicts: Iterable[RuleVerdict], thin: Collection[str] = ()) -> list[
 
 
 class _Drawing:
-    """What dice need of Hypothesis's data."""
+    """Part of Hypothesis's data that dice need."""
 
     def __init__(self, draw: Any):
         self.draw = draw
 
 
 def programs_of(file: str | Path, rule: str) -> SearchStrategy[str]:
-    """Texts of programs at a rule's level, drawn from its pattern, near its examples and from near misses: the subjects
-    of `dplc check`. They shrink; the rule fires on many of them, not on all.
+    """Return a strategy for texts of programs at a rule's level: the subjects of `dplc check`.
+
+    They are drawn from the rule's pattern, near its examples and from near misses. They shrink. The rule fires on many
+    of them, not on all.
 
     file: a rule file, laid over the built-in ones; rule: one of its rules, or of ours. Raises DplcError for a file that
-    does not check, a rule that is not there, or where Hypothesis is missing.
+    does not check, for an unknown rule, or if Hypothesis is missing.
     """
     available()
     from hypothesis import assume, strategies

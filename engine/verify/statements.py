@@ -159,7 +159,7 @@ class StatementChecker(Checker):
             outcome.locals.update(name for name, n in self._changed_by_locals().items() if n > before[name])
 
     def _changed_by_locals(self) -> dict[str, int]:
-        """How many runs each local rule has changed so far."""
+        """Return the number of runs that each local rule has changed so far."""
         return {rule.name: self.engine.rule(rule).changed for rule in self.rules.locals}
 
     def _scoped(self, program: Program) -> None:
@@ -187,7 +187,7 @@ class StatementChecker(Checker):
         raise Wrong(subject, f"{problem} ({where})", ("it becomes", *text.splitlines()))
 
     def _ends(self, rule: Rule, program: Program, machine: Target, subject: Subject) -> None:
-        """A pass of the rule alone comes to an end, canonical rules too, and still means the same."""
+        """Check that a pass of the rule, or a canonical rule, terminates and keeps the meaning. Raises Wrong."""
         canonical = "canonical" in rule.attributes
         try:
             made = self.engine.normal(program, machine, self.level)
@@ -224,7 +224,7 @@ class StatementChecker(Checker):
         check_sized(subject, (sized, each, size), lambda _: made, differs, _lines, told)
 
     def _differs(self, program: Program, became: Program, seed: int) -> str | None:
-        """What a program that a rule made does otherwise, None also for a program without a meaning."""
+        """Return the first difference of a rewritten program, or None; also None for a program without a meaning."""
         try:
             known = self._baseline(program, seed)
             return None if known is None else compare(became, known, ORDERS[:1])
@@ -232,12 +232,12 @@ class StatementChecker(Checker):
             return None
 
     def _with_sizes(self, program: Program, seed: int) -> tuple[Program, Size] | None:
-        """The program with a size in the place of a number, and the size."""
+        """Return the program with a size for one of its numbers, and the size; None if that is not possible."""
         made = with_a_size(program, seed)
         return None if made is None or any(wellformed(kernel) is not None for kernel in made[0]) else made
 
     def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
-        """Other rules of the same pass that match at the same place."""
+        """Count other rules of the same pass that match at the same location."""
         sites = {(match.path, match.start) for match in found}
         for other in self._beside(rule):
             matches = self.engine.sites(other, program, machine)

@@ -1,4 +1,4 @@
-"""Rules on torch: what torch computes in float64 beside what the Tensor IR of the rule means."""
+"""Rules on torch: compare the float64 results of torch with the meaning of the rule's Tensor IR."""
 
 from __future__ import annotations
 
@@ -134,9 +134,9 @@ class TorchChecker(Checker):
         return [made] if fired else []
 
     def _problem(self, graph: TorchGraph, made: TensorGraph, seed: int, sized: bool = False) -> str | None:
-        """What a program computes otherwise than torch; None also where torch gives nothing, or a value is too large.
+        """Return the first difference from the results of torch, or None.
 
-        sized: an axis of 1 stays.
+        It is None too if torch has no result, or if a value is too large. sized: an axis of 1 stays.
         """
         wanted = None if _too_large(made) else self.wanted(graph, seed)
         if wanted is None:
@@ -252,7 +252,7 @@ def _places(out: Param) -> tuple[int, ...]:
 
 
 def tolerance(graph: TorchGraph) -> float:
-    """How far results may be off PyTorch's in float64, beside their size."""
+    """Return the allowed difference from PyTorch's results in float64, relative to their magnitude."""
     return COARSE_TOLERANCE if any(statement.op in COARSE for statement in graph.body) else TOLERANCE
 
 

@@ -190,7 +190,7 @@ def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
 
 def deeper(graph: TorchGraph) -> TorchGraph:
-    """One dimension more behind those of every input but vectors, and one element more in every list of numbers."""
+    """Add a last dimension to every input but vectors, and one element to every list of numbers."""
 
     def longer(value: Any) -> Any:
         numbers = isinstance(value, tuple) and value and all(type(item) is int for item in value)
@@ -328,9 +328,9 @@ def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
 
 
 def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Iterator[TorchGraph]:
-    """The programs that torch accepts with one op in the place of another: as they are, and with dimensions more.
+    """Yield the programs that torch accepts with one op replaced by another: as they are, and with more dimensions.
 
-    fixed: values of its fields that the pattern asks for.
+    fixed: values of its fields that the pattern requires.
     """
     for _ in range(DEEPER + 1):
         try:
@@ -342,7 +342,10 @@ def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Ite
 
 
 def _as_op(statement: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
-    """The statement as another op: with the same fields, or with the fields that stand at the same places."""
+    """Return the statement as another op: with the same fields, or with the fields at the same positions.
+
+    Raises NoSubject if the fields do not fit.
+    """
     statement = replace(statement, args=tuple((name, fixed.get(name, value)) for name, value in statement.args))
     own = resolve(statement.op, statement.args)
     places = {a.name: n for n, a in enumerate(own.arguments)} if own else {}

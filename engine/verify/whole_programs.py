@@ -38,7 +38,10 @@ class TooLarge(Exception):
 
 @dataclass
 class Needs:
-    """hard: what loads and stores touch; soft: what copies cover (cells outside of the source are zero)."""
+    """Required extents of buffers.
+
+    hard: for loads and stores; soft: for copies (cells outside of the source are zero).
+    """
 
     hard: dict[str, list[int]] = field(default_factory=dict)
     soft: dict[str, list[int]] = field(default_factory=dict)
@@ -51,7 +54,10 @@ class Needs:
 
 
 def needs(body: Block) -> Needs:
-    """What a body needs of its buffers. Raises ScheduleError for what cannot be evaluated, TooLarge for large loops."""
+    """Return the extents that a body needs of its buffers.
+
+    Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
+    """
     walk = _ExtentWalk(Needs(), set())
     walk.block(body, {}, None)
     for slab in walk.slabs:
@@ -94,7 +100,7 @@ class _ExtentWalk:
         self.depth -= dimensions
 
     def loop(self, loop: For, env: dict[str, Any]) -> tuple[Any, Any]:
-        """The values of a loop's variable, and where it turns at all."""
+        """Return the values of a loop's variable, and a mask of those that are iterations, or None if all are."""
         start, stop, step = (self.value(e, env) for e in (loop.start, loop.stop, loop.step))
         if start is None or stop is None or step is None or np.ndim(step) or step < 1:
             raise ScheduleError("the bounds of a loop vary")
@@ -150,9 +156,9 @@ THREADS = 4  # of a name that nothing defines
 
 
 def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
-    """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines.
+    """Return whole kernels. tiled: a fragment gets a Tile if it has an index that nothing defines.
 
-    Raises DplcError for a program that stores nothing, or what `needs` raises.
+    Raises DplcError for a program that stores nothing, and the errors of `needs`.
     """
     whole = tuple(_closed(kernel, tiled, deep) for kernel in program)
     if any(not kernel.outs for kernel in whole):
@@ -243,7 +249,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
 
 
 def _index_names(body: Block) -> set[str]:
-    """The names that stand in indices, bounds and conditions."""
+    """Return the names in indices, bounds and conditions."""
     found: set[str] = set()
     for statement in nodes(body, Load, Store, Stage, For, If, AlongAxes, TuplesAlongAxes, Mma):
         if isinstance(statement, Load):
@@ -272,7 +278,7 @@ def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
 
 
 def _extent(body: Block, name: str) -> int:
-    """As many threads as the slabs that they index have cells."""
+    """Return the extent of a thread axis: as many threads as the shared-memory tiles that it indexes have cells."""
     slabs = {stage.dst: stage for stage in nodes(body, Stage)}
     fitting = [16]
     for load in nodes(body, Load):
@@ -292,10 +298,10 @@ def _extent(body: Block, name: str) -> int:
 
 
 def observed(kernel: Kernel, deep: bool = False) -> Block:
-    """The body with a store for every value and accumulator that is never read.
+    """Return the body with a store for every value and accumulator that is never read.
 
-    An accumulator is stored behind the loops that accumulate; deep: in the innermost block that mentions it, so that it
-    starts anew there. Of a tuple one part is enough.
+    An accumulator is stored after the loops that accumulate. deep: it is stored in the innermost block that mentions
+    it, so that it is initialised there again. For a tuple, one component is enough.
     """
     read = _read(kernel.body)
     for merge in nodes(kernel.body, Merge):

@@ -77,7 +77,7 @@ class CompiledRule:
 
     @cached_property
     def needs(self) -> int:
-        """Return the marks of classes that a kernel needs for the pattern to match."""
+        """Marks of classes that a kernel needs for the pattern to match."""
         return 0 if self.rule.level == "module" and len(self.rule.match) > 1 else self.pattern.needs
 
     @cached_property
@@ -92,7 +92,7 @@ class CompiledRule:
 
     @cached_property
     def decisions(self) -> tuple[PlanRunner, PlanRunner]:
-        """Return the runner of the default pipeline and the runner of a search."""
+        """Runner of the default pipeline and runner of a search."""
         default, search = plans(self.rule, self.expressions)
         return PlanRunner(self.rule, default), PlanRunner(self.rule, search)
 
@@ -120,7 +120,7 @@ class CompiledRule:
 
     @cached_property
     def covers(self) -> tuple[AskedCover, ...]:
-        """Return the conditions of its splits on their parts."""
+        """Conditions of its splits on their parts."""
         return asked_covers(self.rule, self.expressions)
 
     @cached_property

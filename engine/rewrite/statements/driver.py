@@ -668,7 +668,7 @@ class Unheard:
 
     @property
     def line(self) -> str:
-        """Return the message with the options of the command line."""
+        """Message with the options of the command line."""
         preferred = f"{self.rule}.{PREFER}="
         return f"--prefer {self.rule}: {self._said}" if self.setting.startswith(preferred) else f"--set {self.text}"
 

@@ -46,7 +46,7 @@ class RuleExpressions(Expressions):
     def compile(self, node: s.Syntax) -> Closure:
         """Compile an expression.
 
-        In a comprehension, an expression that calls facts is evaluated once for all elements that it does not depend on.
+        In a comprehension, an expression that calls facts runs once for all elements that it does not depend on.
         """
         if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
             return super().compile(node)
@@ -126,7 +126,7 @@ class RuleExpressions(Expressions):
     def _comprehension(self, node: s.Comprehension) -> Closure:
         """Compile a comprehension.
 
-        An outermost comprehension has a table of the results of facts, for itself and for the comprehensions inside of it.
+        An outermost comprehension has a table of the results of facts, for itself and for those inside of it.
         """
         depends, self.depends = self.depends, None
         inside, collect = bool(self.variables), super()._comprehension(node)

@@ -126,7 +126,7 @@ class TorchRule:
 
     @cached_property
     def slices(self) -> tuple[ListSlices, ...]:
-        """Return the lines of the template that describe the result as a list of slices."""
+        """Lines of the template that describe the result as a list of slices."""
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]

@@ -285,7 +285,7 @@ class StackedRead(Part):
         return compose.remap(made, {axis: place})
 
     def note_slices(self, firing: TorchSite, whole: Any, bracket: Bracket) -> None:
-        """Note each tensor of the list as a slice of the whole (with this bracket) at its number along the list axis."""
+        """Note each tensor of the list as a slice of the whole (with this bracket), at its number on the list axis."""
         place, own = self.place(firing.env), firing.result_entries
         for number in range(len(firing.env[self.name])):
             view, entries = firing.placed[(self, number)]

@@ -23,7 +23,7 @@ MOST_VALUES = 64  # of a parameter, to be tried one after the other
 
 
 class Unknown(Exception):
-    """What cannot be said over the integers, in words."""
+    """Statement that cannot be expressed over the integers, in words."""
 
 
 def solver_module() -> Any:
@@ -207,7 +207,7 @@ class Integers:
         return None
 
     def premises(self) -> list[Any]:
-        """What the parameters' domains and the guards say, as far as it can be said here."""
+        """Return the constraints of the parameters' domains and of the guards, as far as integers express them."""
         found = []
         for name, parameter in self.parameters.items():
             if parameter.domain is not None:
@@ -235,7 +235,7 @@ class Integers:
 
 
 def whole(item: s.Syntax) -> tuple[int, ...] | None:
-    """The value of a number that stands there."""
+    """Return the value of a literal number as a tuple, or None for other syntax."""
     return (int(item.value),) if isinstance(item, s.Number) else None
 
 
@@ -258,7 +258,7 @@ SMALL = 9  # extents of a counterexample, if there is one so small
 
 
 class SolverEffort:
-    """What has been spent on a rule."""
+    """Solver effort spent on a rule."""
 
     def __init__(self) -> None:
         self.first: int | None = None
@@ -279,10 +279,9 @@ class Solver:
         self.premises = list(premises)
 
     def counterexample(self, premises: Sequence[Any], conclusions: Sequence[Any]) -> dict[str, int] | None:
-        """None if the conclusions follow; numbers for which one does not. Raises Unknown where Z3 gives up.
+        """Return numbers for which a conclusion does not hold, or None if all follow. Raises Unknown if Z3 gives up.
 
-        Where it gives up at first, parameters take each of their values in turn: most products then have a number as
-        one factor.
+        After a first failure, it tries each combination of parameters: most products then have a number as a factor.
         """
         given, wanted = [*self.premises, *premises], [c for c in conclusions if c is not True]
         if not wanted or any(p is False for p in given):
@@ -302,19 +301,19 @@ class Solver:
         return None
 
     def _few(self) -> list[Any]:
-        """That what has few values has one of them."""
+        """Return the constraints that each unknown with few values equals one of them."""
         found = ((unknown, self.integers.values(name)) for name, unknown in self.integers.unknowns.items())
         return [self.z3.Or([unknown == v for v in values]) for unknown, values in found if values]
 
     def _choices(self, asked: Sequence[Any]) -> Iterator[list[tuple[Any, Any]]]:
-        """The values of the parameters that are asked about."""
+        """Yield the values of the parameters in a query."""
         used = {str(x) for part in asked for x in self.z3.z3util.get_vars(part)}
         few = [(n, values) for n in self.integers.unknowns if n in used and (values := self.integers.values(n))]
         for values in itertools.product(*(values for _, values in few)):
             yield [(self.z3.Int(name), self.z3.IntVal(v)) for (name, _), v in zip(few, values, strict=True)]
 
     def _model(self, asked: Sequence[Any], units: int) -> dict[str, int] | None:
-        """Numbers for which everything that is asked holds, small ones if there are any."""
+        """Return numbers that satisfy the whole query, small ones if there are any; None if it is unsatisfiable."""
         whole = self._checked(asked, units)
         if whole is None:
             return None
@@ -342,7 +341,10 @@ class Solver:
 
 @dataclass(frozen=True)
 class Refuted:
-    """numbers: extents, parameters and values for which a claim fails, by name; problem: how, in words."""
+    """Counterexample to a claim.
+
+    numbers: extents, parameters and values for which the claim fails, by name; problem: how, in words.
+    """
 
     numbers: dict[str, int] = field(hash=False)
     problem: str
@@ -358,7 +360,7 @@ class Proof:
 
     @property
     def result(self) -> str:
-        """proved, refuted, not provable, or none: it has no arithmetic of indices."""
+        """Verdict: proved, refuted, not provable, or none (it has no arithmetic of indices)."""
         if self.refuted is not None:
             return "refuted"
         return "not provable" if self.open else "proved" if self.proved else "none"
@@ -372,7 +374,7 @@ class Proof:
 
 
 def shown(numbers: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of what a rule names: not what facts answer, not single turns."""
+    """Return the numbers of names in the rule: not results of facts, not single iterations."""
     return {name: value for name, value in numbers.items() if name.isidentifier()}
 
 
