@@ -83,7 +83,7 @@ def dangling_axes(subject: CheckedRule) -> Findings:
 
 
 def _result_axes(target: s.Syntax) -> set[str] | None:
-    """The names in the bracket of a result; None if a fact makes some of them."""
+    """Return the names in the bracket of a result; None if a fact makes some of them."""
     items = target.items if isinstance(target, s.Subscript) else ()
     plain = [item.base if isinstance(item, s.Run) else item for item in items]
     return (
@@ -94,7 +94,7 @@ def _result_axes(target: s.Syntax) -> set[str] | None:
 
 
 def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
-    """The axes that a value runs over: those of its brackets, less those it folds."""
+    """Return the axes that a value runs over: those of its brackets, less those it folds."""
     if isinstance(node, s.NameOf):
         return dict(made.get(node.text, {}))
     if isinstance(node, s.Subscript):
@@ -141,7 +141,7 @@ def whole_axes(subject: CheckedRule) -> Findings:
 
 
 def sort_clashes(subject: CheckedRule) -> Findings:
-    """A value of one sort where another is wanted: in guards, domains, facts' arguments, fields of the template."""
+    """Report a value of one sort where another is required: in guards, domains, arguments of facts, and fields."""
     found: dict[Any, Finding] = {}
 
     def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
@@ -183,7 +183,7 @@ def unique_reasons(subject: CheckedRule) -> Findings:
 
 
 def defaults_in_domains(subject: CheckedRule) -> Findings:
-    """The default of a parameter is in its domain, where both are constant."""
+    """Check that the default of a parameter is in its domain, if both are constant."""
     for parameter in subject.rule.parameters:
         if parameter.domain is None or parameter.default is None:
             continue
@@ -195,7 +195,7 @@ def defaults_in_domains(subject: CheckedRule) -> Findings:
 
 
 def alternatives(subject: CheckedRule) -> Findings:
-    """A `choose` has several alternatives, and they differ in what they cost."""
+    """Check that a `choose` has several alternatives, and that their costs differ."""
     for node in every(subject.rule.match, s.Chosen):
         what = "a pattern weighs nothing: `choose` stands in a clause, a default or the template"
         yield subject.finding(what, node.span)
@@ -214,7 +214,7 @@ def alternatives(subject: CheckedRule) -> Findings:
 
 
 def attributes(subject: CheckedRule) -> Findings:
-    """Attributes that contradict each other."""
+    """Report attributes that contradict each other."""
     held = subject.rule.attributes
     for a, b in (
         ("local", "canonical"),
@@ -247,7 +247,7 @@ SETTINGS = {
 
 
 def examples_enough(subject: CheckedRule) -> Findings:
-    """An example that fires, and one refusal per `where`."""
+    """Check that a rule has an example that fires, and one refusal per `where`."""
     rule = subject.rule
     if subject.local:
         return  # reached through the examples of the rules that use it
@@ -262,7 +262,7 @@ def examples_enough(subject: CheckedRule) -> Findings:
 
 
 def _of_family(subject: CheckedRule) -> list[s.Example]:
-    """Whether an example shows that another member of the family fires: members differ in names only."""
+    """Return the examples of all members of the family: members differ in names only."""
     family = subject.rule.family
     members = subject.rules.rules.values() if family is not None else ()
     return [example for member in members if member.family == family for example in member.examples]
@@ -297,7 +297,7 @@ def example_parameters(subject: CheckedRule) -> Findings:
 
 
 def example_programs(subject: CheckedRule) -> Findings:
-    """The programs of examples read as programs of their level; what a rule on torch gives is on tensor."""
+    """Check that the programs of examples are programs of their level; the result of a torch rule is on tensor."""
     level = subject.rule.level if subject.dataflow else None
     for example in subject.rule.examples:
         for block, at in ((example.before, level), (example.gives, None if level == "torch" else level)):
@@ -335,7 +335,7 @@ def placed(subject: CheckedRule) -> Findings:
 
 
 def closed_names(subject: CheckedRule) -> Findings:
-    """A role, transport, function or dtype that does not exist.
+    """Report a role, transport, function or dtype that does not exist.
 
     In a pattern such a name is a variable, unless it is a slip of a real one.
     """
@@ -366,7 +366,7 @@ def _closed_places(subject: CheckedRule) -> Iterator[tuple[s.NameOf, str, bool]]
 
 
 def _meant(subject: CheckedRule, name: str, options: Iterable[str]) -> bool:
-    """Whether a variable that looks like a real word is one all the same: it is read, and not all that like."""
+    """Return whether a variable that looks like a real word is intended: it is read, and not too similar to it."""
     again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
     read = again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
     return read and not difflib.get_close_matches(name, options, 1, 0.85)
@@ -396,7 +396,7 @@ def known_calls(subject: CheckedRule) -> Findings:
 
 
 def argument_counts(subject: CheckedRule) -> Findings:
-    """Facts and scalar functions take as many arguments as they say."""
+    """Check that facts and scalar functions have as many arguments as they declare."""
     for call in calls(subject.parts):
         if any(isinstance(item, s.Run) for item in call.items):
             continue
@@ -464,7 +464,7 @@ def parameter_sorts(subject: CheckedRule) -> Findings:
 
 
 def torch_forms(subject: CheckedRule) -> Findings:
-    """Patterns on torch are closed: some overload must have the fields that are mentioned and require no others."""
+    """Check that a pattern on torch is closed: some overload has the mentioned fields and requires no others."""
     if subject.rule.level != "torch":
         return
     for statement in subject.rule.match:
@@ -516,7 +516,7 @@ MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out
 
 
 def grown_values(subject: CheckedRule) -> Findings:
-    """A `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
+    """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
     for clause in subject.rule.clauses:
         if isinstance(clause, s.LetClause) and growth_of(subject.rule)[clause.name] > MOST:
             what = f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it"
@@ -561,7 +561,7 @@ def shadowed(subject: CheckedRule) -> Findings:
 
 
 def _pattern_key(rule: Rule) -> Any:
-    """The pattern with numbered variables, the level, and the file or level whose rules are tried in order."""
+    """Return the pattern with numbered variables, the level, and the file or level whose rules are tried in order."""
     numbers: dict[str, str] = {}
 
     def key(value: Any, owner: type | None = None) -> Any:
@@ -585,7 +585,7 @@ _FIELDS_OF_TEXT = (s.Keyword, s.Member, s.Text)  # names of fields, texts
 
 @functools.lru_cache(maxsize=4)
 def _unguarded(rules: RuleSet) -> dict[Any, list[Rule]]:
-    """The rules that fire wherever they match, by pattern."""
+    """Return the rules that fire wherever they match, by pattern."""
     found: dict[Any, list[Rule]] = {}
     for rule in rules.rules.values():
         if not rule.parameters and not any(isinstance(c, s.Guard | s.PickClause) for c in rule.clauses):
@@ -673,7 +673,7 @@ def load_facts() -> None:
 
 
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
-    """Everything that is wrong with one rule, errors and warnings, in the order of the text."""
+    """Return everything that is wrong with one rule, errors and warnings, in the order of the text."""
     subject = CheckedRule(rule, rules)
     found: dict[object, Finding] = {}
     for check in CHECKS:
@@ -686,7 +686,7 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
 
 
 def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
-    """Everything that is wrong with the rules. only: names of source files; None means all of them.
+    """Return everything that is wrong with the rules. only: names of source files; None means all of them.
 
     The members of a family share their text, hence their findings: each is reported once.
     """
@@ -699,7 +699,7 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
 
 
 def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
-    """The rules, and the same with what is declared for each device that some declaration names."""
+    """Return the rules, and the rules with the declarations for each device that some declaration names."""
     return (rules, *(rules.on_device(name) for name in rules.devices if name != rules.device))
 
 
@@ -716,7 +716,7 @@ def _check(rules: RuleSet, wanted: set[str] | None, found: dict[object, DplcErro
 
 
 def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
-    """Facts of files that give another sort than they say."""
+    """Report facts of files whose value has another sort than they declare."""
     found: list[Finding] = []
     for fact in rules.facts.values():
         if wanted is None or fact.span.source.name in wanted:
@@ -730,7 +730,7 @@ def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
 
 
 def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
-    """Numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
+    """Report numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
     ours = {number.name for file in built_in_files() for number in file.numbers}
     written = {word for file in rules.files for rule in file.rules for word in rule.words}
     written |= {word for file in rules.files for fact in file.facts for word in words_in(fact.value)}
@@ -746,7 +746,7 @@ def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
 
 
 def errors(findings: Iterable[DplcError], enforce: Iterable[str] = ()) -> list[DplcError]:
-    """The findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
+    """Return the findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
     strict = set(enforce)
     return [
         f for f in findings if not isinstance(f, Finding) or f.severity == ERROR or f.check in strict or "all" in strict

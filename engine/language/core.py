@@ -189,13 +189,13 @@ class FunctionTerm(ValueTerm):
 
 
 def says_slices(statement: s.Syntax) -> bool:
-    """Whether a line of a template on torch is `Stacked(j, xs[os..]) = y[os..]`: y has the tensors of a list."""
+    """Return whether a line of a template on torch is `Stacked(j, xs[os..]) = y[os..]`: y has the tensors of a list."""
     target = statement.target if isinstance(statement, s.Assign) else None
     return isinstance(target, s.Apply) and target.fn == "Stacked"
 
 
 def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
-    """The values of a pattern or template on tensor by the name that each has, in order; the last one is the root."""
+    """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
     found: dict[str, ValueTerm] = {}
     for statement in block:
         target = statement.target if isinstance(statement, s.Assign) else None
@@ -212,7 +212,7 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
 
 
 def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
-    """The axes between the brackets of left sides, by the value that has them."""
+    """Return the axes between the brackets of left sides, by the value that has them."""
     found = {}
     for statement in block:
         if isinstance(statement, s.Assign) and isinstance(statement.target, s.Subscript):
@@ -226,7 +226,7 @@ def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
 
 
 def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
-    """The term of a value on tensor, or in a template on torch. Raises DplcError for what is none."""
+    """Return the term of a value on tensor, or in a template on torch. Raises DplcError for other syntax."""
     number = constant_of(node)
     if number is not None:
         return NumberTerm(node, number)
@@ -254,7 +254,7 @@ def _as_function(node: s.Syntax) -> str | None:
 
 
 def constant_of(node: s.Syntax) -> Any:
-    """The number that a literal is, else None."""
+    """Return the value of a numeric literal, else None."""
     if isinstance(node, s.Number):
         return node.value
     if isinstance(node, s.NameOf) and CONSTANTS.get(node.text) is not None:
@@ -355,7 +355,7 @@ T = TypeVar("T", bound=ValueTerm)
 
 
 def terms(value: Any, kind: type[T]) -> Iterator[T]:
-    """The terms of a class in some values, outermost first."""
+    """Yield the terms of a class in some values, outermost first."""
     if isinstance(value, kind):
         yield value
     for field in type(value).__slots__ if isinstance(value, ValueTerm) else ():

@@ -74,7 +74,7 @@ def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumbe
 
 
 def refuse_variables(what: str, span: Span, bound: set[str], numbers: Numbers) -> None:
-    """Raises DplcError where something binds a variable that is called like a number."""
+    """Raise DplcError if something binds a variable with the name of a number."""
     for name in sorted(bound & numbers.keys()):
         note = f"it is declared at {numbers[name].location}"
         told = f"{what}: `{name}` is a number of the policy, and no variable"
@@ -104,7 +104,7 @@ def _resolve(
     above: tuple[str, ...],
     before: Mapping[str, PolicyNumber],
 ) -> Value:
-    """The value of a number. before: what it overrides, by name, whose kinds stay."""
+    """Return the value of a number. before: what it overrides, by name, whose kinds stay."""
     if name in found:
         return found[name].value
     number = declared[name]
@@ -173,7 +173,7 @@ def _literal(value: Value, written: s.Syntax) -> s.Syntax:
 
 
 def format_value(value: Value) -> str:
-    """A number, or a list of them, as text."""
+    """Return a number, or a list of them, as text."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
@@ -255,7 +255,7 @@ def _signature(fact: s.FactOf) -> str:
 
 
 def asked_of(words: Iterable[str], facts: Facts, literals: Mapping[str, s.Syntax]) -> list[s.Syntax]:
-    """The facts and the numbers that words name."""
+    """Return the facts and the numbers that words name."""
     return [found for word in words if (found := facts.get(word) or literals.get(word)) is not None]
 
 

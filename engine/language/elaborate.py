@@ -31,7 +31,7 @@ Named = tuple[str, Span]
 
 
 def refuse_words(declared: s.Syntax) -> None:
-    """Raises DplcError at the first name that a declaration gives and the language has."""
+    """Raise DplcError at the first name of a declaration that is a word of the language."""
     head = f"rule `{declared.name}`: " if isinstance(declared, s.Rule) else ""
     for part in _parts(declared):
         for node in walk(part):
@@ -140,7 +140,7 @@ def _name(value: Any) -> str:
 
 
 def without_folds(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
-    """A function that gives a clause of the rule without the folds of its template."""
+    """Return a function that writes out the reductions of the template in a clause of the rule."""
     taken = {name.text for name in names(rule.clauses)} | {parameter.name for parameter in rule.parameters}
     return lambda clause: (
         dataclasses.replace(clause, body=_block(clause.body, taken)) if isinstance(clause, s.Rewrite) else clause
@@ -227,7 +227,7 @@ class _Steps:
         return _syntax(call, known, self.at)
 
     def _new(self, name: str) -> s.NameOf:
-        """A name that the rule does not use yet."""
+        """Return a name that the rule does not use yet."""
         while name in self.taken:
             name += "1"
         self.taken.add(name)
@@ -305,7 +305,7 @@ class Forms(Shared[eq.StatementForm]):
             _check_form(self.known[form.name])
 
     def written_out(self, clause: s.Syntax) -> s.Syntax:
-        """A clause with the statements of a form where it names one."""
+        """Return a clause with the statements of a form where it names one."""
         if not isinstance(clause, s.Match | s.Rewrite) or not any(isinstance(n, eq.UseForm) for n in walk(clause)):
             return clause
         return dataclasses.replace(clause, body=self._block(clause.body))
@@ -347,7 +347,7 @@ class GuardGroups(Shared[eq.GuardGroup]):
             _check_group(group)
 
     def written_out(self, clause: s.Syntax) -> Iterator[s.Syntax]:
-        """A clause, or the guards of the group that it names, with the `let`s among them."""
+        """Yield a clause, or the guards of the group that it names, with the `let`s among them."""
         if not isinstance(clause, eq.UseGuards):
             yield clause
             return
@@ -377,7 +377,7 @@ MOST = 1 << 12  # nodes of a `let` with those it reads written out
 
 
 def without_lets(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
-    """A function that gives a clause of the rule without the `let`s of its template."""
+    """Return a function that writes out the `let`s of the template in a clause of the rule."""
     taken = {p.name: p.span for p in rule.parameters}
     for clause in rule.clauses:
         if isinstance(clause, s.LetClause | s.PickClause):
@@ -435,7 +435,7 @@ LEVELS = ("module", "loop", "tile")
 
 
 def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
-    """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
+    """Return the declarations of a file with their rules written out. Raises DplcError at the first mistake."""
     written = tuple(declarations)
     for one in written:
         refuse_words(one)
@@ -462,7 +462,7 @@ def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
 
 
 def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
-    """The clauses written out, and what the splits among them say of their parts."""
+    """Return the clauses written out, and the conditions of the splits among them on their parts."""
     for clause in rule.clauses:
         if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
             what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"

@@ -23,7 +23,7 @@ WIDTH = 140  # a reason of a guard that does not fit stands below it
 
 
 def format_rule(rule: Rule) -> str:
-    """A rule as text, ending in a newline. A member of a family is written out."""
+    """Return a rule as text, ending in a newline. A member of a family is written out."""
     meant = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
     clauses = tuple(rule.written) or meant
     marks = tuple(sorted(rule.attributes))
@@ -35,7 +35,7 @@ def format_rule(rule: Rule) -> str:
 
 
 def format_file(declarations: Iterable[s.Syntax]) -> str:
-    """A rule file as text: its rules, pipelines and `without`s, a blank line between them."""
+    """Return a rule file as text: its rules, pipelines and `without`s, a blank line between them."""
     return "\n".join("\n".join(lines_of(declaration)) + "\n" for declaration in declarations)
 
 
@@ -102,7 +102,7 @@ def _indented(lines: str) -> str:
 
 
 def format_fact(node: s.FactOf) -> str:
-    """A fact that is an expression as text, ending in a newline."""
+    """Return a fact that is an expression as text, ending in a newline."""
     docs = "".join(f"## {text}".rstrip() + "\n" for text in node.docs)
     given = ", ".join(f"{p.name}: {p.sort}" for p in node.parameters)
     head = f"{'override ' if node.override else ''}fact {node.name}({given}) -> {node.result}"
@@ -110,7 +110,7 @@ def format_fact(node: s.FactOf) -> str:
 
 
 def format_number(node: s.NumberOf) -> str:
-    """A number of the policy as text, ending in a newline."""
+    """Return a number of the policy as text, ending in a newline."""
     docs = [f"## {text}".rstrip() for text in node.docs]
     head = f"{'override ' if node.override else ''}number {node.name} = {expression(node.value)}{_device(node)}"
     return "\n".join([*docs, _because(head, node.reason)]) + "\n"
@@ -213,7 +213,7 @@ class LogicalLine:
 
 
 def formatted(source: Source) -> str:
-    """The text of a rule file in its layout. Raises DplcError where it does not parse."""
+    """Return the text of a rule file in its layout. Raises DplcError if it does not parse."""
     declarations = parse(within_limits(source))
     lines, last = logical_lines(source.text)
     canonical = [lines_of(_as_written(declaration)) for declaration in declarations]
@@ -253,7 +253,7 @@ def _separate(line: LogicalLine, apart: bool) -> None:
 
 
 def _put(out: list[str], line: LogicalLine, text: str) -> None:
-    """A line with what its author wrote around it."""
+    """Add a line with its comments and blank lines."""
     lead = len(text) - len(text.lstrip())
     above = len(out[-1]) - len(out[-1].lstrip()) if out and out[-1] else lead
     for remark in line.before:
@@ -339,7 +339,7 @@ def _within(line: LogicalLine, remarks: list[OwnComment]) -> None:
 
 
 def _physical(text: str) -> Iterator[tuple[str, str, int]]:
-    """The lines of a text: code, comment, and the column of the first of them. Documentation is code."""
+    """Yield the lines of a text: code, comment, and the column of the first of them. Documentation is code."""
     for line in text.splitlines():
         bare = line.strip()
         column = len(line) - len(line.lstrip())

@@ -66,7 +66,7 @@ Pipelines = dict[str, tuple[PassStep, ...]]
 
 
 def pipelines(rules: RuleSet) -> Pipelines:
-    """Every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError that points at both lines."""
+    """Return every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError with both lines."""
     entries = _entries(rules)
     dropped = _dropped(rules, entries)
     return {name: tuple(_asked_first(list(_steps(name, found, dropped, rules)))) for name, found in entries.items()}
@@ -87,7 +87,7 @@ def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
 
 
 def _entries(rules: RuleSet) -> _Entries:
-    """The lines of every pipeline, those of later files laid over those of earlier ones."""
+    """Return the lines of every pipeline, those of later files laid over those of earlier ones."""
     entries: _Entries = {name: {} for name in PIPELINES}
     for layer, file in enumerate(rules.files):
         for declared in file.pipelines:
@@ -157,7 +157,7 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
 
 
 def _plain(written: s.Syntax, rules: RuleSet) -> s.Syntax:
-    """A line of a pipeline without the numbers of passes. Raises DplcError for a number that is another one's."""
+    """Return a line of a pipeline without the numbers of passes. Raises DplcError for a number of another pass."""
     if isinstance(written, s.OneOf):
         return replace(written, names=tuple(_numberless(name, written.span, rules) for name in written.names))
     if isinstance(written, s.PassEntry):
@@ -234,7 +234,7 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
 
 
 def _place_the_rest(entries: _Entries, rules: RuleSet) -> None:
-    """Passes that no pipeline names: a rule in ten lines fires without a line here."""
+    """Add the passes that no pipeline names: a rule in ten lines fires without a line here."""
     named = {e.step.name for found in entries.values() for e in found.values()}
     for layer, file in enumerate(rules.files):
         for name, members in _passes_of(file, rules).items():
@@ -409,7 +409,7 @@ def _takes_out(written: s.Without, pipeline: str, found: dict[str, _PipelineEntr
 
 
 def _stands_in(name: str, found: dict[str, _PipelineEntry]) -> bool:
-    """Whether a pipeline has a label, a pass or a rule of this name."""
+    """Return whether a pipeline has a label, a pass or a rule of this name."""
     return any(name in (label, e.step.name, *(r.name for r in e.step.rules)) for label, e in found.items())
 
 

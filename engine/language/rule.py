@@ -135,7 +135,7 @@ class RuleFile:
 
 
 def legal(rule: Rule) -> Rule:
-    """A rule without what it prefers."""
+    """Return a rule without its `prefer` clauses."""
     kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
     return replace(rule, clauses=kept, wherever_legal=True)
 
@@ -175,15 +175,15 @@ class RuleSet:
         self.digest = _digest("\0".join(f.source.text for f in self.files))
 
     def in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
-        """The declarations that are for every device, or for that of the set."""
+        """Return the declarations that are for every device, or for that of the set."""
         return tuple(d for d in declared if d.device is None or device_named(d.device) == self.device)
 
     def plain(self, name: str) -> str:
-        """The name of a rule or pass without the number that the pipelines give it; itself with another number."""
+        """Return the name of a rule or pass without its number in the pipelines; itself with another number."""
         return pass_name(name) if self.numbered.get(pass_name(name)) == name else name
 
     def _without_numbers(self, file: RuleFile) -> RuleFile:
-        """A file that takes rules out by their names."""
+        """Return a file whose `without` lines name rules without numbers."""
         if all(self.plain(line.name) == line.name for line in file.without):
             return file
         named = (replace(line, name=self.plain(line.name)) for line in file.without)
@@ -198,7 +198,7 @@ class RuleSet:
         return tuple(sorted({device_named(device) for device in found if device is not None}))
 
     def on(self, target: Target) -> RuleSet:
-        """The set with what is declared for a target in force; itself where nothing is."""
+        """Return the set with the declarations for a target in force; itself if there are none."""
         return self.on_device(target.name)
 
     def on_device(self, name: str) -> RuleSet:
@@ -226,7 +226,7 @@ class RuleSet:
         self.locals = tuple(r for r in self.rules.values() if "local" in r.attributes)
 
     def extended(self, file: RuleFile) -> RuleSet:
-        """The set with one file more, for who looks at rules: its digest stays."""
+        """Return the set with one more file, for tools that read rules: its digest stays."""
         files = (*self.files, file)
         if file.numbers or file.facts:
             return RuleSet(files, self.device)
@@ -271,7 +271,7 @@ class RuleSet:
         return replace(rule, **made)
 
     def without(self, names: set[str]) -> RuleSet:
-        """The set less some rules; itself if there are none."""
+        """Return the set less some rules; itself if there are none."""
         if not names & self.rules.keys():
             return self
         files = (
@@ -285,24 +285,24 @@ class RuleSet:
         return self._changed(files, f"without {sorted(names)}", self.device)
 
     def unpreferred(self, names: set[str]) -> RuleSet:
-        """The set with some rules that fire wherever they are legal, preferred or not; itself if there are none."""
+        """Return the set with some rules that fire wherever they are legal, preferred or not; itself without any."""
         if not names:
             return self
         files = (replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files)
         return self._changed(files, f"unpreferred {sorted(names)}", self.device)
 
     def at(self, *levels: str) -> tuple[Rule, ...]:
-        """The rules of the given levels, in declaration order."""
+        """Return the rules of the given levels, in declaration order."""
         return tuple(rule for rule in self.rules.values() if rule.level in levels)
 
     def rule(self, name: str) -> Rule:
-        """The rule of this name; DplcError with the closest name otherwise."""
+        """Return the rule of this name; DplcError with the closest name otherwise."""
         if name not in self.rules:
             raise self.missing(name)
         return self.rules[name]
 
     def missing(self, name: str) -> DplcError:
-        """The error for a name that no rule has."""
+        """Return the error for an unknown rule name."""
         return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
 
 
@@ -311,7 +311,7 @@ def _digest(text: str) -> str:
 
 
 def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
-    """The passes that some pipelines write with a number."""
+    """Yield the passes that some pipelines write with a number."""
     for entry in (entry for pipeline in pipelines for entry in pipeline.entries):
         names = entry.names if isinstance(entry, s.OneOf) else (entry.rule,) if isinstance(entry, s.PassEntry) else ()
         yield from (name for name in names if pass_name(name) != name)
@@ -382,7 +382,7 @@ def _level_of(declared: s.Rule) -> Span:
 
 
 def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -> None:
-    """Raises DplcError for an unknown device, and for a declaration that other devices would lack."""
+    """Raise DplcError for an unknown device, and for a declaration that other devices would lack."""
     if device.text not in devices():
         notes = (f"devices are {', '.join(devices())}",)
         raise DplcError(f"there is no device `{device.text}`", device.span, notes, did_you_mean(device.text, devices()))
@@ -393,7 +393,7 @@ def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -
 
 
 def device_named(device: s.NameOf) -> str:
-    """The name of the target that a declaration is for: `h200` is the device file of the NVIDIA H200."""
+    """Return the name of the target that a declaration is for: `h200` is the device file of the NVIDIA H200."""
     return load_device(device.text).name
 
 
@@ -402,7 +402,7 @@ Parse = Callable[[Source], s.Nodes]
 
 
 def parse_rules(source: Source) -> s.Nodes:
-    """The declarations of a text within the limits, its rules written out."""
+    """Return the declarations of a text within the limits, its rules written out."""
     return elaborated(parse(within_limits(source)))
 
 
@@ -483,7 +483,7 @@ def is_built_in(rule: Rule) -> bool:
 @cache
 @collections_paused()
 def built_in_files() -> tuple[RuleFile, ...]:
-    """The files of `rules/`, read once per process."""
+    """Return the files of `rules/`, read once per process."""
     named = ((path, str(path.relative_to(BUILT_IN.parent))) for path in rule_paths(BUILT_IN))
     return tuple(read_rules(rule_source(path, name), parse_stored, further_of(path, name)) for path, name in named)
 
@@ -492,7 +492,7 @@ def built_in_files() -> tuple[RuleFile, ...]:
 
 
 def constant(level: str, node: s.Syntax) -> Any:
-    """The value of an expression that needs no site and no variable, else None."""
+    """Return the value of an expression that needs no site and no variable, else None."""
     try:
         return Expressions(level).compile(node)({})
     except Exception:  # unbound, or a fact that looks at the site: not constant
@@ -500,7 +500,7 @@ def constant(level: str, node: s.Syntax) -> Any:
 
 
 def admits(rule: Rule, name: str, value: Any) -> bool:
-    """Whether a parameter may have a value, as far as its domain is known without a program."""
+    """Return whether a parameter may have a value, as far as its domain is known without a program."""
     domain = _domain(rule, name)
     return domain is None or value in domain
 
@@ -521,12 +521,12 @@ def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | No
 
 
 def shown(rule: Rule, name: str) -> str:
-    """The domain of a parameter as text."""
+    """Return the domain of a parameter as text."""
     return in_braces(_domain(rule, name) or ())
 
 
 def in_braces(values: Iterable[Any]) -> str:
-    """Values as a set, the first dozen of them."""
+    """Return values as a set, the first dozen of them."""
     every = tuple(values)
     return "{" + ", ".join(map(str, every[:12])) + (", ..." if len(every) > 12 else "") + "}"
 
@@ -557,7 +557,7 @@ class Policy:
 
 
 def policy(target: Target) -> Policy:
-    """The numbers in force for a compile: those of `rules/policy.rw` with what its rules override."""
+    """Return the numbers in force for a compile: those of `rules/policy.rw` with what its rules override."""
     return _policy(target.policy)
 
 
@@ -583,6 +583,6 @@ def overridden(numbers: Numbers) -> Overridden:
 
 
 def under(target: Target, numbers: Numbers) -> Target:
-    """The target of a compile with these numbers in force: itself unless some are overridden."""
+    """Return the target of a compile with these numbers in force: itself unless some are overridden."""
     changed = overridden(numbers)
     return target if changed == target.policy else replace(target, policy=changed)

@@ -60,7 +60,7 @@ _TOKEN = re.compile(
 
 
 def within_limits(source: Source) -> Source:
-    """The source itself. Raises DplcError where it goes beyond a limit."""
+    """Return the source itself. Raises DplcError if it exceeds a limit."""
     if len(source.text) > SIZE:
         what = f"{source.name} has {len(source.text):,} characters; a rule file may have {SIZE:,}"
         raise DplcError(what, hint="split it: a file is a pass")
@@ -104,7 +104,7 @@ def _place(source: Source, position: int) -> Span:
 
 
 def written_out(examples: Iterable[s.Example | eq.VariedExample]) -> Iterator[s.Example]:
-    """Examples of a rule, each as one may read it by itself."""
+    """Yield examples of a rule, each in a form that is readable by itself."""
     known: dict[str, s.Example] = {}
     for example in examples:
         if isinstance(example, eq.VariedExample):
@@ -340,7 +340,7 @@ def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
 
 
 def rule_source(path: Path, name: str = "") -> Source:
-    """A rule file as a source: name is what messages call it, its path if none is given."""
+    """Return a rule file as a source: name is what messages call it, its path if none is given."""
     return Source(name or str(path), read_text(path))
 
 
@@ -385,7 +385,7 @@ def _telling(declared: s.Rule) -> int:
 
 
 def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
-    """A rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
+    """Yield a rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
     if not declared.rows:
         yield declared, None
         return
@@ -418,7 +418,7 @@ def _as_read(nodes: Sequence[T], make: Callable[[], Sequence[T]]) -> Sequence[T]
 
 
 def _of_member(examples: Sequence[s.Example], names: Mapping[str, s.Syntax]) -> tuple[s.Example, ...]:
-    """Examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
+    """Return examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
     own = []
     for example in examples:
         chosen = {item.name: item.value for item in example.arguments if item.name in names}

@@ -138,7 +138,7 @@ class CheckedRule:
         return scope
 
     def _mentioned(self, node: s.Syntax, scope: dict[str, Sort]) -> None:
-        """Parameters are bound just before the first clause that mentions them."""
+        """Bind parameters just before the first clause that mentions them."""
         for name in list(names(node)):
             if name.text in self.waiting:
                 self._parameter(self.waiting[name.text], scope)
@@ -161,7 +161,7 @@ class CheckedRule:
         self.expressions.append(Expression(node, want, what, dict(scope)))
 
     def sort_at(self, node: s.Syntax, scope: Scope) -> Sort:
-        """The sort of an expression, without a word about what clashes inside it."""
+        """Return the sort of an expression, without reporting clashes inside it."""
         return self._quiet.sort(node, scope)
 
     @cached_property
@@ -217,7 +217,7 @@ class CheckedRule:
 
 
 def _variables(node: object, sort: Sort) -> Iterator[tuple[s.NameOf, Sort]]:
-    """The variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
+    """Yield the variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
     if isinstance(node, tuple):
         for item in node:
             yield from _variables(item, sort)

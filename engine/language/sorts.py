@@ -95,7 +95,7 @@ def fits(have: Sort, want: Sort) -> bool:
 
 @functools.cache
 def sort_of(text: str) -> Sort:
-    """A sort as signatures write it: `int`, `[axis]`, `run`; without the `*` or `?` of an argument."""
+    """Return a sort as signatures write it: `int`, `[axis]`, `run`; without the `*` or `?` of an argument."""
     text = text.rstrip("*?")
     if text == "run":
         return RUN
@@ -106,19 +106,19 @@ def sort_of(text: str) -> Sort:
 
 
 def field_sort(sort: str, many: bool) -> Sort:
-    """The sort of a node's field."""
+    """Return the sort of a node's field."""
     return Sort(CLOSED_SORTS.get(sort) or FIELD_SORTS.get(sort, "any"), many)
 
 
 def sort_of_value(value: Any) -> Sort:
-    """The sort of a constant."""
+    """Return the sort of a constant."""
     if isinstance(value, tuple | list):
         return LIST
     return _VALUE_SORTS.get(value.__class__, ANY)
 
 
 def constant_sort(name: str) -> Sort | None:
-    """The sort of a reserved name, None for a variable."""
+    """Return the sort of a reserved name, None for a variable."""
     if name in CONSTANTS:
         return BOOL if name in ("true", "false") else NUM if name in ("inf", "nan") else ANY
     return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
@@ -235,7 +235,7 @@ class Inference:
         return chosen
 
     def element(self, domain: s.Syntax, env: Scope) -> Sort:
-        """The sort of the elements of a domain."""
+        """Return the sort of the elements of a domain."""
         have = self.sort(domain, env)
         if not fits(have, LIST):
             self.report(f"a domain is a list, not {have}", domain)
@@ -309,7 +309,7 @@ def _arithmetic(a: Sort, b: Sort) -> Sort:
 
 
 def _argument(fact: Fact, n: int) -> Sort | None:
-    """The sort of argument n; the last one repeats where it says `*`."""
+    """Return the sort of argument n; the last one repeats if it is marked `*`."""
     if n < len(fact.arguments):
         return sort_of(fact.arguments[n])
     return sort_of(fact.arguments[-1]) if fact.most is None else None

@@ -60,7 +60,7 @@ class RadixSplit:
         return s.Apply(digit.span, "ceildiv", (self.size, product(rest))) if rest else self.size
 
     def terms(self, held: frozenset[str], at: Span) -> Iterator[s.Syntax]:
-        """The summands of what is split, in its digits. held: digits that are not split further here."""
+        """Yield the summands of the split index, in its digits. held: digits that are not split further here."""
         for n, digit in enumerate(self.digits):
             sizes = [d.size for d in self.digits[n + 1 :] if d.size is not None]
             if digit.cut is None or digit.name in held:
@@ -188,7 +188,7 @@ class Splits:
         self.all.append(split)
 
     def _whole(self, node: s.NameOf, split: RadixSplit | Join, size: s.Syntax | None) -> None:
-        """An axis or a loop of the pattern."""
+        """Record the split of an axis or a loop of the pattern."""
         if node.text in self.wholes:
             line = self.wholes[node.text].span.line
             raise DplcError(f"`{node.text}` is split twice", node.span, (f"first in line {line}",))
@@ -231,7 +231,7 @@ class Splits:
             yield Digit(part.name, part.span, part.size, part.role)
 
     def _shared(self, digit: Digit, part: eq.SplitPart) -> Digit:
-        """A part that two splits share: what they say of it is the same."""
+        """Return a part that two splits share: what they say of it is the same."""
         if part.size is not None:
             known = self.home(digit).size_of(digit)
             if expression(part.size) != expression(known):
@@ -268,7 +268,7 @@ def _counts(part: eq.SplitPart) -> None:
 
 
 def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
-    """A split whose last part is split again, one after the other."""
+    """Yield a split whose last part is split again, one after the other."""
     if not isinstance(clause, eq.SplitClause):
         yield clause
         return
@@ -280,7 +280,7 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
 
 
 def axes_and_loops(statements: s.Nodes) -> Iterator[tuple[str, s.Syntax]]:
-    """The axes of tiles and the loops of a pattern, with their sizes."""
+    """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
             yield from ((item.name, item.extent) for item in node.items if isinstance(item, s.AxisItem))
@@ -383,7 +383,7 @@ class SplitTemplate:
         return (*found, self._under(last, tuple(waiting), held)) if waiting else tuple(found)
 
     def _ends(self, statement: s.Syntax, held: Held) -> tuple[str, ...]:
-        """The axes and loops whose end a run has to respect."""
+        """Return the axes and loops whose end a run must respect."""
         if not isinstance(statement, s.RunStatement):
             return ()
         under = self._substituted(statement.run.base, held)
@@ -434,7 +434,7 @@ class SplitTemplate:
 
     # ---- expressions
     def node(self, node: Any, held: Held) -> Any:
-        """A piece of a template with the names of what is split written out."""
+        """Return a piece of a template with the split names written out."""
         if isinstance(node, tuple):
             return tuple(self.node(item, held) for item in node)
         if isinstance(node, s.NameOf):
@@ -489,7 +489,7 @@ class SplitTemplate:
         return replace(node, items=self.node(node.items, held))
 
     def _axes(self, op: str, item: s.Syntax, held: Held) -> Iterator[s.Syntax]:
-        """An item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
+        """Yield an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
         base = item.base if isinstance(item, s.Run) else item
         if not isinstance(base, s.NameOf) or (isinstance(item, s.Run) and base.text not in self.splits.wholes):
             if isinstance(item, s.AxisItem):
@@ -566,7 +566,7 @@ class SplitTemplate:
 
 
 def parts_of(home: RadixSplit | Join) -> set[str]:
-    """The names of the parts, and of the parts of these."""
+    """Return the names of the parts, and of the parts of these."""
     found = {digit.name for digit in home.digits}
     return found.union(*(parts_of(digit.cut) for digit in home.digits if digit.cut is not None))
 

@@ -26,7 +26,7 @@ NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype
 
 
 def shape_of(node: s.Syntax) -> Shape | None:
-    """The shape of a statement, an axis, a parameter or a nested node; None for anything else."""
+    """Return the shape of a statement, an axis, a parameter or a nested node; None for anything else."""
     reader = _READERS.get(type(node))
     return reader(node) if reader else None
 
@@ -193,7 +193,7 @@ class Positions:
     _unit = _forloop = _ifblock = _assign = _statement = _shaped
 
     def _shape(self, shape: Shape) -> None:
-        """The fields of a node that are written, and its block."""
+        """Visit the fields of a node that are written, and its block."""
         for field in shape.cls.fields:
             if field.name in shape.fields and field.sort != "Block":
                 what, sort = WORDS.get((shape.cls, field.name)) or (f"`{field.name}` of `{shape.cls.__name__}`", None)
@@ -219,7 +219,7 @@ class Positions:
             self._item(item, sort, what, makes)
 
     def _item(self, item: s.Syntax, sort: Sort, what: str, makes: bool = False) -> None:
-        """An element of a list, or a run of them; a node within a node."""
+        """Visit an element of a list, or a run of them; a node within a node."""
         nested = shape_of(item) if isinstance(item, s.AxisItem | s.ParamItem | s.Apply) else None
         if nested is not None:
             self._shape(nested)
@@ -270,7 +270,7 @@ def parts(cls: type) -> tuple[str, ...]:
 
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
-    """The names an expression reads from its surroundings: not what it binds itself, not the names of calls."""
+    """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
     if isinstance(node, tuple):
         for item in node:
             yield from names(item, hidden)
@@ -286,7 +286,7 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Every syntax node below a node or a tuple, itself first, in text order."""
+    """Yield every syntax node below a node or a tuple, itself first, in text order."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -298,7 +298,7 @@ def walk(value: Any) -> Iterator[Any]:
 
 
 def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A tuple or a node with every part of it changed; itself where nothing has changed."""
+    """Return a tuple or a node with every part of it changed; itself where nothing has changed."""
     if value.__class__ is tuple:
         items = [change(item) for item in value]
         return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
@@ -357,22 +357,22 @@ def plain(node: Any) -> Any:
 
 
 def every(node: Any, kind: Any) -> Iterator[Any]:
-    """The nodes of a kind in a node or a tuple, outermost first."""
+    """Return the nodes of a kind in a node or a tuple, outermost first."""
     return (found for found in walk(node) if isinstance(found, kind))
 
 
 def calls(node: Any) -> Iterator[s.Apply]:
-    """The calls in an expression, outermost first."""
+    """Return the calls in an expression, outermost first."""
     return every(node, s.Apply)
 
 
 def names_in(node: Any) -> set[str]:
-    """The names that an expression mentions."""
+    """Return the names that an expression mentions."""
     return {found.text for found in every(node, s.NameOf)}
 
 
 def is_variable(name: str) -> bool:
-    """Whether a name of a rule is not reserved."""
+    """Return whether a name of a rule is not reserved."""
     return name != "_" and name not in RESERVED and name not in CONSTANTS
 
 
@@ -390,7 +390,7 @@ _KINDS = {
 
 
 def targets(node: s.Assign) -> s.Nodes:
-    """The names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
+    """Return the names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
     if s.says_slices(node):
         return ()
     target = node.target.base if isinstance(node.target, s.Subscript) else node.target
@@ -498,7 +498,7 @@ class DataflowPositions(Positions):
             self._of(term)
 
     def _function(self, term: s.FunctionTerm) -> None:
-        """A scalar function of values; in a pattern also a variable, or `_`, for one."""
+        """Visit a scalar function of values; in a pattern also a variable, or `_`, for one."""
         self.add(named(term.fn, term.node), Sort("fn"), "a function")
         for operand in term.operands:
             if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
@@ -530,7 +530,7 @@ class DataflowPositions(Positions):
                 self.add(item, EXPR, "an index")
 
     def _born(self, node: s.Syntax, sort: Sort) -> None:
-        """A name alone, or a run of names alone, is where an axis comes from; inside arithmetic it is only read."""
+        """Visit a name, or a run of names, that introduces an axis if alone; inside arithmetic it is only read."""
         if isinstance(node, s.NameOf) and is_variable(node.text):
             self.axes.setdefault(node.text, sort)
 
@@ -582,12 +582,12 @@ class DataflowPositions(Positions):
 
 
 def _one_kind(kinds: set[str]) -> Sort:
-    """The sort of a field that is of one kind in every overload; anything otherwise."""
+    """Return the sort of a field if it is the same in every overload; anything otherwise."""
     return _KINDS.get(next(iter(kinds)), ANY) if len(kinds) == 1 else ANY
 
 
 def _places(known: tuple[schemas.Overload, ...], given: set[str]) -> list[set[str]]:
-    """The kinds that the fields without a name may have, by position, over the overloads that have the named ones."""
+    """Return the kinds of the fields without a name, by position, over the overloads that have the named ones."""
     places: list[set[str]] = []
     for overload in known:
         free = [argument.kind for argument in overload.arguments if argument.name not in given]

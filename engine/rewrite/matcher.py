@@ -45,12 +45,12 @@ class Writer:
         self.lines.append("    " * self.depth + line)
 
     def local(self, letter: str) -> str:
-        """A new variable of the generated function."""
+        """Return a new variable of the generated function."""
         self.count += 1
         return f"{letter}{self.count}"
 
     def constant(self, value: Any) -> str:
-        """The name of an object in the scope of the generated function."""
+        """Return the name of an object in the scope of the generated function."""
         key = (value.__class__, repr(value) if isinstance(value, float) else value)
         if key not in self._constants:
             name = self._constants[key] = f"c{len(self._constants)}"
@@ -73,7 +73,7 @@ class Writer:
             self.fail = fail
 
     def loop(self, header: str, place: Any) -> None:
-        """A choice. Where Python nests no further, those that follow are in a function of their own."""
+        """Open a loop for a choice. At Python's nesting limit, the rest goes into a function of its own."""
         if self.loops >= LOOPS:
             if self.inner is None:
                 raise DplcError("too many runs in one pattern", place.span)
@@ -89,14 +89,14 @@ class Writer:
 
     @contextlib.contextmanager
     def function(self, header: str, fail: str) -> Iterator[None]:
-        """A function in the function."""
+        """Open a function inside of the function."""
         before = self.depth, self.loops, self.fail
         self.open(header, fail)
         yield
         self.depth, self.loops, self.fail = before
 
     def close(self) -> None:
-        """The end of the text: no choice was right."""
+        """End the text: no choice matched."""
         for depth, name in reversed(self.inner or ()):
             self.depth = depth
             found = self.local("f")
@@ -107,7 +107,7 @@ class Writer:
         return "\n".join(self.lines) + "\n"
 
     def compile(self, name: str, title: str) -> Any:
-        """The function `name` of the text. The title shows in tracebacks."""
+        """Return the function `name` of the text. The title shows in tracebacks."""
         text = self.text()
         file = f"<dplc {title}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -160,7 +160,7 @@ class Matcher(Writer, abc.ABC):
         self.here = before
 
     def held(self, text: str, letter: str = "v") -> str:
-        """A local for a text that is read several times."""
+        """Return a local for a text that is read several times."""
         if text.isidentifier():
             return text
         local = self.local(letter)
@@ -194,7 +194,7 @@ class Matcher(Writer, abc.ABC):
 
     # ---- constants
     def unlike(self, x: str, value: Any) -> str:
-        """The condition that a value is not a constant, with 1, 1.0 and True apart."""
+        """Return the condition that a value is not a constant, with 1, 1.0 and True apart."""
         if value is None or value.__class__ is bool or isinstance(value, Node):
             return f"{x} is not {self.constant(value)}"
         if value.__class__ is str:
@@ -311,7 +311,7 @@ def _sum(base: str, offset: int) -> str:
 
 
 def _role_end(items: tuple[Any, ...], start: int, role: str) -> int:
-    """The end of the run of axes with this role."""
+    """Return the end of the run of axes with this role."""
     while start < len(items) and items[start].role == role:
         start += 1
     return start

@@ -97,7 +97,7 @@ def _shown(step: RewriteStep) -> list[str]:
 
 
 def term_text(term: Any, depth: int = DEPTH) -> str:
-    """A term on one line."""
+    """Return a term on one line."""
     kind = term.__class__
     if kind is Input:
         return str(term.name)
@@ -151,7 +151,7 @@ def what_it_saw(
 
 
 def held(rule: Rule, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
-    """The guards of a rule that fired, each with what it saw: `where size(axes) <= most; most=4, size(axes)=3`."""
+    """Return the guards of a rule that fired, with their values: `where size(axes) <= most; most=4, size(axes)=3`."""
     return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
 
 
@@ -186,7 +186,7 @@ def _rounded(value: Any) -> Any:
 
 
 def written(node: s.Syntax) -> str:
-    """The text of a piece of a rule, on one line."""
+    """Return the text of a piece of a rule, on one line."""
     span = node.span
     lines = [span.source.line(number) for number in range(span.line, span.end_line + 1)]
     if len(lines) == 1:
@@ -206,7 +206,7 @@ def policy_in(node: s.Syntax) -> dict[str, Any]:
 
 
 def first_line(node: Any) -> str:
-    """A statement or a kernel as one line."""
+    """Return a statement or a kernel as one line."""
     text = print_unit(node) if isinstance(node, Kernel) else print_statement(node)
     return text.split("\n")[0].strip()
 
@@ -235,7 +235,7 @@ def _term(value: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """A value of a rule as text: numbers, names, lists, statements."""
+    """Return a value of a rule as text: numbers, names, lists, statements."""
     if isinstance(value, tuple | set | frozenset):
         return "(" + ", ".join(map(show, value)) + ")"
     if isinstance(value, Node):
@@ -325,7 +325,7 @@ def failed_guard(
     rule: Rule, guard: s.Guard, env: Environment, expressions: Callable[[str], Expressions], depth: int = 0,
     term: Any = None,
 ) -> Refusal:  # fmt: skip
-    """The refusal of a guard that did not hold in an environment."""
+    """Return the refusal of a guard that did not hold in an environment."""
     undecided = env.pop(UNDECIDED, None)
     seen = dict(env)  # the values of now: later clauses bind more
 
@@ -379,7 +379,7 @@ class Firing(_Event):
         return f"{self.marker} {self.rule} at {self.unit} {self.where}{shown} {self.location}"
 
     def diff(self) -> Iterator[str]:
-        """The lines of a unified diff, without file headers."""
+        """Yield the lines of a unified diff, without file headers."""
         before, after = (_text(units).splitlines() for units in (self.before, self.after))
         for number, line in enumerate(difflib.unified_diff(before, after, "before", "after", lineterm="", n=2)):
             if number > 1:
@@ -523,7 +523,7 @@ class Trace:
 
 
 def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Iterator[str]:
-    """The lines of `-v` (1) or `-vv` (2); without diffs a firing has the guards that held instead."""
+    """Yield the lines of `-v` (1) or `-vv` (2); without diffs a firing has the guards that held instead."""
     for event in events:
         if isinstance(event, Remark):
             yield event.line()
@@ -544,7 +544,7 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
 
 
 def _then(event: Firing) -> str:
-    """The line of a firing, with the canonical rules that fired after it."""
+    """Return the line of a firing, with the canonical rules that fired after it."""
     return event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
 
 
@@ -563,7 +563,7 @@ def _text(units: tuple[Any, ...]) -> str:
 
 
 def program_key(graph: TensorGraph, known: Collection[str]) -> str:
-    """A hash of a program: its terms in order, sizes and dtypes, and which inputs are known when it is loaded."""
+    """Return a hash of a program: its terms in order, sizes and dtypes, and the inputs known at load time."""
     places: dict[Term, int] = {}
     axes: dict[Axis, int] = {}
 

@@ -56,22 +56,22 @@ class Evidence:
         self.refusals.append(Refusal(rule, span, lambda _: f"matched, but {text}", depth))
 
     def undecided(self, rule: Rule, span: Span, name: str, condition: Any, depth: int = 0) -> None:
-        """A let, a domain or a default that has no value, for sizes leave it open."""
+        """Note a let, a domain or a default without a value, because sizes leave it open."""
         self.note_open(rule, condition)
         self.refuse(rule, depth, span, f"`{name}` is undecided: {told_open(condition)}")
 
     def note_open(self, rule: Rule, condition: Any) -> None:
-        """A refusal that numbers might not have met."""
+        """Note a refusal that concrete numbers might avoid."""
         if condition.__class__ is str or has_sizes(condition):
             self.left_open.setdefault(f"{rule.name}: {told_open(condition)}")
 
     def unchanged(self, rule: Rule) -> None:
-        """A match whose template gives what is there already."""
+        """Note a match whose template returns the value that is there already."""
         self.refuse(rule, len(rule.clauses) + 1, rule.span, CHANGES_NOTHING)
 
     # ---- what people read
     def all(self, rule: Rule) -> tuple[Refusal, ...]:
-        """Every refusal; the nearest miss if the pattern never matched."""
+        """Return every refusal; the nearest miss if the pattern never matched."""
         return tuple(self.refusals) or (self._miss(rule),)
 
     def best(self, rule: Rule) -> Refusal:

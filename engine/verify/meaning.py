@@ -59,7 +59,7 @@ COUNT = "n0"
 
 
 def real_places(graph: TensorGraph, data: Any) -> list[Any]:
-    """A mask for every output: True where no value on the way to an element is infinite or NaN."""
+    """Return a mask for every output: True where no value on the way to an element is infinite or NaN."""
     terms = postorder(out.value for out in graph.outs)
     floats = [term for term in terms if dtype(term) in FLOATS]
     shown = tuple(Output(f"value{n}", axes(term), term) for n, term in enumerate(floats))
@@ -97,7 +97,7 @@ def in_domain(graph: TensorGraph, data: Any) -> bool:
 
 
 def whole_sums(graph: TensorGraph, data: Any) -> bool:
-    """Whether all that a program adds up is whole, so that the order of its sums changes nothing."""
+    """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
     terms = postorder(out.value for out in graph.outs)
     summed = {x.x for x in terms if isinstance(x, Reduce)} | {y for x in terms if isinstance(x, Fold) for y in x.args}
     shown = tuple(Output(f"summed{n}", axes(term), term) for n, term in enumerate(summed))
@@ -109,7 +109,7 @@ def whole_sums(graph: TensorGraph, data: Any) -> bool:
 
 
 def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:
-    """The marks of what an element depends on."""
+    """Return the marks of the values that an element depends on."""
     kind = term.__class__
     if kind is Elementwise and FUNCTIONS[term.fn].kind == SELECT:  # the side that is not taken does not count
         condition, a, b = term.args
@@ -150,7 +150,7 @@ def inputs_of(program: Program, seed: int) -> Arrays:
 
 
 def counted(program: Program) -> set[str]:
-    """The buffers that hold how many elements partial results are of."""
+    """Return the buffers that hold the element counts of partial results."""
     first = {
         merge.vals[0].name
         for merge in nodes(program, Merge)
@@ -160,7 +160,7 @@ def counted(program: Program) -> set[str]:
 
 
 def count(param: Param, seed: int) -> Any:
-    """Numbers of elements: 1 or more."""
+    """Return numbers of elements: 1 or more."""
     return np.abs(array(param, seed))
 
 
@@ -187,7 +187,7 @@ class Meaning:
 
 
 def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
-    """The meaning under one order of threads. Raises ScheduleError for a program that has none, TooLarge."""
+    """Run a program in one order of threads. Raises ScheduleError if it has no meaning, and TooLarge."""
     if work(program) > LARGEST_WORK:
         raise TooLarge
     if any(isinstance(statement, Launch) for kernel in program for statement in kernel.body):
@@ -201,7 +201,7 @@ def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
 
 
 def work(program: Program) -> int:
-    """A rough measure of what running costs here."""
+    """Return a rough estimate of the work to run a program here."""
     largest = 0
     for kernel in program:
         tiles = list(nodes(kernel.body, Tile))
@@ -217,7 +217,7 @@ def work(program: Program) -> int:
 
 
 def _held(tile: Tile) -> int:
-    """The threads of a block times the registers of one: where tensor cores multiply, those of the largest product."""
+    """Return the threads of a block times the registers of one; with tensor cores, those of the largest product."""
     sizes = {axis.name: axis.extent for axis in tile.axes if axis.role != "BLOCK"}
     threads = math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD")
     lanes = {axis.name for axis in tile.axes if axis.role == "THREAD"}
@@ -237,7 +237,7 @@ def _turns(statement: Any) -> int:
 
 
 def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning] | None:
-    """Inputs and what the program computes from them; None for one that has no single meaning."""
+    """Return inputs and the results of the program; None if it has no single meaning."""
     inputs = inputs_of(program, seed)
     try:
         first = run(program, inputs, seeds[0])

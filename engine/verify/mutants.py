@@ -64,7 +64,7 @@ def survey(
     heard: Callable[[str], None] = lambda text: None,
     guards: bool = False,
 ) -> Survey:
-    """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
+    """Check every mutant of a rule. A local rule is checked by its users. guards: only mutants without a guard."""
     results: list[Result] = []
     quick = replace(options, shrink=False, more=0)
     known = Checkers(rules)
@@ -82,7 +82,7 @@ def survey(
 
 
 def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> list[RuleVerdict]:
-    """A rule, or the rules that use it."""
+    """Return the verdicts on a rule, or on the rules that use it."""
     tried = [rule]
     if "local" in rule.attributes:
         tried = [other for other in checkers.rules.rules.values() if rule.name in users_of(other)]
@@ -104,7 +104,7 @@ def _judged(checkers: Checkers, broken: Rule, what: str, options: CheckOptions) 
 def _unnoticed(
     rules: RuleSet, broken: Rule, result: Result, whole: list[RuleVerdict], without: list[RuleVerdict]
 ) -> Result:
-    """A guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
+    """Return a guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
     legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
     result = replace(result, legal=max(0, legal))
     stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
@@ -116,7 +116,7 @@ def _unnoticed(
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
-    """The rule set with one rule in another form."""
+    """Return the rule set with one rule in another form."""
     files = []
     for file in rules.files:
         kept = tuple(broken if rule.name == broken.name else rule for rule in file.rules)
@@ -130,7 +130,7 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 
 
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Rules with a `where` less."""
+    """Yield the rule without one `where`, for each."""
     for n, clause in enumerate(rule.clauses):
         if isinstance(clause, s.Guard) and clause.kind == "where":
             kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
@@ -138,7 +138,7 @@ def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
+    """Yield rules without a guard, statement, field, substitution or arm, or with another sign or number."""
     yield from without_guards(rule)
     for what, rewrite in _changed(rule.rewrite):
         yield what, replace(rule, rewrite=rewrite)
@@ -148,7 +148,7 @@ Changed = Iterator[tuple[str, Any]]
 
 
 def _changed(node: Any) -> Changed:
-    """A template with one change, wherever it can be made."""
+    """Yield each possible change of a template, with its description."""
     if isinstance(node, tuple):
         for n, item in enumerate(node):
             if len(node) > 1 and _droppable(item):
@@ -206,7 +206,7 @@ def _first_line(node: s.Syntax) -> str:
 
 
 def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterator[Finding]:
-    """The guards that refuse none of the example programs of the rule's level, those of other rules among them."""
+    """Yield the guards that refuse none of the example programs of the level, also those of other rules."""
     programs = {level: _programs(engine, level) for level in TRIES}
     for rule in rules:
         if "local" in rule.attributes or rule.family is not None:
@@ -223,7 +223,7 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
 
 
 def _programs(engine: Engine, level: str) -> list[tuple[Rule, s.Example]]:
-    """The examples that the runner of a level can read."""
+    """Return the examples that the runner of a level can read."""
     alike = [rule for rule in engine.rules.rules.values() if TRIES[rule.level] is TRIES[level]]
     return [(rule, example) for rule in alike for example in rule.examples]
 
@@ -235,7 +235,7 @@ def _refused(
     programs: dict[str, list[tuple[Rule, s.Example]]],
     target: Target,
 ) -> bool:
-    """Whether the guard refuses the program of an example, the nearest ones first."""
+    """Return whether the guard refuses the program of an example, the nearest ones first."""
     near = sorted(programs[rule.level], key=lambda known: (known[0] is not rule, known[0].file != rule.file))
     for owner, example in near:
         tried = replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())

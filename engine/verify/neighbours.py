@@ -37,7 +37,7 @@ FOLDS = ("add", "maximum", "minimum", "multiply")
 
 
 def perturbed(program: Program, dice: Dice) -> Program:
-    """The program after one to three changes, completed again. Raises what `completed` raises."""
+    """Return the program after one to three changes, completed again. Raises what `completed` raises."""
     resized = dice.often(30)
     for _ in range(dice.number(1, 3)):
         change = other_extent if resized else dice.pick(CHANGES)
@@ -51,7 +51,7 @@ def perturbed(program: Program, dice: Dice) -> Program:
 
 
 def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
-    """One extent becomes another, and its multiples with it if the dice say so."""
+    """Replace one extent by another, and sometimes its multiples too."""
     found = sorted(_extents(kernel.body))
     if not found:
         return kernel
@@ -83,7 +83,7 @@ def _extents(body: Block) -> set[int]:
 
 
 def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
-    """A statement or expression with its whole numbers changed; what is not a number of an index stays."""
+    """Return a statement or expression with its whole numbers changed; what is not a number of an index stays."""
     if type(value) is int:
         return change(value)
     if isinstance(value, tuple):
@@ -128,7 +128,7 @@ def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Bl
 
 
 def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tuple[type, ...]) -> Kernel:
-    """The kernel with one statement of some kinds edited."""
+    """Return the kernel with one statement of some kinds edited."""
     every = list(nodes(kernel.body, Stmt))
     places = [n for n, statement in enumerate(every) if isinstance(statement, kinds)]
     if not places:
@@ -137,7 +137,7 @@ def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tu
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:
-    """A loop or an axis with another role."""
+    """Change the role of a loop or an axis."""
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, For):
@@ -152,7 +152,7 @@ def other_role(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_function(kernel: Kernel, dice: Dice) -> Kernel:
-    """Another scalar function, or another fold."""
+    """Change a scalar function, or a reduction."""
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, Accumulate):
@@ -203,7 +203,7 @@ def _first(e: Any) -> Any:
 
 
 def repeated(kernel: Kernel, dice: Dice) -> Kernel:
-    """A loop around a statement: serial, a reduction or free."""
+    """Put a loop around a statement: serial, a reduction or free."""
     taken = {loop.var for loop in nodes(kernel.body, For)}
     name = next(n for n in ("again", "again1", "again2", "again3") if n not in taken or n == "again3")
     role, turns = dice.pick(("serial", "reduce")), dice.number(2, 3)
@@ -211,7 +211,7 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
-    """One statement less."""
+    """Remove a statement."""
     return _statement(
         kernel,
         dice,
@@ -221,7 +221,7 @@ def dropped(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def doubled(kernel: Kernel, dice: Dice) -> Kernel:
-    """A statement twice."""
+    """Duplicate a statement."""
     return _statement(kernel, dice, lambda statement: (statement, statement), (Accumulate, Sync, Stage, For, If))
 
 
@@ -263,7 +263,7 @@ def other_index(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
-    """A slab is filled with other elements, and read once more."""
+    """Fill a shared-memory tile with other elements, and read it once more."""
     stages = {stage.dst: stage for stage in nodes(kernel.body, Stage)}
 
     def edit(load: Any) -> Any:
@@ -279,7 +279,7 @@ def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
-    """A copy by other means, or with another layout."""
+    """Change the transport of a copy, or its layout."""
     field, options = dice.pick((("via", ("SYNC", "ASYNC", "TMA")), ("pad", (0, 1, 4)), ("lanes", (0, 2, 4))))
     return _statement(kernel, dice, lambda s: replace(s, **{field: dice.pick(options)}), (Stage,))
 
@@ -329,7 +329,7 @@ LONGEST_AXIS = 16  # of the extents that a rule names
 
 
 def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """The program after one to three changes; what results need not be well formed."""
+    """Return the program after one to three changes; the result need not be well formed."""
     for _ in range(dice.number(1, 3)):
         graph = dice.pick(TERM_CHANGES)(graph, dice)
     return _lean(graph)
@@ -359,7 +359,7 @@ def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGrap
 
 
 def other_term_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """Another function of as many arguments, and of the same kind."""
+    """Change a function to another one with as many arguments, and of the same kind."""
     found = [x for x in _terms(graph) if isinstance(x, Elementwise) and x.fn in OTHERS]
     if not found:
         return graph
@@ -369,7 +369,7 @@ def other_term_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def other_number(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """Another constant."""
+    """Change a constant."""
     found = [x for x in _terms(graph) if isinstance(x, Const) and dtype(x) in ("f32", "i64")]
     if not found:
         return graph
@@ -388,7 +388,7 @@ def computed_input(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """A value is a result too, or a function of it is."""
+    """Add a value, or a function of it, to the results."""
     found = [x for x in _terms(graph) if dtype(x) == "f32" and axes(x)]
     if not found:
         return graph
@@ -437,7 +437,7 @@ def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[i
 
 
 def _lean(graph: TensorGraph) -> TensorGraph:
-    """The inputs that are still read; results with all their axes."""
+    """Keep the inputs that are still read, and give results all their axes."""
     ins = sorted((x for x in _terms(graph) if isinstance(x, Input)), key=lambda x: x.name)
     outs = (Output(out.name, tuple(dict.fromkeys((*out.axes, *axes(out.value)))), out.value) for out in graph.outs)
     return TensorGraph(graph.name, tuple(ins), tuple(outs))
@@ -450,7 +450,7 @@ Kernels = tuple[Kernel, ...]
 
 
 def smaller_programs(program: Kernels) -> Iterator[Kernels]:
-    """Programs that are a little smaller, those that lack most first."""
+    """Yield programs that are a little smaller, the smallest first."""
     if len(program) > 1:
         for n in range(len(program)):
             yield (*program[:n], *program[n + 1 :])
@@ -484,7 +484,7 @@ def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
 
 
 def _bodies(body: Block) -> Iterator[Block]:
-    """The block with one statement gone, or replaced by what is inside of it."""
+    """Yield the block with one statement gone, or replaced by what is inside of it."""
     for n, statement in enumerate(body):
         before, after = body[:n], body[n + 1 :]
         yield (*before, *after)

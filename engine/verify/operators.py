@@ -62,7 +62,7 @@ def judged(rules: Iterable[Rule], dtype: str, tools: Toolchain, target: Target) 
 
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
-    """The program with its floats in another dtype; with all inputs of it where none is a float."""
+    """Return the program with its floats in another dtype; without floats, with all inputs in it."""
     assert dtype in DTYPES
     floats = any(param.dtype == "f32" for param in graph.ins)
     ins = tuple(replace(p, dtype=dtype) if p.dtype == "f32" or not floats else p for p in graph.ins)

@@ -68,13 +68,13 @@ NAMED = 30  # of a hundred numbers, how many are those that the rule names
 
 
 def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
-    """A whole number: one of the options, or one from `low` to `high` that the rule names."""
+    """Return a whole number: one of the options, or one from `low` to `high` that the rule names."""
     named = [n for n in dice.named if type(n) is int and low <= n <= high]
     return dice.pick(named) if named and dice.often(NAMED) else dice.pick(options)
 
 
 def constant(dice: Dice, options: Sequence[Any]) -> Any:
-    """A number that a program may hold: one of the options, or one that the rule names."""
+    """Return a number that a program may hold: one of the options, or one that the rule names."""
     return dice.pick(dice.named) if dice.named and dice.often(NAMED) else dice.pick(options)
 
 
@@ -225,7 +225,7 @@ PINNED = "# parameters: "
 
 
 def counterexample_text(verdict: RuleVerdict) -> str:
-    """A counterexample as a file that `--subject` reads."""
+    """Return a counterexample as a file that `--subject` reads."""
     assert verdict.wrong is not None
     subject = verdict.wrong.subject
     lines = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
@@ -237,7 +237,7 @@ def counterexample_text(verdict: RuleVerdict) -> str:
 
 
 def pinned_in(text: str) -> dict[str, Any]:
-    """The parameters that a counterexample was found with."""
+    """Return the parameters that a counterexample was found with."""
     found = re.search(rf"^{PINNED}(.*)$", text, re.MULTILINE)
     values: dict[str, Any] = json.loads(found[1]) if found else {}
     return values
@@ -262,7 +262,7 @@ COLUMNS = ("rule", "level", "subjects", "reached", "firings", "values", "guards"
 
 
 def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
-    """The table: a line for each rule, or for each file with a line for every rule that is not ok."""
+    """Return the table: a line for each rule, or for each file with a line for every rule that is not ok."""
     rows = (
         [_row(v) for v in verdicts] if each else [*_files(verdicts), *(_row(v) for v in verdicts if v.result != "ok")]
     )

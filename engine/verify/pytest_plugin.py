@@ -46,7 +46,7 @@ class RuleFileCollector(pytest.File):
     """A `.rw` file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """A test for every rule of the file."""
+        """Yield a test for every rule of the file."""
         from ..language.rule import load
 
         rules = load([self.path])
@@ -64,12 +64,12 @@ class RuleItem(pytest.Item):
         self.funcargs: dict[str, Any] = {}  # other plugins look for the fixtures of an item: it has none
 
     def runtest(self) -> None:
-        """Raises RuleFailure."""
+        """Check the rule. Raises RuleFailure."""
         options = self.config.getoption("--dplc-examples"), self.config.getoption("--dplc-seed")
         _check(self.config, self.rules, [self.rules.rule(self.name)], self.path, *options)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """The counterexample alone, without a traceback."""
+        """Return the counterexample alone, without a traceback."""
         if isinstance(excinfo.value, RuleFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
@@ -81,7 +81,7 @@ class RuleItem(pytest.Item):
 
 @pytest.fixture
 def check_rules(request: pytest.FixtureRequest) -> Callable[..., list[RuleVerdict]]:
-    """A function `(file, rule=None, examples=40, seed=0)` that checks the rules of a file, or one of them."""
+    """Return a function `(file, rule=None, examples=40, seed=0)` that checks the rules of a file, or one of them."""
 
     def check(file: str | Path, rule: str | None = None, examples: int | None = None, seed: int | None = None) -> Any:
         from ..language.rule import load

@@ -65,7 +65,7 @@ def proved(rule: Rule, checker: Any, own: Sequence[Subject]) -> tuple[Proof, Wro
 
 
 def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject]) -> Iterator[Subject]:
-    """Programs that a rule matches with the numbers of a proof."""
+    """Yield programs that a rule matches with the numbers of a proof."""
     if rule.level == "tensor":
         yield from _terms(rule, refuted, checker)
         return
@@ -107,12 +107,12 @@ def _renumbered(
 
 
 def _changed(kernel: Kernel, change: dict[int, int]) -> Kernel:
-    """A kernel with other numbers, its buffers undeclared."""
+    """Return a kernel with other numbers and undeclared buffers."""
     return Kernel(kernel.name, (), (), tuple(renumbered(x, lambda n: change.get(n, n)) for x in kernel.body))
 
 
 def _terms(rule: Rule, refuted: Refuted, checker: Any) -> Iterator[Subject]:
-    """The pattern of numbers."""
+    """Yield the programs of a pattern with the numbers of a proof."""
     for n in range(TRIES // 10):
         try:
             instance = TermInstance(rule, PlainDice((rule.name, n)))
@@ -153,7 +153,7 @@ class Checkers:
         self._baselines: dict[Any, Any] = like._baselines if like else {}
 
     def of(self, level: str) -> Any:
-        """The checker of a level."""
+        """Return the checker of a level."""
         kind = "statements" if level in STATEMENTS else level
         if kind not in self._made:
             if kind == "statements":
@@ -171,7 +171,7 @@ class Checkers:
         return self._made[kind]
 
     def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:
-        """Examples of other statement rules, other ones for each rule, the same every time."""
+        """Yield examples of other statement rules, different ones for each rule, but the same in every run."""
         if rule.level not in STATEMENTS:
             return
         if self._borrowed is None:
@@ -208,7 +208,7 @@ class _Attempts:
 
 
 def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
-    """One rule on its own examples, borrowed ones, and drawn programs; a counterexample is made small."""
+    """Check one rule on its own examples, borrowed ones, and random programs; a counterexample is shrunk."""
     guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
     verdict = RuleVerdict(rule.name, rule.level, rule.location, guards=guards)
     verdict.drawn = options.examples > 0
@@ -287,12 +287,12 @@ def check_rules(
 
 
 def users_of(rule: Rule) -> set[str]:
-    """The local rules that a rule's template names."""
+    """Return the local rules that a rule's template names."""
     return {node.call.fn for node in every(rule.rewrite, s.UseRule)}
 
 
 def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict[str, Any] | None = None) -> Outcome:
-    """One rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
+    """Check one rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
     checker = Checkers(rules).of(rule.level)
     subject = dataclasses.replace(checker.read(text, name), pinned=pinned or {})
     outcome: Outcome = checker.check(rule, subject)

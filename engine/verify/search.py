@@ -23,7 +23,7 @@ TRIES = 600
 
 
 def available() -> None:
-    """Raises DplcError where Hypothesis is missing."""
+    """Raise DplcError if Hypothesis is missing."""
     try:
         import hypothesis  # noqa: F401
     except ImportError:

@@ -39,7 +39,7 @@ REFUSALS = (Undecided, NotComputed, TooLarge)
 
 
 def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
-    """The program with one of its extents a size; None where none may be one. The seed decides."""
+    """Return the program with one of its extents a size; None if no extent may be one. The seed selects it."""
     found = sorted(_open(program))
     if not found:
         return None
@@ -50,7 +50,7 @@ def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
 
 
 def size_for(number: int, dice: random.Random) -> Size:
-    """A size that is this number as a rule."""
+    """Return a size whose example value is this number."""
     multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
     return Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number)
 
@@ -66,7 +66,7 @@ def _kernel(kernel: Kernel, number: int, size: Size) -> Kernel:
 
 
 def _open(program: Program) -> set[int]:
-    """The extents that may be sizes: of blocks and loops, and of nothing that a block holds."""
+    """Return the extents that may be sizes: those of blocks and loops, not those of anything that a block holds."""
     loops, tiles = list(nodes(program, For)), list(nodes(program, Tile))
     axes = [axis for tile in tiles for axis in tile.axes] + [a for stage in nodes(program, Stage) for a in stage.slab]
     found = {loop.stop for loop in loops} | {axis.extent for axis in axes if axis.role == "BLOCK"}
@@ -235,7 +235,7 @@ def torch_with_a_size(graph: TorchGraph, seed: int) -> tuple[TorchGraph, dict[in
 
 
 def _at(graph: TorchGraph, number: int, other: int, change: Change | None) -> TorchGraph | None:
-    """The program with another extent, with the types that torch gives; None where it refuses it."""
+    """Return the program with another extent, with the types that torch gives; None if torch rejects it."""
 
     def changed(value: Any) -> Any:
         return tuple(change(item, number, other) for item in value) if change and _list(value) else value

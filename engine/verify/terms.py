@@ -61,7 +61,7 @@ class TermChecker(Checker):
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
-        """Raises Wrong."""
+        """Check one rule on one subject. Raises Wrong."""
         try:
             verify(subject.value)
             known = list(references(rule, subject.value, FLAVOURS, subject.seed))
@@ -125,7 +125,7 @@ class TermChecker(Checker):
         return tools.algebra, tools.commuting
 
     def _overlaps(self, rule: Rule, graph: TensorGraph, outcome: Outcome) -> None:
-        """Rules of the same file that match one of the terms that this one replaces."""
+        """Count other rules of the same file that match one of the terms that this one replaces."""
 
         def replaced(one: Rule) -> set[Any]:
             try:
@@ -157,7 +157,7 @@ class TermChecker(Checker):
             less = tuple(r for r in beside if r is not rule)
 
             def kernels(program: TensorGraph, beside: Any = beside, less: Any = less) -> list[Any]:
-                """The kernels, if they are others without the rule."""
+                """Return the kernels, if they differ from those without the rule."""
                 plain = _rebuilt(program, lambda term, built: built, set())
                 made, without = (compile_graph(plain, self._fusion(r, limits), machine).kernels for r in (beside, less))
                 return [] if made == without else [made]
@@ -181,7 +181,7 @@ class TermChecker(Checker):
 
     # ---- comparing
     def _same(self, rule: Rule, subject: Subject, made: Any, known: list[Reference]) -> None:
-        """Raises Wrong if a result is not well formed, or does not mean what its subject means."""
+        """Raise Wrong if a result is not well formed, or does not mean what its subject means."""
         try:
             if isinstance(made, TensorGraph):
                 verify(made)
@@ -204,7 +204,7 @@ class TermChecker(Checker):
 
     # ---- smaller counterexamples
     def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Programs with an output less."""
+        """Yield programs without one of the outputs."""
         graph = subject.value
         for n in range(len(graph.outs)) if len(graph.outs) > 1 else ():
             outs = (*graph.outs[:n], *graph.outs[n + 1 :])
@@ -286,20 +286,20 @@ def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Referen
 
 
 def rewritten(graph: TensorGraph, rules: TermRules, evidence: TermEvidence | None = None) -> TensorGraph:
-    """A program after some rules; inputs that are called `weight..` are weights."""
+    """Return a program after some rules; inputs that are called `weight..` are weights."""
     weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
     return rewrite_graph(graph, rules, None, evidence, weights=weights)
 
 
 def fired(graph: TensorGraph, rules: TermRules) -> tuple[list[TensorGraph], list[RewriteStep]]:
-    """The program after some rules, if one fired, and the firings."""
+    """Return the program after some rules, if one fired, and the firings."""
     evidence = TermEvidence()
     made = rewritten(graph, rules, evidence)
     return [made] if evidence.firings else [], evidence.firings
 
 
 def _memory(kernels: Any, data: Any, graph: TensorGraph) -> list[Any]:
-    """The outputs of a graph as its kernels store them."""
+    """Return the outputs of a graph as its kernels store them."""
     memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
     return [memory[out.name].reshape([axis.extent for axis in out.axes]) for out in graph.outs]
 
@@ -308,7 +308,7 @@ SIZED_FLAVOURS = ("whole", "normal")
 
 
 def _lines(made: Any) -> list[str]:
-    """The lines of a graph, or of kernels."""
+    """Return the lines of a graph, or of kernels."""
     if isinstance(made, TensorGraph):
         return print_graph(TensorGraph(made.name, made.ins, made.outs)).splitlines()
     return [line for kernel in made for line in print_unit(kernel).splitlines()]

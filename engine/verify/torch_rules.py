@@ -52,7 +52,7 @@ class TorchChecker(Checker):
         return f"## level: torch\n{print_torch_graph(program)}\n"
 
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
-        """The programs in the examples of rules; for a member of a family also those of the other members."""
+        """Yield the programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
             compiled = self.compiled.get(rule.name)
             for member, example in self._examples(rule) if compiled else ():
@@ -74,7 +74,7 @@ class TorchChecker(Checker):
                     yield self.subject(other, origin)
 
     def _examples(self, rule: Rule) -> list[tuple[Rule, s.Example]]:
-        """A rule's own examples, and those of the other members of its family, each with its member."""
+        """Return a rule's own examples, and those of the other members of its family, each with its member."""
         family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
         every = [(member, example) for member in (rule, *family) for example in member.examples]
         return list({example: (member, example) for member, example in reversed(every)}.values())[::-1]
@@ -89,7 +89,7 @@ class TorchChecker(Checker):
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
-        """Raises Wrong."""
+        """Check one rule on one subject. Raises Wrong."""
         outcome = Outcome()
         compiled, graph = self.compiled[rule.name], subject.value
         outcome.refusals.update(self._refusals(compiled, graph))
@@ -120,7 +120,7 @@ class TorchChecker(Checker):
         return outcome
 
     def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> list[TensorGraph]:
-        """The Tensor IR of a program if the rule fires on it. Raises what the rule breaks on."""
+        """Return the Tensor IR of a program if the rule fires on it. Raises the errors of the rule."""
         try:
             made, fired = lower_with(compiled, graph, self.rules)
         except DplcError:  # refused, by it or by another
@@ -168,7 +168,7 @@ class TorchChecker(Checker):
         return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
 
     def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
-        """Other rules for the same op that would fire too."""
+        """Count other rules for the same op that would fire too."""
         every = compile_rules(self.rules)
         for other in every.get(compiled.key, ()):
             fired = 0 if other is compiled else sum(error is None for error in attempts(other, graph, every))
@@ -189,7 +189,7 @@ class TorchChecker(Checker):
 
 
 def _too_large(graph: TensorGraph) -> bool:
-    """Whether a value of a program has more elements than are computed here."""
+    """Return whether a value of a program has too many elements to compute here."""
     seen: set[Term] = set()
     waiting = [out.value for out in graph.outs]
     while waiting:
@@ -220,13 +220,13 @@ def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:
 
 
 def _ops(rule: Rule) -> list[str]:
-    """The ops that the statements of a pattern are of."""
+    """Return the ops of the statements of a pattern."""
     calls = (statement.value if isinstance(statement, s.Assign) else None for statement in rule.match)
     return [call.fn if isinstance(call, s.Apply) else "" for call in calls]
 
 
 def _fixed(rule: Rule) -> dict[str, Any]:
-    """The fields that the pattern gives a value."""
+    """Return the fields to which the pattern gives a value."""
     statement = rule.match[-1]
     call = statement.value if isinstance(statement, s.Assign) else None
     fixed: dict[str, Any] = {}
@@ -247,7 +247,7 @@ def _array(tensor: Any) -> Any:
 
 
 def _places(out: Param) -> tuple[int, ...]:
-    """The extents of the axes of a result."""
+    """Return the extents of the axes of a result."""
     return tuple(n for n in out.shape if n != 1)
 
 

@@ -131,7 +131,7 @@ class _ExtentWalk:
         self.needs.note(self.needs.hard, buffer, [UNKNOWN if v is None else _largest(v, mask) + 1 for v in values])
 
     def value(self, e: Any, env: dict[str, Any]) -> Any:
-        """The values of an expression; None if it depends on memory."""
+        """Return the values of an expression; None if it depends on memory."""
         known = {name: value for name, value in env.items() if value is not None}
         if math.prod(np.broadcast_shapes(*(np.shape(known[name]) for name in free_names(e) & known.keys()))) > LARGEST:
             raise TooLarge
@@ -177,7 +177,7 @@ def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
 
 
 def scoped(kernel: Kernel) -> None:
-    """Raises DplcError where a name is used outside of the block that defines it, or before."""
+    """Raise DplcError if a name is used outside of the block that defines it, or before its definition."""
     accumulators = {x.acc for x in nodes(kernel.body, Accumulate)} | {x.acc for x in nodes(kernel.body, Mma)}
     accumulators |= {acc for x in nodes(kernel.body, Merge) for acc in x.accs}
 
@@ -228,7 +228,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
 
 
 def _undefined(body: Block) -> tuple[str, ...]:
-    """The names that are used and that no statement defines."""
+    """Return the names that are used and that no statement defines."""
     bound: set[str] = set()
     used: dict[str, None] = {}
     for x in walk(body):
@@ -270,7 +270,7 @@ def _index_names(body: Block) -> set[str]:
 
 
 def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
-    """Inputs for the values that nothing defines."""
+    """Return inputs for the values that nothing defines."""
     loads = tuple(Load(name, f"{name}_in", tuple(map(Var, threads)) or (0,)) for name in values)
     if loads and len(body) == 1 and isinstance(body[0], Tile):
         return (replace(body[0], body=(*loads, *body[0].body)),)
@@ -309,7 +309,7 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
     starts = accumulator_scopes(kernel)
 
     def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], turning: bool) -> tuple[Block, list[str]]:
-        """The block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
+        """Return the block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
         out: list[Any] = []
         waiting = [start.acc for start in starts.get(path, ())]
         for position, statement in enumerate(body):
@@ -338,7 +338,7 @@ def _shown(name: str, around: tuple[str, ...]) -> Store:
 
 
 def _read(body: Block) -> set[str]:
-    """The values that a statement reads, other than an accumulator by its own accumulation."""
+    """Return the values that a statement reads, other than an accumulator by its own accumulation."""
     found: set[str] = set()
     for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage, Mma):
         for part in type(statement).fields:
@@ -351,7 +351,7 @@ def _read(body: Block) -> set[str]:
 
 
 def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
-    """The kernel with every buffer declared, in the shape that its indices need.
+    """Return the kernel with every buffer declared, in the shape that its indices need.
 
     before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
     """
@@ -378,7 +378,7 @@ def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
 
 
 def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
-    """A declared shape under other extents: as much longer or shorter than what is needed as it was."""
+    """Return a declared shape under other extents: as much longer or shorter than what is needed as it was."""
     hard, soft = now
     wanted = soft or hard
     was = (before.soft if soft else before.hard).get(name)
@@ -389,12 +389,12 @@ def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
 
 
 def _indexing(body: Block) -> set[str]:
-    """The buffers whose elements are used as indices."""
+    """Return the buffers whose elements are used as indices."""
     names = _index_names(body)
     return {load.buf for load in nodes(body, Load) if load.dst in names}
 
 
 def runnable(program: Program) -> bool:
-    """Whether everything a program calls has a meaning here."""
+    """Return whether everything a program calls has a meaning here."""
     calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
     return calls <= {*FUNCTIONS, *MONOIDS}

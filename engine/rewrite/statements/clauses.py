@@ -135,7 +135,7 @@ def _free_first(steps: list[Step]) -> list[Step]:
 
 
 def _steps(rule: Rule, expressions: Expressions) -> list[Step]:
-    """The clauses with the parameters placed between them."""
+    """Return the clauses with each parameter at its position among them."""
     parameters = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
     steps: list[Step] = []
     proved = proved_names(rule) if _lets(rule) else frozenset()
@@ -168,7 +168,7 @@ def _steps(rule: Rule, expressions: Expressions) -> list[Step]:
 
 
 def proved_names(rule: Rule) -> frozenset[str]:
-    """The names that a `where`, a domain or the template depends on; all others only say what pays."""
+    """Return the names that a `where`, a domain or the template depends on; others matter only for profitability."""
     proved = set(free_names(tuple(p.domain for p in rule.parameters if p.domain is not None)))
     proved |= free_names(rule.rewrite) if rule.rewrite is not None else frozenset()
     for clause in reversed(rule.clauses):
@@ -220,7 +220,7 @@ def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLe
 
 
 def _needed(steps: list[Step]) -> frozenset[str]:
-    """The names that some guard, choice or parameter reads, through lets."""
+    """Return the names that some guard, choice or parameter reads, through lets."""
     wanted: set[str] = set()
     for step in reversed(steps):
         if not isinstance(step, PlannedLet) or step.name in wanted:
@@ -261,7 +261,7 @@ class PlanRunner:
     def solutions(
         self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
     ) -> Iterator[Environment]:
-        """Every complete environment: one per pick and per open parameter value. `env` is changed."""
+        """Yield every complete environment: one per pick and per open parameter value. `env` is changed."""
         found = self.advance(env, pinned, evidence, at)
         if found.__class__ is OpenChoice:
             for value in found.values:  # type: ignore[union-attr]
@@ -331,7 +331,7 @@ class PlanRunner:
         return env
 
     def default(self, step: PlannedParameter | Pick, env: Environment) -> Any:
-        """The value that a parameter would have by itself; None where it has none here."""
+        """Return the default value of a parameter; None if it has none here."""
         if isinstance(step, Pick) or step.default is None:
             return None
         try:
@@ -340,7 +340,7 @@ class PlanRunner:
             return None
 
     def _default(self, step: PlannedParameter, env: Environment) -> Any:
-        """A default is a choice: of a size it is what the size is as a rule."""
+        """Return the value of a default, as a number: a size is replaced by its example value."""
         with at_the_hints():
             value = step.default(env)  # type: ignore[misc]
         return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
@@ -384,7 +384,7 @@ class PlanRunner:
         )
 
     def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
-        """The values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
+        """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
         if isinstance(step, Pick):
             return tuple(self.ask(step.domain, env, step.place))
         if step.name in env:  # the pattern binds it
@@ -453,7 +453,7 @@ class AskedCover:
     parts: tuple[Closure, ...]
 
     def check(self, env: Environment) -> None:
-        """Raises DplcError where the parts are fewer values than what is split; more, where they divide it."""
+        """Raise DplcError if the parts have fewer values than the split index; or more, if they must divide it."""
         size = self.size(env)
         counts = [part(env) for part in self.parts]
         for whole, total in _pairs(size, functools.reduce(operator.mul, counts)):
@@ -488,7 +488,7 @@ def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
 
 
 def asked_covers(rule: Rule, expressions: RuleExpressions) -> tuple[AskedCover, ...]:
-    """The covers of a rule."""
+    """Return the covers of a rule."""
     return tuple(
         AskedCover(rule.name, cover, expressions.compile(cover.size), tuple(map(expressions.compile, cover.parts)))
         for cover in rule.covers

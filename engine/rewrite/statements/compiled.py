@@ -134,11 +134,11 @@ class CompiledRule:
         return weighed(self.weighers, self._whole(match_env))
 
     def held(self, match_env: Environment) -> tuple[str, ...]:
-        """The guards that held at a match, each with what it saw."""
+        """Return the guards that held at a match, each with the values that it saw."""
         return held(self.rule, self._whole(match_env), self.expressions)
 
     def _whole(self, match_env: Environment) -> Environment:
-        """All names of a match, also the lets that only a search leaves out."""
+        """Return all names of a match, also the lets that only a search leaves out."""
         env = dict(match_env)
         self.decisions[True].finish(env, all_=True)
         return env
@@ -156,7 +156,7 @@ class CompiledRule:
         self, program: Program, kernels: Iterable[int], target: Target, pinned: Mapping[str, Any],
         evidence: Evidence | None = None, search: bool = False,
     ) -> Iterator[Match]:  # fmt: skip
-        """Every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
+        """Yield every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
         pattern = self.pattern if evidence is None else self.reporting
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
@@ -192,7 +192,7 @@ class CompiledRule:
                 yield (number, *path), block, position
 
     def possible(self, kernel: Kernel) -> bool:
-        """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
+        """Return whether the kernel has the statements of the pattern (a run of kernels may find them elsewhere)."""
         found = kernel._contents or contents(kernel)
         return not self.needs & ~found and not self.bars & found
 
@@ -200,7 +200,7 @@ class CompiledRule:
         return not self.bars & contents(kernel)
 
     def agrees(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> bool:
-        """Whether variables of the match that are pinned have the pinned value."""
+        """Return whether variables of the match that are pinned have the pinned value."""
         for name, value in pinned.items():
             if name in env and value is not EVERY and env[name] != value:
                 if evidence is not None:
@@ -220,7 +220,7 @@ class CompiledRule:
         return self.template(env)  # type: ignore[no-any-return]
 
     def rewrite(self, program: Program, match: Match) -> Program:
-        """The program after one firing."""
+        """Return the program after one firing."""
         block: Any = program
         for position in match.path:
             block = block[position].body
@@ -235,7 +235,7 @@ class CompiledRule:
         return dict(zip(self.given, arguments, strict=True))
 
     def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:
-        """A local rule on a captured run: bottom-up, one pass, results are not looked at again."""
+        """Apply a local rule to a captured run: bottom-up, one pass; results are not matched again."""
         base = {"target": outer["target"], **self.taken(arguments)}
         names = outer.get(NAMES) or Names(outer["@site"], outer)
         made = self._pass(block, {**base, NAMES: names, "@site": outer["@site"]})
@@ -267,6 +267,6 @@ class CompiledRule:
 
 
 def compiled_rule(rule: Rule, locals_: tuple[Rule, ...]) -> CompiledRule:
-    """A rule, compiled once for all engines with the same local rules."""
+    """Return a rule, compiled once for all engines with the same local rules."""
     found: CompiledRule = rule.compiled.setdefault(locals_, CompiledRule(rule, locals_))
     return found

@@ -102,7 +102,7 @@ class RuleExpressions(Expressions):
         return look
 
     def _change(self, item: s.Syntax) -> Closure:
-        """A closure that gives (left, right) pairs: of `a := e`, `as.. := es..`, or a renaming that a fact made."""
+        """Return a closure that returns (left, right) pairs: of `a := e`, `as.. := es..`, or a fact's renaming."""
         if not isinstance(item, s.Substitution):
             renaming = self.compile(item.base if isinstance(item, s.Run) else item)
             return lambda env: [(e.Var(name), image) for name, image in renaming(env).items()]
@@ -159,7 +159,7 @@ class RuleExpressions(Expressions):
         return super().apply(node)
 
     def node(self, shape: Shape, defaults: dict[str, Closure] | None = None) -> Closure:
-        """A closure that builds the node of a shape; fields that it does not mention have their defaults."""
+        """Return a closure that builds the node of a shape; fields that it does not mention have their defaults."""
         cls: Any = shape.cls
         parts: list[Closure] = []
         for field in cls.fields:
@@ -178,7 +178,7 @@ class RuleExpressions(Expressions):
         return build
 
     def field(self, field: Any, value: Any) -> Closure:
-        """The closure of one field's value."""
+        """Return the closure of one field's value."""
         if field.sort == "Block":
             return self.block(value)
         if isinstance(value, tuple):
@@ -190,7 +190,7 @@ class RuleExpressions(Expressions):
         return lambda env: coerce(sort, many, closure(env))
 
     def name(self, node: s.NameOf) -> Closure:
-        """A name in a field of names: what the rule bound to it, or its own spelling (labels of a slab, say)."""
+        """Return a name in a field of names: what the rule bound to it, or its own spelling (labels of a slab, say)."""
         text = node.text
 
         def look(env: Environment) -> Any:
@@ -205,7 +205,7 @@ class RuleExpressions(Expressions):
 
 
 def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
-    """A closure whose answer is kept for the values of some variables, while a comprehension is computed."""
+    """Return a closure that keeps its result for the values of some variables, during one comprehension."""
     only = names[0] if len(names) == 1 else None
 
     def answer(env: Environment) -> Any:

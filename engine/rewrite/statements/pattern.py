@@ -28,7 +28,7 @@ OpenMatcher = Callable[[Any, Environment], Iterator[Environment]]
 
 
 def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
-    """The variables that an expression mentions. Reserved words and constants are none, and facts that it calls."""
+    """Return the variables that an expression mentions, without reserved words, constants and facts that it calls."""
     called = (call.fn for call in calls(node) if call.fn not in facts)
     return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
 
@@ -105,7 +105,7 @@ class OpenExpressions:
         return match
 
     def _term(self, node: s.Syntax) -> Callable[[Any, int, Environment], Iterator[Environment]]:
-        """A matcher of `coefficient * atom`."""
+        """Return a matcher of `coefficient * atom`."""
         if isinstance(node, s.Operation) and node.op == "*":
             return self._product(node)
         whole = self.compile(node)
@@ -231,7 +231,7 @@ def compile_pattern(
 
 
 def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, given: Iterable[str]) -> Match:
-    """A matcher of one statement: the first of the block that it is given."""
+    """Return a matcher of one statement: the first of the block that it is given."""
     maker = StatementMatcher(expressions, given, False)
     maker.put("x = block[start]")
     maker.statement(shape, "x")
@@ -295,7 +295,7 @@ class StatementMatcher(Matcher):
         return self.run(item, run.base.text, role, whole, at, size, rest, block, ahead)
 
     def ahead(self, following: Any) -> str | None:
-        """The class of a statement, and a field of it whose value an earlier statement has bound, with that value."""
+        """Return the class of a statement, and a field of it that an earlier statement has bound, with its value."""
         shape = None if self.flexible(following) else shape_of(following)
         if shape is None:
             return None
@@ -336,7 +336,7 @@ class StatementMatcher(Matcher):
         return end
 
     def scout(self, shape: Shape) -> dict[str, str]:
-        """The variables that a statement pattern would bind, with their kinds."""
+        """Return the variables that a statement pattern would bind, with their kinds."""
         scout = StatementMatcher(self.expressions, (), False)
         scout.symbols = {name: Symbol(symbol.text, symbol.kind) for name, symbol in self.symbols.items()}
         scout.statement(shape, "x")
@@ -447,7 +447,7 @@ class StatementMatcher(Matcher):
         return None
 
     def register(self, node: s.Subscript) -> bool:
-        """Whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
+        """Return whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
         base = node.base
         if self.expressions.level != "kernel" or not isinstance(base, s.NameOf):
             return False

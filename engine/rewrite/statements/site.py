@@ -117,7 +117,7 @@ class Context:
 
 
 def splice(block: Any, path: Place, start: int, end: int, new: Any) -> Any:
-    """The block with `[start:end]` of the block at `path` replaced."""
+    """Return the block with `[start:end]` of the block at `path` replaced."""
     if not path:
         return (*block[:start], *new, *block[end:])
     position = path[0]
@@ -126,7 +126,7 @@ def splice(block: Any, path: Place, start: int, end: int, new: Any) -> Any:
 
 
 def holes(block: Block) -> list[tuple[Place, Block]]:
-    """The block itself and every block below it, pre-order."""
+    """Return the block itself and every block below it, pre-order."""
     out: list[tuple[Place, Block]] = [((), block)]
     for position, statement in enumerate(block):
         if "body" in type(statement).by_name:
@@ -136,7 +136,7 @@ def holes(block: Block) -> list[tuple[Place, Block]]:
 
 @memoised
 def below(statement: Any) -> tuple[tuple[Place, Block], ...]:
-    """The blocks of a statement with a body, its own first, with paths from that block."""
+    """Return the blocks of a statement with a body, its own first, with paths from that block."""
     return tuple(holes(statement.body))
 
 
@@ -186,7 +186,7 @@ NAMES = "@names"
 
 
 def names_at(site: Site) -> frozenset[str]:
-    """The names in use around a site: its kernel's, or on a module all kernels'."""
+    """Return the names in use around a site: those of its kernel, or on a module those of all kernels."""
     if site.kernel is not None:
         return names_in(site.kernel)
     return frozenset().union(*map(names_in, site.program))
@@ -214,7 +214,7 @@ class Names:
 
 @fact("fresh(any, text?) -> name", levels="module loop tile kernel")
 def fresh(site: Site, base: Any, suffix: Any = None) -> Var:
-    """A name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
+    """Return a name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
     hint = _text(base) if suffix is None else f"{_text(base)}_{_text(suffix)}"
     return Var(unused(hint, names_at(site)))
 

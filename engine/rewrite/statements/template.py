@@ -122,7 +122,7 @@ def _load_builder(template: Template, arm: s.Arm) -> Callable[[Any, Environment]
 
 
 def map_loads(block: Block, rewrite: Callable[[Node], Node]) -> Block:
-    """Every load of a block and below, rewritten; statements without one are not looked into."""
+    """Return a block with every load in it rewritten; statements without a load are not searched."""
     out: Any = []
     for statement in block:
         new: Any = statement
@@ -169,7 +169,7 @@ def families(pattern: Iterable[s.Syntax]) -> Families:
 
 
 def _mentioned(block: s.Nodes) -> Iterator[str]:
-    """The variables that some statements of a pattern mention, each time that they do."""
+    """Yield the variables that some statements of a pattern mention, each time that they do."""
     for node in walk(block):
         if isinstance(node, s.NameOf):
             yield node.text
@@ -178,7 +178,7 @@ def _mentioned(block: s.Nodes) -> Iterator[str]:
 
 
 def distinct(parts: list[Part]) -> Closure:
-    """The closure of a block with runs of several blocks: each defines names of its own."""
+    """Return the closure of a block with runs of several blocks: each run defines names of its own."""
 
     def build(env: Environment) -> Any:
         out: list[Node] = []
@@ -214,7 +214,7 @@ def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
 
 
 def defined_in(block: Iterable[Any]) -> set[str]:
-    """The values that a block defines."""
+    """Return the values that a block defines."""
     return {x.dst for x in block if isinstance(x, Let | Load)}
 
 
@@ -227,7 +227,7 @@ class Template(RuleExpressions):
         self._sticky_seen: dict[str, int] = {}
 
     def block(self, statements: s.Nodes) -> Closure:
-        """The closure of a block: a tuple of statements."""
+        """Return the closure of a block: a tuple of statements."""
         built = [(self.statement(statement), self.family(statement)) for statement in statements]
         pieces = [(part, family) for part, family in built if part is not None]
         parts = [part for part, _ in pieces]
@@ -245,14 +245,14 @@ class Template(RuleExpressions):
         return build if parts else lambda env: ()
 
     def family(self, node: s.Syntax) -> frozenset[str] | None:
-        """The variables that are renamed with a run; None for what is not a run of the pattern."""
+        """Return the variables that are renamed with a run; None if it is not a run of the pattern."""
         base = node.run.base if isinstance(node, s.RunStatement) else None
         while isinstance(base, s.Subscript):  # a run with substitutions
             base = base.base
         return self.families.get(base.text) if isinstance(base, s.NameOf) else None
 
     def statement(self, node: s.Syntax) -> Closure | None:
-        """A closure that gives a tuple of statements; None for `pass` and `drop`."""
+        """Return a closure that returns a tuple of statements; None for `pass` and `drop`."""
         if isinstance(node, s.PassStatement | s.DropStatement):
             return None
         if isinstance(node, s.RunStatement):
@@ -271,7 +271,7 @@ class Template(RuleExpressions):
         return lambda env: (build(env),)
 
     def kept(self, shape: Shape) -> dict[str, Closure]:
-        """The sticky fields that a statement does not mention: those of the statement that was matched."""
+        """Return the sticky fields that a statement does not mention: those of the statement that was matched."""
         cls: Any = shape.cls
         fields = [name for name in getattr(cls, "sticky", ()) if name not in shape.fields]
         if not fields:
@@ -338,7 +338,7 @@ def _kept(key: str, position: int, field: str, default: Any) -> Closure:
 
 
 def defined(statements: Iterable[s.Syntax], given: frozenset[str]) -> tuple[str, ...]:
-    """The names that a template defines itself, in text order: they are fresh in every rewrite."""
+    """Return the names that a template defines itself, in text order: they are fresh in every rewrite."""
     return tuple(name for name in dict.fromkeys(_definitions(statements)) if name not in given and name not in RESERVED)
 
 

@@ -104,7 +104,7 @@ class ValueMatcher(Matcher):
         return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
 
     def head(self, cls: type, constants: dict[str, Any], x: str) -> None:
-        """A node's class and its constants; an operation is there as soon as they are."""
+        """Match the class and the constants of a node; the operation is there as soon as they match."""
         known = self.known and x == "t"
         tests = [] if known else [f"{x}.__class__ is not {self.constant(cls)}"]
         for name, value in constants.items():
@@ -248,7 +248,7 @@ class ValueMatcher(Matcher):
         return self.bind(node.text, x)
 
     def compiled(self, node: c.Syntax, leaves: list[c.Syntax]) -> Build:
-        """An index expression as a function of its leaves, which are noted in the order of the text."""
+        """Return an index expression as a function of its leaves, which are noted in the order of the text."""
         if isinstance(node, c.Number):
             return lambda _: node.value
         if isinstance(node, c.NameOf) and isinstance(CONSTANTS.get(node.text), bool):
@@ -293,7 +293,7 @@ _HEADS: dict[type, type] = {c.MappedTerm: Remap, c.MatTerm: Mat, c.CaseTerm: Cas
 
 
 def begins_at(rule: Rule, term: Term) -> bool:
-    """Whether a value is made by the last operation of a pattern."""
+    """Return whether the last operation of a pattern computes a value."""
     cls, constants = head(list(rule.left.values())[-1])
     return term.__class__ is cls and all(v != v or getattr(term, name) == v for name, v in constants.items())
 
@@ -304,7 +304,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """The axes and values of an index expression, in the order in which its text has them."""
+    """Return the axes and values of an index expression, in the order in which its text has them."""
     if is_leaf(value):
         return [value]
     if value.__class__ is Sum:
@@ -398,7 +398,7 @@ class TermRuleWriter(ValueMatcher):
         }  # fmt: skip
 
     def keep(self, value: Any) -> str:
-        """An object of the rule, by a name of ours."""
+        """Return the generated name of an object of the rule."""
         return self.constant(value) if value.__class__ in (str, int, float, bool) else self.object(value)
 
     # ---- the function
@@ -424,7 +424,7 @@ class TermRuleWriter(ValueMatcher):
         return CompiledTermRule(self.rule, run, cls, constants.get("fn"), self.text(), collapses)
 
     def bindings(self) -> None:
-        """Locals for what clauses and template read, and for everything where it is put into an environment."""
+        """Define locals for clauses and template, and for every name that goes into an environment."""
         self.asks = bool(self.rule.clauses or self.rule.parameters) or self.deciding or self.noted
         for name, symbol in self.symbols.items():
             if self.asks or name in self.read:
@@ -467,7 +467,7 @@ class TermRuleWriter(ValueMatcher):
         return result
 
     def build(self, term: c.ValueTerm, local: dict[str, str]) -> str:
-        """The text that makes a value, or a piece of one."""
+        """Return the text that builds a value, or a piece of one."""
         match term:
             case c.NumberTerm():
                 return self.keep(term.value)
@@ -516,7 +516,7 @@ class TermRuleWriter(ValueMatcher):
 
 
 def _typed(value: Any, like: Any) -> Any:
-    """A template's result; a number takes the dtype of what it replaces."""
+    """Return a template's result; a number gets the dtype of the value that it replaces."""
     return value if isinstance(value, Term) else compose.const(value, dtype(like))
 
 
@@ -544,7 +544,7 @@ class NearMiss:
 
 
 def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
-    """The furthest that a pattern comes in a program; None where no value is made by its last operation."""
+    """Return the furthest partial match of a pattern in a program; None if no value has its last operation."""
     match = _reporting(rule)
     best: NearMiss | None = None
     for term in postorder(tuple(roots)):

@@ -84,7 +84,7 @@ def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[
 
 
 def _weight(w: Any, weights: Collection[str]) -> bool:
-    """An input that is known when the program is loaded, perhaps under other names for its axes."""
+    """Return whether a value is an input that is known when the program is loaded, perhaps with renamed axes."""
     if w.__class__ is Remap and all(e.__class__ is Axis for _, e in w.map):
         w = w.x
     return w.__class__ is Input and w.name in weights
@@ -110,7 +110,7 @@ FUEL = 100  # firings allowed per term of the program before a set of rules coun
 
 
 def mentions_mat(rule: Rule) -> bool:
-    """Whether a rule is about what is stored: a rule of fusion, not of algebra."""
+    """Return whether a rule is about materialisation: a rule of fusion, not of algebra."""
     return any(call.fn == "mat" for call in calls((rule.match, rule.rewrite)))
 
 
@@ -156,7 +156,7 @@ class TermSite:
         self.evidence.refusals.append(failed_guard(rule, guard, env, Expressions, term=term))
 
     def unchanged(self, rule: Rule, term: Term) -> None:
-        """A match whose template gives what is there already, as terms in canonical form may be."""
+        """Note a match whose template returns the value that is there already, as terms in canonical form may."""
         assert self.evidence is not None
         self.evidence.refuse(rule, CHANGES_NOTHING, term)
 
@@ -186,7 +186,7 @@ class TermRules:
     def of(
         cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None
     ) -> TermRules:
-        """The algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
+        """Return the algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
         return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
 
     def table(self, evidence: bool) -> Table:
@@ -216,7 +216,7 @@ class Table:
         self._others: dict[type, tuple[tuple[CompiledTermRule, Run], ...]] = {}
 
     def at(self, term: Any) -> tuple[tuple[CompiledTermRule, Run], ...]:
-        """The attempts worth making at a term, in the order of their rules."""
+        """Return the attempts worth trying at a term, in the order of their rules."""
         kind = term.__class__
         if kind is Elementwise:
             found = self._elementwise.get(term.fn)
@@ -296,7 +296,7 @@ class Rewriter:
         return normal[root]  # type: ignore[no-any-return]
 
     def _step(self, term: Any, table: Table) -> Any:
-        """The replacement of a term whose operands are in normal form, or None."""
+        """Return the replacement of a term whose operands are in normal form, or None."""
         for attempt, run in table.at(term):
             result = run(term, self.site)
             if result is None:
@@ -310,7 +310,7 @@ class Rewriter:
         return None
 
     def _collapsed(self, term: Any) -> Any:
-        """The operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
+        """Return the operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
         collapsing, site, found = self.table.collapsing, self.site, term
         while found.__class__ is Elementwise:
             for attempt, run in collapsing.get(found.fn, ()):

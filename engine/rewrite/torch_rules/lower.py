@@ -170,7 +170,7 @@ class TorchRule:
 
     # ---- firing
     def fire(self, lowering: Lowers, call: OpCall) -> View:
-        """The value of an op. Raises NotApplicable with the reason."""
+        """Fire on an op, and return its value. Raises NotApplicable with the reason."""
         try:
             return self._fired(lowering, call)
         except Undecided as undecided:
@@ -195,7 +195,7 @@ class TorchRule:
         return view
 
     def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
-        """The root first, then the producers that its fields name."""
+        """Match the root first, then the producers that its fields name."""
         if len(self.patterns) > 1 and self.root.op != call.statement.op:
             raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
         for pattern in reversed(self.patterns):
@@ -305,7 +305,7 @@ def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
 
 
 def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: frozenset[Term]) -> tuple[Term, ...]:
-    """The roots, over slices where they read what `slices` has one of. wholes: what slices are of."""
+    """Return the roots with slices for the values that `slices` has. wholes: the values that are sliced."""
     new: dict[Term, Term] = {whole: whole for whole in wholes}
     new |= {term: of for term, of in slices.items() if term not in wholes}
     waiting = list(roots)
@@ -328,7 +328,7 @@ Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 
 def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | str | None) -> DplcError:
-    """The error for an op. origin: the user's op that it is part of; found: where that is written, or in which module.
+    """Return the error for an op. origin: the user's op that it is part of; found: the location or module of that.
 
     Where a size left something open, it says for which part of the range a rule would take the op.
     """
@@ -344,7 +344,7 @@ def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | 
 
 
 def _how_to_write(op: str, place: Span | None) -> str | None:
-    """The command that begins a rule for an op: a program that is a line of text goes with it."""
+    """Return the command that begins a rule for an op; it includes the program if that is a line of text."""
     if op not in names() or op == "Getitem":
         return None
     name = aten_name(op)
@@ -372,7 +372,7 @@ _COMPUTED = {
 
 
 def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: Set[str]) -> tuple[Named, ...]:
-    """A name for every line between inputs and outputs. fixed: names that are taken."""
+    """Return a name for every line between inputs and outputs. fixed: names that are taken."""
     taken = {*fixed, *(out.name for out in outs)}
     stored = {out.value for out in outs}
     named = []
@@ -436,7 +436,7 @@ _COMPILED: dict[str, dict[str, tuple[TorchRule, ...]]] = {}
 
 
 def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
-    """The Tensor IR of a captured program (constants folded). trace: keep the firings.
+    """Return the Tensor IR of a captured program (constants folded). trace: keep the firings.
 
     Raises DplcError for an op, or an argument of one, that no rule accounts for.
     """
@@ -449,7 +449,7 @@ def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
 
 
 def _numbers(tensor: Any) -> Any:
-    """A constant's elements; 16-bit floats as f32, since numpy has no bf16."""
+    """Return a constant's elements; 16-bit floats as f32, since numpy has no bf16."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
 
@@ -507,7 +507,7 @@ class TorchLowering:
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
-        """A new axis: i, j, ... w, i1, ..., whatever no value is called."""
+        """Return a new axis: i, j, ... w, i1, ..., with a name that no value has."""
         number = len(self.age)
         while True:
             round_, letter = divmod(number, len(AXIS_LETTERS))
@@ -539,7 +539,7 @@ class TorchLowering:
         view.own(tuple(None if n == 1 else self.fresh(n) for n in view.shape))
 
     def hint(self, value: Any, name: str) -> None:
-        """The name a term would like to be printed under; the first one wins."""
+        """Note the preferred name of a term in prints; the first one wins."""
         if isinstance(value, Term):
             self.hints.setdefault(value, name)
 
@@ -578,7 +578,7 @@ class TorchLowering:
         return view
 
     def _note_origin(self, term: Term, op: TorchOp) -> None:
-        """Everything new below a value came from the op that made it."""
+        """Note the op as the origin of everything new below a value."""
         waiting = [term]
         while waiting:
             new = waiting.pop()
@@ -596,7 +596,7 @@ class TorchLowering:
         return wanted
 
     def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall:
-        """An op with its fields looked up."""
+        """Return an op with its fields looked up."""
         origin = origin or statement
         overload = resolve(statement.op, statement.args)
         if overload is None:
@@ -616,14 +616,14 @@ class TorchLowering:
         return self._name(made) if made.types[0].dtype in PARTS else Producer(made)
 
     def made_by(self, value: Any) -> TorchOp | None:
-        """The user's op whose result a value is."""
+        """Return the user's op whose result a value is."""
         if isinstance(value, Producer):
             return value.statement
         known = isinstance(value, View) and self.env.get(value.name) is value
         return self.producers.get(value.name) if known else None
 
     def lower(self, call: OpCall) -> View:
-        """The value of an op by the first rule that fires."""
+        """Return the value of an op by the first rule that fires."""
         statement = call.statement
         self.origin = call.origin
         start = self._starting_op(call)
@@ -686,7 +686,7 @@ class TorchLowering:
         return view
 
     def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer:
-        """An op of a template that gives several tensors: each is lowered where `Getitem` reads it."""
+        """Return an op of a template with several results: each is lowered where `Getitem` reads it."""
         args = self._arguments(op, fields)
         statement = TorchOp(f"%{len(self.producers)}_", op, args, types)
         made = self.several_before.setdefault((op, repr(args), types), Producer(statement))
@@ -694,7 +694,7 @@ class TorchLowering:
         return made
 
     def _arguments(self, op: str, fields: dict[str | int, Any]) -> tuple[tuple[str, Any], ...]:
-        """The fields that a template gives to an op, by their names."""
+        """Return the fields that a template gives to an op, by their names."""
         return arguments_of(op, {key: self._reference(value) for key, value in fields.items()})
 
     def _reference(self, value: Any) -> Any:
@@ -711,7 +711,7 @@ class TorchLowering:
         return known
 
     def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
-        """The error for an op that no rule takes: for an element of a list, about what made these."""
+        """Return the error for an op that no rule lowers; for an element of a list, it is about the op of the list."""
         source = statement
         while source.op in READERS and isinstance(read := dict(source.args)["self"], Var):
             made = self.made_by(self._value(read))
@@ -728,7 +728,7 @@ class TorchLowering:
 
     # ---- the result
     def finish(self) -> TensorGraph:
-        """The graph: outputs are computed values, each stored once."""
+        """Return the graph: outputs are computed values, each stored once."""
         outs: list[Output] = []
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}

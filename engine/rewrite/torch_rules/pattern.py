@@ -134,12 +134,12 @@ _UNNAMED = [Axis(f"?{n}") for n in range(64)]
 
 
 def unnamed(n: int) -> Axis:
-    """The n-th unnamed axis of a firing."""
+    """Return the n-th unnamed axis of a firing."""
     return _UNNAMED[n] if n < len(_UNNAMED) else Axis(f"?{n}")
 
 
 def views(value: Any) -> Iterable[View]:
-    """The tensors among what an op was given."""
+    """Return the tensors among the arguments of an op."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple):
@@ -153,7 +153,7 @@ Bind = Callable[[Any, Environment], str | None]  # None, or why the value does n
 
 
 def show(value: Any) -> str:
-    """A field's value as the text of a rule has it."""
+    """Return a field's value as it is written in a rule."""
     if isinstance(value, View):
         return value.name
     if isinstance(value, tuple):
@@ -202,7 +202,7 @@ def _list(items: s.Nodes) -> Bind:
 
 
 def compile_value(node: s.Syntax) -> Bind:
-    """The test and binding of one field's value."""
+    """Return the test and binding of one field's value."""
     if isinstance(node, s.NameOf):
         if node.text == "_":
             return lambda found, env: None
@@ -314,7 +314,7 @@ def arguments_of(op: str, fields: dict[str | int, Any]) -> Arguments:
 
 
 def _bound(overload: Overload, given: dict[str | int, Any]) -> Arguments | None:
-    """The fields of an overload, those given by position under their names; None if it does not take them."""
+    """Return the fields of an overload, those given by position under their names; None if it does not take them."""
     order = [argument.name for argument in overload.arguments]
     if any(isinstance(key, int) and key >= len(order) for key in given):
         return None

@@ -37,7 +37,7 @@ def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int)
 
 
 def _even(array: Array, d: int) -> bool:
-    """Whether an array does not vary along a dimension."""
+    """Return whether an array does not vary along a dimension."""
     first = np.take(array, [0], axis=d)
     return bool(np.all(_same(array, first)))
 
@@ -83,7 +83,7 @@ def _affine(array: Array, over: list[Axis]) -> Term | None:
 
 
 def _condition(array: Array, over: list[Axis]) -> Term | None:
-    """A step along one axis, or a triangle or diagonal over two."""
+    """Return a step along one axis, or a triangle or diagonal over two."""
     if len(over) == 1:
         edge = int(np.argmax(array != array[0]))
         step = np.arange(len(array)) < edge
@@ -103,7 +103,7 @@ _COMPARE = {"<=": np.less_equal, ">": np.greater, "==": np.equal, "!=": np.not_e
 
 
 def _edges(array: Array, gap: Array) -> list[tuple[str, int]]:
-    """The comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
+    """Return the comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
     true, false = gap[array], gap[~array]
     return [("<=", int(true.max())), (">", int(false.max())), ("==", int(true.flat[0])), ("!=", int(false.flat[0]))]
 

@@ -49,13 +49,13 @@ class TorchSite:
 
     # ---- unnamed axes
     def axis(self, extent: int, free: bool = False) -> Axis:
-        """A new axis without a name."""
+        """Return a new axis without a name."""
         leaf = unnamed(len(self.slots))
         self.slots[leaf] = AxisSlot(extent, free)
         return leaf
 
     def extent(self, entry: Entry) -> int:
-        """The extent of an axis in the making."""
+        """Return the extent of an axis without a name yet."""
         return self.slots[entry].extent
 
     # ---- placing
@@ -74,7 +74,7 @@ class TorchSite:
             self._suggest(view, aligned)
 
     def align(self, entries: Sequence[Entry], view: View, short: bool = False) -> tuple[Entry, ...]:
-        """One entry per dimension, from the right; extents of free axes are settled."""
+        """Return one entry per dimension, from the right; extents of free axes are settled."""
         spare = len(entries) - len(view.shape)
         if spare < 0:
             raise NotApplicable(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
@@ -90,7 +90,7 @@ class TorchSite:
         return aligned
 
     def place_result(self, entries: Sequence[Entry]) -> None:
-        """The brackets of the result: torch said its shape, so these extents are final."""
+        """Align the brackets of the result: torch gives its shape, so these extents are final."""
         self.result_entries = self.align(entries, self.result)
         for entry in self.result_entries:
             if entry in self.slots:
@@ -101,7 +101,7 @@ class TorchSite:
         return entry.axis if whole else entry
 
     def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:
-        """Whether an input is read at distinct whole axes."""
+        """Return whether an input is read at distinct whole axes."""
         read = [entry for entry, n in zip(entries, view.shape, strict=True) if n != 1]
         whole = all(
             e in self.slots and self.slots[e].extent == n for e, n in zip(entries, view.shape, strict=True) if n != 1
@@ -132,14 +132,14 @@ class TorchSite:
                 view.own(tuple(None if n == 1 else self.named(e) for e, n in zip(entries, view.shape, strict=True)))
 
     def named(self, leaf: Axis) -> Axis:
-        """The named axis that an unnamed one became."""
+        """Return the named axis that an unnamed one became."""
         slot = self.slots[leaf]
         if slot.axis is None:
             slot.axis = self.lowering.fresh(slot.extent)
         return slot.axis
 
     def resolve(self, entry: Entry) -> Expr:
-        """An index expression over named axes."""
+        """Return an index expression over named axes."""
         if entry.__class__ is Axis:
             if entry not in self.images:
                 self.images[entry] = 0 if self.slots[entry].extent == 1 else self.named(entry)
@@ -152,7 +152,7 @@ class TorchSite:
 
     # ---- reading
     def stack(self, axis: Axis, terms: Sequence[Term]) -> Term:
-        """The values of an op that stacks some, along an axis of our own."""
+        """Return the values of an op that stacks tensors, along an axis of our own."""
         assert self.call is not None
         lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
         kind, shape = dtype(terms[0]), tuple(lane.extent for lane in lanes)
@@ -181,7 +181,7 @@ def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
 
 
 def _leaves(e: Any) -> dict[Axis, None]:
-    """The unnamed axes of an index expression (it holds no terms yet), in text order."""
+    """Return the unnamed axes of an index expression (it holds no terms yet), in text order."""
     return dict.fromkeys(part for part in walk(e) if part.__class__ is Axis)
 
 
@@ -338,7 +338,7 @@ class Bracket:
         self.items = items
 
     def entries(self, firing: TorchSite, rank: int = 0) -> list[Entry]:
-        """One entry per position. A run that is not bound gets what the rank leaves."""
+        """Return one entry per position. An unbound run gets the positions that the rank leaves."""
         groups = [item.values(firing) for item in self.items]
         if None in groups:
             open_run = groups.index(None)
@@ -356,7 +356,7 @@ class FoldedAxes:
         self.items = [(Bracket((item,)), span) for item, span in zip(items, spans, strict=True)]
 
     def axes(self, firing: TorchSite) -> list[Axis]:
-        """The axes of all items. Raises DplcError at an item that is none."""
+        """Return the axes of all items. Raises DplcError at an item that is not an axis."""
         found: list[Axis] = []
         for item, span in self.items:
             for entry in item.entries(firing):
@@ -387,7 +387,7 @@ class TemplateCompiler:
         self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
 
     def part(self, node: s.Syntax) -> Part:
-        """The part of a value as it is written."""
+        """Return the part of a value as it is written."""
         return self.of(s.term_of(node, torch=True))
 
     def of(self, term: s.ValueTerm, short: bool = False) -> Part:
@@ -476,7 +476,7 @@ class TemplateCompiler:
         return FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
 
     def index(self, node: s.Syntax) -> Closure:
-        """An index, a list of them or a condition of them: of axes and numbers, never of tensors."""
+        """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
         compute = self.symbolic.compile(node)
         names = tuple({part.text for part in typed_slots.walk(node) if isinstance(part, s.NameOf)})
 
@@ -521,5 +521,5 @@ def _operands(found: Any) -> Iterator[Any]:
 
 
 def _is_term(item: s.Syntax) -> bool:
-    """Whether an item of a bracket is a value that was read: a gather."""
+    """Return whether an item of a bracket is a value that was read: a gather."""
     return isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place"))

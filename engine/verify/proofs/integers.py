@@ -50,7 +50,7 @@ class Integers:
         self.holding: set[str] = set()  # conditions that a guard says always hold
 
     def unknown(self, name: str) -> Any:
-        """The unknown of a name; with known numbers, its number."""
+        """Return the unknown of a name; with known numbers, its number."""
         if name not in self.unknowns:
             if self.known is not None:
                 self.unknowns[name] = self.known.get(name, 1)
@@ -60,7 +60,7 @@ class Integers:
 
     # ---- numbers
     def number(self, node: s.Syntax, scope: Scope) -> Any:
-        """The integer that an expression is. Raises Unknown."""
+        """Return the integer value of an expression. Raises Unknown."""
         if isinstance(node, s.Number) and isinstance(node.value, int):
             return node.value
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
@@ -97,7 +97,7 @@ class Integers:
         return isinstance(node, s.Apply) and node.fn == "fresh"
 
     def asked(self, node: s.Apply, scope: Scope) -> Any:
-        """A fact: arithmetic where it is that, otherwise one unknown for each question."""
+        """Return the value of a fact: arithmetic if it is that, otherwise one unknown for each query."""
         if node.fn == "ceildiv" and len(node.items) == 2:
             a, b = (self.number(item, scope) for item in node.items)
             return -self.divided("//", -a, b)
@@ -124,7 +124,7 @@ class Integers:
 
     # ---- truth values
     def truth(self, node: s.Syntax, scope: Scope) -> Any:
-        """The truth value that a condition is. Raises Unknown."""
+        """Return the truth value of a condition. Raises Unknown."""
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
             return self.truth(node.items[0], scope)
         if isinstance(node, s.NameOf):
@@ -140,7 +140,7 @@ class Integers:
         raise Unknown(f"`{expression(node)}` is not a comparison of integers")
 
     def condition(self, name: str, scope: Scope) -> Any:
-        """A condition that the pattern binds: any function of the loops around it."""
+        """Return a condition that the pattern binds: any function of the loops around it."""
         if name in ("true", "false") or name in self.holding:
             return name != "false"
         if name not in self.conditions:
@@ -161,7 +161,7 @@ class Integers:
         return self.z3.And(values) if op == "and" else self.z3.Or(values)
 
     def member(self, value: Any, domain: s.Syntax, scope: Scope) -> Any:
-        """Whether a number is in a domain of the rule language."""
+        """Return whether a number is in a domain of the rule language."""
         if isinstance(domain, s.NameOf) and domain.text in self.lets:
             return self.member(value, self.lets[domain.text], scope)
         if isinstance(domain, s.Group):
@@ -187,7 +187,7 @@ class Integers:
 
     # ---- what the rule says about its unknowns
     def values(self, name: str) -> tuple[int, ...] | None:
-        """The values of a parameter, or of the bytes of an element, where they are few and known; else None."""
+        """Return the values of a parameter, or of the bytes of an element, where they are few and known; else None."""
         if name.startswith("item("):
             return SIZES
         parameter = self.parameters.get(name)
@@ -219,7 +219,7 @@ class Integers:
         return found
 
     def _said_by(self, node: s.Syntax) -> list[Any]:
-        """A guard; of a conjunction every part that can be said."""
+        """Return the constraints of a guard; for a conjunction, those parts that integers express."""
         if isinstance(node, s.Operation) and node.op == "and":
             return self._said_by(node.a) + self._said_by(node.b)
         if isinstance(node, s.Apply) and node.fn == "always" and isinstance(node.items[0], s.NameOf):
@@ -379,7 +379,7 @@ def shown(numbers: Mapping[str, int]) -> dict[str, int]:
 
 
 def told(proofs: Iterable[tuple[str, Proof]], each: bool) -> list[str]:
-    """Lines for people: how many rules are proved, and for each of them what and why not."""
+    """Return a summary: the number of proved rules, and for each rule its claims and the reasons of failures."""
     known = [(rule, proof) for rule, proof in proofs if proof.result != "none"]
     if not known:
         return []

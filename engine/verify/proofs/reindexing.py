@@ -57,7 +57,7 @@ class RunOccurrence:
 
 
 def places(rule: Rule, block: Iterable[s.Syntax]) -> list[RunOccurrence]:
-    """The runs of a pattern or a template, in order."""
+    """Return the runs of a pattern or a template, in order."""
     lets = {clause.name: clause.value for clause in rule.clauses if isinstance(clause, s.LetClause)}
     return list(_places(block, RunOccurrence(""), lets))
 
@@ -87,7 +87,7 @@ def _places(block: Iterable[s.Syntax], around: RunOccurrence, lets: dict[str, s.
 
 
 def _axes(call: s.Syntax) -> list[Turn]:
-    """The axes that a Tile names; those that it takes as a run come back as they are."""
+    """Return the axes that a Tile names; a run of axes is returned as it is."""
     items = call.items if isinstance(call, s.Apply) and call.fn == "Tile" else ()
     return [
         Turn(item.name, s.Number(item.span, 0), item.extent, s.Number(item.span, 1))
@@ -166,7 +166,7 @@ def _asked(rule: Rule, fact: str) -> set[str]:
 
 
 def _moved(old: RunOccurrence, new: RunOccurrence) -> bool:
-    """Whether anything but statements has changed around a run."""
+    """Return whether anything but statements has changed around a run."""
     return bool(new.moves) or _shape(old) != _shape(new)
 
 
@@ -204,7 +204,7 @@ def _claims(rule: Rule, run: str, old: RunOccurrence, found: tuple[RunOccurrence
 
 
 def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> tuple[Old, ...]:
-    """The old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
+    """Return the old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
     turns = {turn.name: turn for turn in old.turns}
     out: list[Old] = []
     for place in found:
@@ -217,14 +217,14 @@ def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> t
 
 
 def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
-    """Whether a guard says that a run depends on two names through one affine form only."""
+    """Return whether a guard says that a run depends on two names through one affine form only."""
     conditions = [guard.condition for guard in rule.guards if guard.kind == "where"]
     asked = [c for c in conditions if isinstance(c, s.Apply) and c.fn == "strided"]
     return any([getattr(item, "text", "") for item in c.items[:3]] == [run, *names] for c in asked)
 
 
 def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) -> list[list[Old]]:
-    """The old indices, those together that one new loop or one condition ties to each other."""
+    """Return the old indices, grouped if one new loop or one condition links them."""
     groups: list[tuple[set[str], list[Old]]] = []
     conditions = [names_in(condition) for condition in place.conditions]
     for old in olds:
@@ -242,7 +242,7 @@ def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) 
 
 
 def _reads(place: RunOccurrence, old: Old) -> set[str]:
-    """The new loops and axes that an old index is computed from."""
+    """Return the new loops and axes that an old index is computed from."""
     turns = {turn.name for turn in place.turns}
     return names_in(image_of(place, old)) & turns
 
@@ -330,7 +330,7 @@ def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[str, Any]]:
-    """One old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
+    """Yield one old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
     zero = dict.fromkeys(names, 0)
     (base,) = terms.images(n, zero)
     weights = {name: terms.images(n, {**zero, name: 1})[0] - base for name in names}
@@ -370,7 +370,7 @@ class _Decision:
         self.images = [self.terms.images(n, scope) for n, scope in enumerate(self.scopes)]
 
     def made(self) -> Refuted | None:
-        """None if the claim holds. Raises Unknown."""
+        """Return a counterexample, or None if the claim holds. Raises Unknown."""
         if self.solver.counterexample([], [False]) is None:
             raise Unknown("no extents satisfy its guards")
         return self._outside() or (self._twice() if self.claim.once else None) or self._left_out()
@@ -470,7 +470,7 @@ def _value(terms: Terms, old: Old, point: Scope) -> int:
 
 
 def _points(terms: Terms, turns: tuple[Turn, ...], conditions: s.Nodes) -> list[Scope] | None:
-    """The values that some loops take together."""
+    """Return the combinations of values of some loops."""
     number: Callable[..., Any] = terms.integers.number
     points: list[Scope] = [{}]
     for turn in turns:

@@ -124,7 +124,7 @@ Claims = Iterator[tuple[str, Refuted | None]]
 
 
 def available() -> bool:
-    """Whether Z3 is installed."""
+    """Return whether Z3 is installed."""
     return solver_module() is not None
 
 
