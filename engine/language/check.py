@@ -62,7 +62,7 @@ Axes = dict[str, s.Syntax]  # free axes, and a place where each stands
 
 
 def dangling_axes(subject: CheckedRule) -> Findings:
-    """`y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: kk is neither an axis of y nor folded."""
+    """Report kk in `y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: neither an axis of y nor reduced."""
     if subject.rule.level != "torch":
         return
     free = subject.axes.keys() - subject.bound.keys() - subject.lets.keys()
@@ -126,7 +126,7 @@ def _bracket(items: s.Nodes, made: dict[str, Axes]) -> Axes:
 
 
 def whole_axes(subject: CheckedRule) -> Findings:
-    """`Tile(outer.., i):` where i is the name of an axis: a Tile that is made says extents and roles."""
+    """Report `Tile(outer.., i):` where i is the name of an axis: a new Tile needs extents and roles."""
     for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
         if want.kind != "axis":
             continue
@@ -169,7 +169,7 @@ def sort_clashes(subject: CheckedRule) -> Findings:
 
 
 def unique_reasons(subject: CheckedRule) -> Findings:
-    """`because` is the key of a refusal: no two guards of a rule share one."""
+    """Check that no two guards of a rule share a `because`: it is the key of a refusal."""
     first: dict[str, s.Guard] = {}
     for guard in subject.rule.guards:
         if guard.reason in first:
@@ -269,7 +269,7 @@ def _of_family(subject: CheckedRule) -> list[s.Example]:
 
 
 def refusals_known(subject: CheckedRule) -> Findings:
-    """`gives no "text"`: the text of a `because` of this rule, or of a pattern that does not match."""
+    """Check that `gives no "text"` has the text of a `because` of this rule, or of a pattern that does not match."""
     reasons = [guard.reason for guard in subject.rule.guards]
     for example in subject.rule.examples:
         text = example.gives
@@ -285,7 +285,7 @@ def refusals_known(subject: CheckedRule) -> Findings:
 
 
 def example_parameters(subject: CheckedRule) -> Findings:
-    """`example "title" (BK=16)`: parameters of the rule, each once, with constant values."""
+    """Check that `example "title" (BK=16)` sets parameters of the rule, each once, to constant values."""
     known = [*(parameter.name for parameter in subject.rule.parameters), *SETTINGS.get(subject.rule.level, ())]
     for example in subject.rule.examples:
         for n, argument in enumerate(example.arguments):
@@ -330,7 +330,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLO
 
 
 def placed(subject: CheckedRule) -> Findings:
-    """Unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
+    """Report unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
     yield from subject.problems
 
 
@@ -420,7 +420,7 @@ def _plural(n: int) -> str:
 
 
 def local_rules(subject: CheckedRule) -> Findings:
-    """`with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
+    """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
     for use in walk(subject.rule.rewrite):
         if not isinstance(use, s.UseRule):
             continue
@@ -436,7 +436,7 @@ def local_rules(subject: CheckedRule) -> Findings:
 
 
 def changed_fields(subject: CheckedRule) -> Findings:
-    """`s.. with depth=2`: a field that the captured statement has."""
+    """Check that the captured statement has the fields of `s.. with depth=2`."""
     classes = owners()
     for node in walk(subject.rule.rewrite):
         if not isinstance(node, s.RunStatement):
@@ -455,7 +455,7 @@ def changed_fields(subject: CheckedRule) -> Findings:
 
 
 def parameter_sorts(subject: CheckedRule) -> Findings:
-    """`N: int`: a sort that exists."""
+    """Check that the sort of a parameter (`N: int`) exists."""
     for parameter in subject.rule.parameters:
         if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
             notes = (f"sorts are {', '.join(PARAMETER_SORTS)}",)
@@ -595,7 +595,7 @@ def _unguarded(rules: RuleSet) -> dict[Any, list[Rule]]:
 
 @functools.lru_cache(maxsize=4)
 def _positions(rules: RuleSet) -> dict[str, int]:
-    """In which order rules are tried: that of the pipelines, and of declaration where these are not sound."""
+    """Return the positions of rules in the order of the pipelines, or of declaration if these are not sound."""
     try:
         steps = [step for steps in pipelines(rules).values() for step in steps]
     except DplcError:
@@ -605,7 +605,7 @@ def _positions(rules: RuleSet) -> dict[str, int]:
 
 
 def _tried_together(a: Rule, b: Rule) -> bool:
-    """Both are tried by the pass, or both by the canonical fixpoint; local and unstable rules are not tried at all."""
+    """Return whether two rules are both tried by the pass, or both by the canonical fixpoint."""
     reach = ({"local", "canonical", "unstable"} & rule.attributes for rule in (a, b))
     return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is (
         "canonical" in b.attributes
@@ -758,7 +758,7 @@ def warnings(findings: Iterable[DplcError]) -> list[DplcError]:
 
 
 def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable[str] = ()) -> list[DplcError]:
-    """Check; raise every error in one go; return the warnings."""
+    """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
     broken = errors(findings, enforce)
     if broken:

@@ -175,7 +175,7 @@ class FunctionTerm(ValueTerm):
 
     @property
     def known(self) -> bool:
-        """Whether it is a function, and no variable for one."""
+        """Return whether it is a function, not a variable for one."""
         return self.fn in FUNCTIONS
 
     @property
@@ -268,7 +268,7 @@ def constant_of(node: s.Syntax) -> Any:
 
 
 def axis_of(item: s.Syntax) -> AxisTerm | None:
-    """`k` or `k:8`; None for anything else."""
+    """Return the axis of `k` or `k:8`; None for anything else."""
     if isinstance(item, s.NameOf):
         return AxisTerm(item, item.text, None)
     if not isinstance(item, s.AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):

@@ -488,7 +488,7 @@ class Expressions:
         return self.subscript(node)
 
     def subscript(self, node: s.Subscript) -> Closure:
-        """`xs[n]`: an element of a list."""
+        """Compile `xs[n]`: an element of a list."""
         if len(node.items) != 1:
             raise DplcError("one index expected", node.span)
         base, index = self.compile(node.base), self.compile(node.items[0])

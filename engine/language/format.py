@@ -270,7 +270,7 @@ def _put(out: list[str], line: LogicalLine, text: str) -> None:
 
 
 def _documentation(text: str) -> str:
-    """`## text`: what is indented within it stays so."""
+    """Format `## text`, and keep the indentation inside of it."""
     said = text[2:].rstrip()
     return "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
 
@@ -357,7 +357,7 @@ def _opened(code: str) -> int:
 
 
 def _as_written(value: Any) -> Any:
-    """Syntax with numbers as their author spells them: `1e-5` stays, which a float would print as `1e-05`."""
+    """Return syntax with the author's spelling of numbers: `1e-5` stays, which a float would print as `1e-05`."""
     if isinstance(value, s.Number):
         span = value.span
         text = span.source.line(span.line)[span.column : span.end_column]

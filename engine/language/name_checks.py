@@ -57,7 +57,7 @@ def words_of_the_language(subject: CheckedRule) -> Findings:
 
 
 def substitutions(subject: CheckedRule) -> Findings:
-    """`body[4 := e]`: what a substitution replaces is computed from variables."""
+    """Report a substitution such as `body[4 := e]`, which replaces neither a variable nor a sum of variables."""
     for expression in subject.expressions:
         for node in every(expression.node, s.Substitution):
             if not names_in(node.left):
@@ -66,7 +66,7 @@ def substitutions(subject: CheckedRule) -> Findings:
 
 
 def wildcards(subject: CheckedRule) -> Findings:
-    """`_` where a value is needed: it binds nothing."""
+    """Report `_` where a value is needed: it binds nothing."""
     for expression in subject.expressions:
         for name in names(expression.node):
             if name.text == "_":
@@ -173,7 +173,7 @@ def _kept(subject: CheckedRule) -> set[str]:
 
 
 def root_defined(subject: CheckedRule) -> Findings:
-    """On torch and tensor the template defines the value that the pattern ends with."""
+    """Check on torch and tensor that the template defines the value that the pattern ends with."""
     root = subject.rule.match[-1]
     name = next(iter(targets(root)), None) if isinstance(root, s.Assign) else None
     if not subject.dataflow or not isinstance(name, s.NameOf):
@@ -252,7 +252,7 @@ def changes_nothing(subject: CheckedRule) -> Findings:
 
 
 def bare_tensors(subject: CheckedRule) -> Findings:
-    """On torch a tensor is read with brackets: they name its axes."""
+    """Check on torch that a tensor is read with brackets: they name its axes."""
     if subject.rule.level != "torch":
         return
     for slot in subject.template:

@@ -349,7 +349,7 @@ def _edges(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> Itera
 
 
 def _closure(lines: list[_PipelineEntry], edges: list[_Edge]) -> dict[str, set[str]]:
-    """Per label, everything that must run later. Raises DplcError for a circle, pointing at its lines."""
+    """Return, for each label, everything that must run later. Raises DplcError for a cycle, with its lines."""
     follows: dict[str, list[_Edge]] = {}
     for edge in edges:
         follows.setdefault(edge[0], []).append(edge)

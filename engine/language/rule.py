@@ -141,7 +141,7 @@ def legal(rule: Rule) -> Rule:
 
 
 def pass_name(stem: str) -> str:
-    """`007_stage_inputs` -> `stage_inputs`: the number is for people, the pipeline orders the passes."""
+    """Return `stage_inputs` for `007_stage_inputs`: the number is for people, the pipeline orders the passes."""
     return re.sub(r"^\d+_", "", stem)
 
 
@@ -215,7 +215,7 @@ class RuleSet:
         return out
 
     def _arrange(self) -> None:
-        """Which rules are a pass, and which are canonical."""
+        """Determine the rules of each pass, and the canonical rules."""
         self.passes: dict[str, tuple[Rule, ...]] = {}
         for rule in self.rules.values():
             if not rule.attributes & {"local", "canonical"}:

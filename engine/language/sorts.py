@@ -148,7 +148,7 @@ Report = Callable[..., None]  # what is wrong, where, a hint or nothing
 
 
 class Inference:
-    """Finds the sort of an expression in an environment of sorts, reporting every clash inside it once."""
+    """Finder of the sort of an expression in an environment of sorts. It reports every clash inside once."""
 
     def __init__(self, facts: Mapping[str, Fact], report: Report):
         self.facts, self.report = facts, report

@@ -46,7 +46,7 @@ class RadixSplit:
 
     @property
     def guarded(self) -> bool:
-        """Whether the digits may run beyond what is split."""
+        """Return whether the digits may run beyond the split index."""
         return self.size is not None and not any(
             isinstance(node, s.Operation) and node.op == "//" for d in self.digits if d.size for node in walk(d.size)
         )
@@ -137,7 +137,7 @@ class Splits:
         return name in self.digits and self.digits[name].cut is None
 
     def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
-        """`i_o` is called after what `i` is called in the program."""
+        """Yield lets that name a part such as `i_o` after the name of `i` in the program."""
         parts = clause.parts if isinstance(clause, eq.SplitClause) else (clause.part,)
         said = {node.text for node in walk(self._what(clause)) if isinstance(node, s.NameOf)}
         for part in parts:
@@ -302,7 +302,7 @@ Held = frozenset[str]  # names that a loop of the template binds: they stand for
 
 
 class SplitTemplate:
-    """Rewrites the template of a rule. Call `block`, then `finish`."""
+    """Rewriter of the template of a rule. Call `block`, then `finish`."""
 
     def __init__(self, splits: Splits):
         self.splits = splits
@@ -552,7 +552,7 @@ class SplitTemplate:
         }
 
     def _end(self, item: s.Syntax, held: Held) -> s.Syntax:
-        """`within(i)`: that the digits of `i` are not beyond its end."""
+        """Return the condition of `within(i)`: the digits of `i` are not beyond its end."""
         name = item.text if isinstance(item, s.NameOf) else ""
         home = self.splits.wholes.get(name)
         if not isinstance(home, RadixSplit):

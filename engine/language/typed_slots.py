@@ -88,7 +88,7 @@ Report = Callable[..., None]  # what, span, notes, hint
 
 
 class Positions:
-    """Walks statements of one level. `slots` is what it found, in text order."""
+    """Walker of the statements of one level. `slots` is its result, in text order."""
 
     def __init__(self, level: str, pattern: bool, report: Report):
         self.level, self.pattern, self.report = level, pattern, report
@@ -536,7 +536,7 @@ class DataflowPositions(Positions):
 
     # ---- torch
     def _aten(self, call: s.Apply) -> None:
-        """`Op(tensors.., field=value)` by the ATen schemas."""
+        """Visit `Op(tensors.., field=value)` by the ATen schemas."""
         if call.fn == "_":
             return
         known = schemas.overloads(call.fn)

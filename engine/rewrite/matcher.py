@@ -129,7 +129,7 @@ class Symbol:
 
 
 class Matcher(Writer, abc.ABC):
-    """Writes one matcher. Code is put down in the order in which a match proceeds; loops stay open to the end."""
+    """Writer of one matcher. It emits code in the order in which a match proceeds; loops stay open to the end."""
 
     def __init__(self, scope: dict[str, Any], told: str = ""):
         """Create a matcher. The second argument selects the near misses that it reports.
@@ -254,7 +254,7 @@ class Matcher(Writer, abc.ABC):
         self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any, block: bool,
         ahead: str | None = None,
     ) -> str:  # fmt: skip
-        """`xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins.
+        """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins.
 
         ahead: of the statement that follows, what `statements_with` finds it by.
         """
@@ -322,7 +322,7 @@ def _named(name: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, with 1, 1.0 and True apart; sums are equal in any order of their terms."""
+    """Return whether values are equal, with 1, 1.0 and True apart; sums are equal in any order of their terms."""
     if a is b:
         return True
     if a.__class__ is not b.__class__:

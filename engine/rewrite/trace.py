@@ -133,7 +133,7 @@ _ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value i
 def what_it_saw(
     guard: s.Guard, env: Environment, expressions: Expressions, undecided: Any = None, called: Called = NAMELESS
 ) -> str:
-    """`[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
+    """Return `[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
     told = {
@@ -285,7 +285,7 @@ class WeighedChoice:
         return f"{self.name} = {weighed} ({'maximising' if self.most else 'minimising'} {self.cost}){instead}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {
             "name": self.name, "cost": self.cost, "maximising": self.most, "set": self.set_to,
             "alternatives": [{"value": value, "cost": cost} for value, cost in self.alternatives],
@@ -386,7 +386,7 @@ class Firing(_Event):
                 yield line
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
 
         return {
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
@@ -415,7 +415,7 @@ class Skip(_Event):
         return f"--- {self.marker} skipped at {self.unit}: {self.why}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {
             "event": "skipped", "level": self.prefix, "pass": self.label, "rule": self.rule, "unit": self.unit,
             "reason": self.why,
@@ -434,7 +434,7 @@ class Remark(_Event):
         return f"{self.marker} {self.unit}: {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {"event": "remark", "level": self.prefix, "pass": self.label, "unit": self.unit, "text": self.text}
 
 
@@ -446,7 +446,7 @@ class LeftOpen(Remark):
         return f"{self.marker} left open by a size at {self.unit}: {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return super().record() | {"event": "left open"}
 
 
@@ -469,7 +469,7 @@ class Trace:
     asked: frozenset[str] = frozenset()  # rules whose refusals are told, whatever else happened in their pass
 
     def at(self, stage: str) -> Trace:
-        """From now on, events of this stage (torch, tensor, fusion, loop, tile, kernel)."""
+        """Label all following events with this stage (torch, tensor, fusion, loop, tile, kernel)."""
         self.prefix = PREFIXES.get(stage, stage)
         return self
 

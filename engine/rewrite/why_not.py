@@ -30,7 +30,7 @@ class Evidence:
 
     # ---- the matcher reports
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
-        """After `matched` statements the pattern wants `expected`, the program has `found` (None: the block ends)."""
+        """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, 1) <= self._closeness:  # no nearer, however alike
             return
         wanted = self._wanted.get(id(expected))

@@ -46,7 +46,7 @@ class SubjectScope:
     storing: bool = True
 
     def inner(self, name: str, extent: int, role: str) -> SubjectScope:
-        """Inside of a loop."""
+        """Return the scope inside of a loop."""
         parallel = [*self.parallel, name] if role not in ("reduce", "serial") else self.parallel
         summed = [*self.summed, name] if role in ("reduce", "serial") else self.summed
         return SubjectScope({**self.extents, name: extent}, parallel, summed, self.storing and role == "free")

@@ -144,7 +144,7 @@ LARGEST_TURNS = 4000  # of all loops, for one thread
 
 
 def inputs_of(program: Program, seed: int) -> Arrays:
-    """Small whole numbers, so that sums are exact in any order; truth values; indices that stay in small tables."""
+    """Return small whole numbers, so that sums are exact in any order; truth values; indices into small tables."""
     counts = counted(program)
     return {p.name: count(p, seed) if p.name in counts else array(p, seed) for p in supplied(program)}
 

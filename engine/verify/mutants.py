@@ -53,7 +53,7 @@ class Survey:
         return sum(result.caught for result in self.results)
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the record for `--json`."""
         return {"rule": self.rule, "caught": self.caught, "mutants": [asdict(r) for r in self.results]}
 
 
@@ -170,7 +170,7 @@ def _droppable(item: Any) -> bool:
 
 
 def _own(node: Any) -> Changed:
-    """Changes of a node itself."""
+    """Yield changes of a node itself."""
     if isinstance(node, s.IfBlock):
         yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
     if isinstance(node, s.RunStatement) and node.changes and len(node.changes) == 1:

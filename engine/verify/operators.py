@@ -46,7 +46,7 @@ class OperatorVerdict:
 
 
 def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
-    """{name in aten: the rules that start from it}, by name."""
+    """Return {name in aten: the rules that start from it}, by name."""
     found = {aten_name(op): tuple(c.rule for c in group) for op, group in compile_rules(rules).items()}
     return dict(sorted(found.items()))
 
@@ -101,7 +101,7 @@ def _capture(graph: TorchGraph, tensors: dict[str, Any]) -> Capture:
 
 
 def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
-    """(the program with torch's types, tensors that torch takes, what it gives for them). Raises NoSubject."""
+    """Return the program with torch's types, tensors that torch accepts, and its results. Raises NoSubject."""
     graph = retyped(graph)
     refusal = ""
     for limit, unit in ((limit_of(graph), False), (2, True)):
@@ -133,7 +133,7 @@ WORDS = {
 
 
 def missing(rules: RuleSet) -> dict[str, list[str]]:
-    """{cause: the ops in ATen's names that neither a rule nor the table of decompositions takes}, by name."""
+    """Return {cause: the names of ATen ops that neither a rule nor a decomposition lowers}, by name."""
     taken = set(operators(rules)) | {_bare(overload) for overload in table()}
     found: dict[str, list[str]] = {}
     for name in sorted(aten_name(op) for op in names()):

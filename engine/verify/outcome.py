@@ -198,7 +198,7 @@ class RuleVerdict:
         return tuple(reason for reason in self.guards if not self.refusals[reason])
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the record for `--json`."""
         found = {
             "rule": self.rule, "level": self.level, "location": self.location, "result": self.result,
             "subjects": self.subjects, "discarded": self.discarded, "reached": self.reached, "firings": self.firings,

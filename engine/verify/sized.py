@@ -76,7 +76,7 @@ def _open(program: Program) -> set[int]:
 
 
 class Checker:
-    """Checks the rules of one level on subjects. A subclass reads, draws, fires and compares the programs of its level.
+    """Checker of the rules of one level. A subclass reads, draws, fires and compares the programs of its level.
 
     levels: of the rules whose examples are subjects; kind: the class of a program that is one graph.
     """

@@ -42,7 +42,7 @@ MACHINES = ("h200", "sm_80")
 
 
 class StatementChecker(Checker):
-    """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
+    """Checker of the rules of one rule set on whole kernels. known: meanings of earlier programs; added to."""
 
     level: str = "tile"
     levels: tuple[str, ...] = LEVELS
@@ -267,7 +267,7 @@ def _asked_for(rule: Rule) -> tuple[str, ...]:
 
 
 class KernelChecker(StatementChecker):
-    """Checks rules on kernel: their programs are the Tile programs of examples and their neighbours, materialised.
+    """Checker of rules on kernel: their programs are the materialised Tile programs of examples and neighbours.
 
     tiles: the checker that knows the Tile programs.
     """

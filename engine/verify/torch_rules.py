@@ -38,7 +38,7 @@ UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
 
 
 class TorchChecker(Checker):
-    """Checks rules on torch, one at a time, tried before all others."""
+    """Checker of rules on torch, one at a time, tried before all others."""
 
     level, kind = "torch", TorchGraph
 
@@ -80,7 +80,7 @@ class TorchChecker(Checker):
         return list({example: (member, example) for member, example in reversed(every)}.values())[::-1]
 
     def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
-        """Near an example, or from the schema of the pattern's op."""
+        """Draw a program near an example, or from the schema of the pattern's op."""
         if own and not (len(rule.match) == 1 and dice.often(30)):
             base = dice.pick(own)
             return self.subject(perturbed(base.value, dice), f"near {base.origin}")
@@ -157,7 +157,7 @@ class TorchChecker(Checker):
         return None
 
     def wanted(self, graph: TorchGraph, seed: int) -> Any:
-        """(tensors, the results of torch), None if torch gives nothing or not always the same."""
+        """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
         if graph not in self._wanted:
             found = (_run(graph, seed, limit, unit) for limit, unit in ways_to_fill(graph))
             self._wanted[graph] = next((one for one in found if one is not None), None)
@@ -176,7 +176,7 @@ class TorchChecker(Checker):
                 outcome.overlaps[other.rule.name] += fired
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Shorter dimensions."""
+        """Yield programs with shorter dimensions."""
         graph = subject.value
         found = sorted({n for param in graph.ins for n in param.shape}, reverse=True)
         for old in found:

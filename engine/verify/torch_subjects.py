@@ -57,7 +57,7 @@ def retyped(graph: TorchGraph) -> TorchGraph:
 
 
 def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
-    """(what indices are below, whether floats lie between 0 and 1), in the order in which they are tried."""
+    """Return pairs (bound of indices, whether floats lie between 0 and 1), in the order to try them."""
     return (limit_of(graph), False), (limit_of(graph), True), (1, False)
 
 
@@ -316,7 +316,7 @@ def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
 
 
 def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
-    """Mostly of the common shape; broadcast, transposed or of another one now and then."""
+    """Return an input, mostly of the common shape; sometimes broadcast, transposed or of another shape."""
     choice = dice.number(0, 9)
     if choice == 7:
         shape = tuple(1 if dice.often(40) else n for n in shape)

@@ -209,7 +209,7 @@ def _used(statement: Any, field: Any) -> frozenset[str]:
 
 
 def _framed(kernel: Kernel, tiled: bool) -> Kernel:
-    """Free indices become threads (or free loops); free values are loaded."""
+    """Close a kernel: free indices become threads (or free loops); free values are loaded."""
     free = _undefined(kernel.body)
     indices = _index_names(kernel.body)
     threads = [name for name in free if name in indices]

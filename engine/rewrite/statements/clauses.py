@@ -94,7 +94,7 @@ def plans(rule: Rule, expressions: Expressions) -> tuple[MatchPlan, MatchPlan]:
 
 
 def plan(rule: Rule, expressions: Expressions) -> MatchPlan:
-    """For the default pipeline alone."""
+    """Return the plan for the default pipeline alone."""
     return _plan(_steps(rule, expressions), _built(rule))
 
 
@@ -253,7 +253,7 @@ class OpenChoice:
 
 
 class PlanRunner:
-    """Runs a plan over the environment of a match."""
+    """Runner of a plan over the environment of a match."""
 
     def __init__(self, rule: Rule, plan: MatchPlan):
         self.rule, self.plan = rule, plan
@@ -288,7 +288,7 @@ class PlanRunner:
         return first if lets or chooses else self.advance  # type: ignore[return-value]
 
     def _guarded(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
-        """`advance` of a plan of guards alone, as most rules on values have it."""
+        """Run `advance` for a plan of guards alone, as most rules on values have it."""
         step: Any = None
         try:
             for step in self.plan.steps:

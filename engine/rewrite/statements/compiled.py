@@ -179,7 +179,7 @@ class CompiledRule:
             yield Match(site.path, start, end, ordinal, env)
 
     def starts(self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[Any]:
-        """(path, block, start): where the first statement could match. all_: also where it surely does not."""
+        """Yield (path, block, start) where the first statement could match. all_: also where it surely does not."""
         root = None if all_ else pattern.root
         if self.rule.level == "module":
             yield from (((), program, number) for number in kernels if all_ or self.possible(program[number]))

@@ -112,7 +112,7 @@ class CompiledPass:
 
 
 class Engine:
-    """Compiles the rules of a rule set, each when first needed, and runs them.
+    """Compiler and runner of the rules of a rule set. It compiles each rule when first needed.
 
     pins: rule -> parameter -> value, as `--set RULE.PARAM=VALUE` says. check: look at every result (`wellformed`), not
     only at those of a user's rules.
@@ -351,7 +351,7 @@ class _Run:
         return program, made
 
     def once(self, program: Program, number: int, evidence: list[Evidence] | None) -> tuple[Program, int, Rule] | None:
-        """(program, kernels that were matched, rule) of the first firing."""
+        """Return (program, number of matched kernels, rule) of the first firing, or None."""
         for place, (rule, pinned) in enumerate(self.compiled.rules):
             seen = evidence[place] if evidence is not None else None
             if seen is None and not rule.possible(program[number]):
@@ -514,7 +514,7 @@ class FiringChoice:
 
     @property
     def key(self) -> str:
-        """`rule@site(parameters)`: what a recorded choice is found again by."""
+        """Text `rule@site(parameters)`, which identifies a recorded choice."""
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         return f"{self.rule.rule.name}@{self.where}({values})"
 
@@ -549,17 +549,17 @@ class RuleSite:
         return self.choice.rule.decisions[True].default(self.open.step, self.open.env)
 
     def choose(self, value: Any) -> RuleSite | None:
-        """With a value for the open parameter; None where a guard refuses it."""
+        """Return the site with a value for the open parameter; None if a guard refuses it."""
         assert self.open is not None
         env = {**self.open.env, self.open.name: value}
         return _spot(self.choice, env, self.pinned, self.open.position)
 
     def first(self, values: Iterable[Any]) -> RuleSite | None:
-        """With the first of some values that no guard refuses."""
+        """Return the site with the first of some values that no guard refuses; None if there is none."""
         return next((made for made in map(self.choose, values) if made is not None), None)
 
     def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
-        """With values for all open parameters, in the order of preference that a function gives."""
+        """Return the site with values for all open parameters, in the order of preference that a function gives."""
         found: RuleSite | None = self
         while found is not None and found.open is not None:
             found = found.first(order(found))

@@ -36,7 +36,7 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 
 
 class RuleExpressions(Expressions):
-    """Compiles the expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
+    """Compiler of expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
 
     def __init__(self, level: str, symbolic: bool = False):
         super().__init__(level, symbolic)
@@ -112,7 +112,7 @@ class RuleExpressions(Expressions):
         return lambda env: ((left(env), right(env)),)
 
     def _member(self, node: s.Member) -> Closure:
-        """`x.field`: what a node or a record declares, never what Python adds to it."""
+        """Compile `x.field`: a field that a node or a record declares, never one that Python adds to it."""
         get = super()._member(node)
 
         def look(env: Environment) -> Any:
@@ -200,7 +200,7 @@ class RuleExpressions(Expressions):
         return look
 
     def block(self, statements: s.Nodes) -> Closure:
-        """Templates know how to build a block; guards have none."""
+        """Raise DplcError for a block: only templates contain blocks, guards do not."""
         raise DplcError("statements stand in patterns and templates only", statements[0].span)
 
 

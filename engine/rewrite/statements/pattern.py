@@ -34,7 +34,7 @@ def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
 
 
 class OpenExpressions:
-    """Compiles expressions with free variables to matchers over (value, environment)."""
+    """Compiler of expressions with free variables to matchers over (value, environment)."""
 
     def __init__(self, closed: RuleExpressions):
         self.closed = closed
@@ -240,7 +240,7 @@ def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, gi
 
 
 class StatementMatcher(Matcher):
-    """Writes the matcher of a block."""
+    """Writer of the matcher of a block."""
 
     def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
         scope = {"Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND}
@@ -307,7 +307,7 @@ class StatementMatcher(Matcher):
         return None
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
-        """`s: Op(..)+`: as many as there are; what one of them binds, all of them share."""
+        """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds."""
         shape = _required_shape(item)
         names = self.scout(shape)
         for name, kind in names.items():
@@ -473,7 +473,7 @@ def _required_shape(item: Any) -> Shape:
 
 
 def _cost(value: Any) -> int:
-    """Tests first, then binders, then lists: what fails cheaply fails early. Values come after what they read."""
+    """Return the rank of a test: cheap tests first, then binders, then lists. Values follow those that they read."""
     if isinstance(value, s.NameOf):
         return 0 if value.text in RESERVED or value.text in CONSTANTS else 1
     if isinstance(value, s.Number | s.Text | s.Prefix):

@@ -141,7 +141,7 @@ def below(statement: Any) -> tuple[tuple[Place, Block], ...]:
 
 
 def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Place, Block, int]]:
-    """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
+    """Return (path, block, position) of all statements, or of a class: block by block, pre-order."""
     if root is None:
         return _everywhere(kernel)
     known = _places(kernel)

@@ -95,7 +95,7 @@ def _arm(template: Template, arm: s.Arm) -> Change:
 
 
 def load_matcher(template: Template, arm: s.Arm) -> Any:
-    """Matches the left side of an arm. A guard that it does not mention may be anything: the load keeps it."""
+    """Return a matcher of the left side of an arm. It accepts any guard if the arm mentions none: the load keeps it."""
     from .pattern import compile_statement
 
     assert isinstance(arm.pattern, s.LoadOf)
@@ -219,7 +219,7 @@ def defined_in(block: Iterable[Any]) -> set[str]:
 
 
 class Template(RuleExpressions):
-    """Compiles templates. known: what is bound when they are built; `locals_` finds the rules of `with rule r(..)`."""
+    """Compiler of templates. known: the names bound at build time; `locals_` finds the rules of `with rule r(..)`."""
 
     def __init__(self, level: str, known: frozenset[str], locals_: Locals, runs: Families | None = None):
         super().__init__(level, symbolic=True)
@@ -297,7 +297,7 @@ class Template(RuleExpressions):
         return build
 
     def guard(self, node: s.IfBlock) -> Closure:
-        """`if c:` a guard that folds, or guards nothing, leaves no trace."""
+        """Compile `if c:`; a guard that is constant, or that guards nothing, leaves no trace."""
         condition, body = self.compile(node.condition), self.block(node.body)
 
         def build(env: Environment) -> Any:

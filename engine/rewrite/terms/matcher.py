@@ -57,7 +57,7 @@ class ValueMatcher(Matcher):
 
     # ---- values
     def value(self, term: c.ValueTerm, x: str) -> None:
-        """Tests that a value is of this form."""
+        """Emit tests that a value is of this form."""
         with self.at(term.node, x) as x:
             cls, constants = head(term, self.deciding)
             if cls is not None:
@@ -128,7 +128,7 @@ class ValueMatcher(Matcher):
         return None
 
     def several(self, waiting: list[tuple[Any, str]]) -> None:
-        """Sub-patterns, the one that refuses soonest first: numbers and what is bound, operations, variables."""
+        """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
 
         def eagerness(pair: tuple[Any, str]) -> int:
             term = pair[0]
@@ -159,7 +159,7 @@ class ValueMatcher(Matcher):
 
     # ---- axes
     def axis(self, item: c.AxisTerm, x: str) -> None:
-        """`k` or `k:8`: an axis, and its extent."""
+        """Match `k` or `k:8`: an axis, and its extent."""
         with self.at(item.node, x) as x:
             self.bind(item.name, x)
             self.extent(item, x)
@@ -175,7 +175,7 @@ class ValueMatcher(Matcher):
             self.bind(item.extent, f"{x}.extent")
 
     def left(self, name: str, x: str, root: bool) -> None:
-        """`y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
+        """Match `y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
 
         The root may be stored along more axes than it varies with: a name for such an axis alone is None, and matches.
         """
@@ -207,7 +207,7 @@ class ValueMatcher(Matcher):
 
     # ---- values read at places
     def places(self, term: c.ReadTerm, x: str) -> None:
-        """`x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these indices."""
+        """Match `x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these indices."""
         if not isinstance(term.x, c.NameTerm):
             raise self.error("a value is read by its name: `x[i, k]`", term)
         inner, map_ = self.local("m"), self.local("m")
@@ -386,7 +386,7 @@ def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[
 
 
 class TermRuleWriter(ValueMatcher):
-    """Writes the function of one rule. noted: note refusals; bind: give the bindings, not a replacement."""
+    """Writer of the function of one rule. noted: note refusals; bind: return the bindings, not a replacement."""
 
     def __init__(self, rule: Rule, parameters: dict[str, Any], evidence: bool = False, bind: bool = False):
         super().__init__(rule, deciding=bind, known=True)

@@ -61,7 +61,7 @@ Packs = dict[tuple[Term, frozenset[Axis]], Packed]
 
 
 def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[Term] | None = None) -> Packs:
-    """{(weight, axes that are summed): where it is packed}, for weights with a sibling.
+    """Return {(weight, summed axes): its position in a packed weight}, for weights with a sibling.
 
     terms: the values to look at, by default all below the roots.
     """

@@ -253,7 +253,7 @@ class StatementPattern:
         self._plans: dict[str, str | tuple[tuple[tuple[str, Any, Bind], ...], frozenset[str]]] = {}
 
     def typed(self, types: tuple[TensorType, ...], env: Environment) -> str | None:
-        """Why the types of the results do not fit, if the pattern says any."""
+        """Return the reason why the types of the results do not fit, if the pattern has types; else None."""
         if not self.types:
             return None
         if len(types) != len(self.types):
@@ -279,7 +279,7 @@ class StatementPattern:
         return None
 
     def _plan(self, overload: Overload) -> str | tuple[tuple[tuple[str, Any, Bind], ...], frozenset[str]]:
-        """Which pattern each field of an overload meets, or why there is none."""
+        """Return the pattern of each field of an overload, or the reason why there is none."""
         arguments = {argument.name: argument for argument in overload.arguments}
         for name in self.keywords:
             if name not in arguments:

@@ -43,7 +43,7 @@ def _even(array: Array, d: int) -> bool:
 
 
 def _same(a: Array, b: Any) -> Any:
-    """Equal to the bit: zeros have signs; nan is equal to nothing."""
+    """Return whether elements are equal to the bit: zeros have signs; nan is equal to nothing."""
     return (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
 
 
@@ -120,7 +120,7 @@ def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
 
 
 def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
-    """`where(condition, a, b)` of an array that holds two values."""
+    """Return `where(condition, a, b)` for an array that holds two values, or None."""
     low, high = array.min(), array.max()
     if not np.all(_same(array, low) | _same(array, high)):
         return None

@@ -380,7 +380,7 @@ class Numbers(Expressions):
 
 
 class TemplateCompiler:
-    """Compiles the right sides of one template. locals: the values that it defines."""
+    """Compiler of the right sides of one template. locals: the values that it defines."""
 
     def __init__(self, locals_: frozenset[str]):
         self.locals = locals_
@@ -440,7 +440,7 @@ class TemplateCompiler:
 
     @staticmethod
     def _cast(x: Part, to: Closure, span: Span) -> Part:
-        """`cast(x, dtype)`: the dtype is calculated."""
+        """Compile `cast(x, dtype)`: the dtype is calculated."""
 
         def build(firing: TorchSite) -> Any:
             dtype = to(firing.env)

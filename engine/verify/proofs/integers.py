@@ -27,7 +27,7 @@ class Unknown(Exception):
 
 
 def solver_module() -> Any:
-    """Z3, or None where it is not installed."""
+    """Return Z3, or None if it is not installed."""
     try:
         import z3  # type: ignore[import-untyped]
     except ImportError:
@@ -36,7 +36,7 @@ def solver_module() -> Any:
 
 
 class Integers:
-    """Translates the expressions of one rule. known: numbers for unknowns, by name; all others are Z3's."""
+    """Translator of expressions of one rule. known: numbers for unknowns, by name; all others are Z3's."""
 
     def __init__(self, rule: Rule, known: Mapping[str, int] | None = None):
         self.z3, self.rule, self.known = solver_module(), rule, known
@@ -366,7 +366,7 @@ class Proof:
         return "not provable" if self.open else "proved" if self.proved else "none"
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the record for `--json`."""
         found: dict[str, Any] = {"result": self.result, "proved": list(self.proved), "open": list(self.open)}
         if self.refuted is not None:
             found |= {"problem": self.refuted.problem, "numbers": self.refuted.numbers}
