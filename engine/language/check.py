@@ -62,7 +62,7 @@ Axes = dict[str, s.Syntax]  # free axes, and a place where each stands
 
 
 def dangling_axes(subject: CheckedRule) -> Findings:
-    """`y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: kk is neither an axis of y nor folded."""
+    """Report kk in `y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: neither an axis of y nor reduced."""
     if subject.rule.level != "torch":
         return
     free = subject.axes.keys() - subject.bound.keys() - subject.lets.keys()
@@ -83,7 +83,7 @@ def dangling_axes(subject: CheckedRule) -> Findings:
 
 
 def _result_axes(target: s.Syntax) -> set[str] | None:
-    """The names in the bracket of a result; None if a fact makes some of them."""
+    """Return the names in the bracket of a result; None if a fact makes some of them."""
     items = target.items if isinstance(target, s.Subscript) else ()
     plain = [item.base if isinstance(item, s.Run) else item for item in items]
     return (
@@ -94,7 +94,7 @@ def _result_axes(target: s.Syntax) -> set[str] | None:
 
 
 def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
-    """The axes that a value runs over: those of its brackets, less those it folds."""
+    """Return the axes that a value runs over: those of its brackets, less those it folds."""
     if isinstance(node, s.NameOf):
         return dict(made.get(node.text, {}))
     if isinstance(node, s.Subscript):
@@ -126,7 +126,7 @@ def _bracket(items: s.Nodes, made: dict[str, Axes]) -> Axes:
 
 
 def whole_axes(subject: CheckedRule) -> Findings:
-    """`Tile(outer.., i):` where i is the name of an axis: a Tile that is made says extents and roles."""
+    """Report `Tile(outer.., i):` where i is the name of an axis: a new Tile needs extents and roles."""
     for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
         if want.kind != "axis":
             continue
@@ -141,7 +141,7 @@ def whole_axes(subject: CheckedRule) -> Findings:
 
 
 def sort_clashes(subject: CheckedRule) -> Findings:
-    """A value of one sort where another is wanted: in guards, domains, facts' arguments, fields of the template."""
+    """Report a value of one sort where another is required: in guards, domains, arguments of facts, and fields."""
     found: dict[Any, Finding] = {}
 
     def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
@@ -169,7 +169,7 @@ def sort_clashes(subject: CheckedRule) -> Findings:
 
 
 def unique_reasons(subject: CheckedRule) -> Findings:
-    """`because` is the key of a refusal: no two guards of a rule share one."""
+    """Check that no two guards of a rule share a `because`: it is the key of a refusal."""
     first: dict[str, s.Guard] = {}
     for guard in subject.rule.guards:
         if guard.reason in first:
@@ -183,7 +183,7 @@ def unique_reasons(subject: CheckedRule) -> Findings:
 
 
 def defaults_in_domains(subject: CheckedRule) -> Findings:
-    """The default of a parameter is in its domain, where both are constant."""
+    """Check that the default of a parameter is in its domain, if both are constant."""
     for parameter in subject.rule.parameters:
         if parameter.domain is None or parameter.default is None:
             continue
@@ -195,7 +195,7 @@ def defaults_in_domains(subject: CheckedRule) -> Findings:
 
 
 def alternatives(subject: CheckedRule) -> Findings:
-    """A `choose` has several alternatives, and they differ in what they cost."""
+    """Check that a `choose` has several alternatives, and that their costs differ."""
     for node in every(subject.rule.match, s.Chosen):
         what = "a pattern weighs nothing: `choose` stands in a clause, a default or the template"
         yield subject.finding(what, node.span)
@@ -214,7 +214,7 @@ def alternatives(subject: CheckedRule) -> Findings:
 
 
 def attributes(subject: CheckedRule) -> Findings:
-    """Attributes that contradict each other."""
+    """Report attributes that contradict each other."""
     held = subject.rule.attributes
     for a, b in (
         ("local", "canonical"),
@@ -247,7 +247,7 @@ SETTINGS = {
 
 
 def examples_enough(subject: CheckedRule) -> Findings:
-    """An example that fires, and one refusal per `where`."""
+    """Check that a rule has an example that fires, and one refusal per `where`."""
     rule = subject.rule
     if subject.local:
         return  # reached through the examples of the rules that use it
@@ -262,14 +262,14 @@ def examples_enough(subject: CheckedRule) -> Findings:
 
 
 def _of_family(subject: CheckedRule) -> list[s.Example]:
-    """Whether an example shows that another member of the family fires: members differ in names only."""
+    """Return the examples of all members of the family: members differ in names only."""
     family = subject.rule.family
     members = subject.rules.rules.values() if family is not None else ()
     return [example for member in members if member.family == family for example in member.examples]
 
 
 def refusals_known(subject: CheckedRule) -> Findings:
-    """`gives no "text"`: the text of a `because` of this rule, or of a pattern that does not match."""
+    """Check that `gives no "text"` has the text of a `because` of this rule, or of a pattern that does not match."""
     reasons = [guard.reason for guard in subject.rule.guards]
     for example in subject.rule.examples:
         text = example.gives
@@ -285,7 +285,7 @@ def refusals_known(subject: CheckedRule) -> Findings:
 
 
 def example_parameters(subject: CheckedRule) -> Findings:
-    """`example "title" (BK=16)`: parameters of the rule, each once, with constant values."""
+    """Check that `example "title" (BK=16)` sets parameters of the rule, each once, to constant values."""
     known = [*(parameter.name for parameter in subject.rule.parameters), *SETTINGS.get(subject.rule.level, ())]
     for example in subject.rule.examples:
         for n, argument in enumerate(example.arguments):
@@ -297,7 +297,7 @@ def example_parameters(subject: CheckedRule) -> Findings:
 
 
 def example_programs(subject: CheckedRule) -> Findings:
-    """The programs of examples read as programs of their level; what a rule on torch gives is on tensor."""
+    """Check that the programs of examples are programs of their level; the result of a torch rule is on tensor."""
     level = subject.rule.level if subject.dataflow else None
     for example in subject.rule.examples:
         for block, at in ((example.before, level), (example.gives, None if level == "torch" else level)):
@@ -330,12 +330,12 @@ _OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLO
 
 
 def placed(subject: CheckedRule) -> Findings:
-    """Unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
+    """Report unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
     yield from subject.problems
 
 
 def closed_names(subject: CheckedRule) -> Findings:
-    """A role, transport, function or dtype that does not exist.
+    """Report a role, transport, function or dtype that does not exist.
 
     In a pattern such a name is a variable, unless it is a slip of a real one.
     """
@@ -356,7 +356,7 @@ def closed_names(subject: CheckedRule) -> Findings:
 
 
 def _closed_places(subject: CheckedRule) -> Iterator[tuple[s.NameOf, str, bool]]:
-    """The names that stand where a role, transport, function or dtype does, and whether something binds them there."""
+    """Yield each name used as a role, transport, function or dtype, with its kind and whether something binds it."""
     for slot in subject.pattern:
         if isinstance(slot.value, s.NameOf) and slot.sort.kind in _WORDS:
             yield slot.value, slot.sort.kind, True
@@ -366,7 +366,7 @@ def _closed_places(subject: CheckedRule) -> Iterator[tuple[s.NameOf, str, bool]]
 
 
 def _meant(subject: CheckedRule, name: str, options: Iterable[str]) -> bool:
-    """Whether a variable that looks like a real word is one all the same: it is read, and not all that like."""
+    """Return whether a variable that looks like a real word is intended: it is read, and not too similar to it."""
     again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
     read = again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
     return read and not difflib.get_close_matches(name, options, 1, 0.85)
@@ -377,7 +377,7 @@ def _options(subject: CheckedRule, kind: str) -> tuple[str, ...]:
 
 
 def known_calls(subject: CheckedRule) -> Findings:
-    """A call of something that is no fact of this level, no scalar function and no variable."""
+    """Report a call of a name that is not a fact of this level, a scalar function or a variable."""
     if not subject.facts:
         return
     known = (*subject.facts, *FUNCTIONS)
@@ -396,7 +396,7 @@ def known_calls(subject: CheckedRule) -> Findings:
 
 
 def argument_counts(subject: CheckedRule) -> Findings:
-    """Facts and scalar functions take as many arguments as they say."""
+    """Check that facts and scalar functions have as many arguments as they declare."""
     for call in calls(subject.parts):
         if any(isinstance(item, s.Run) for item in call.items):
             continue
@@ -420,7 +420,7 @@ def _plural(n: int) -> str:
 
 
 def local_rules(subject: CheckedRule) -> Findings:
-    """`with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
+    """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
     for use in walk(subject.rule.rewrite):
         if not isinstance(use, s.UseRule):
             continue
@@ -436,7 +436,7 @@ def local_rules(subject: CheckedRule) -> Findings:
 
 
 def changed_fields(subject: CheckedRule) -> Findings:
-    """`s.. with depth=2`: a field that the captured statement has."""
+    """Check that the captured statement has the fields of `s.. with depth=2`."""
     classes = owners()
     for node in walk(subject.rule.rewrite):
         if not isinstance(node, s.RunStatement):
@@ -455,7 +455,7 @@ def changed_fields(subject: CheckedRule) -> Findings:
 
 
 def parameter_sorts(subject: CheckedRule) -> Findings:
-    """`N: int`: a sort that exists."""
+    """Check that the sort of a parameter (`N: int`) exists."""
     for parameter in subject.rule.parameters:
         if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
             notes = (f"sorts are {', '.join(PARAMETER_SORTS)}",)
@@ -464,7 +464,7 @@ def parameter_sorts(subject: CheckedRule) -> Findings:
 
 
 def torch_forms(subject: CheckedRule) -> Findings:
-    """Patterns on torch are closed: some overload must have the fields that are mentioned and require no others."""
+    """Check that a pattern on torch is closed: some overload has the mentioned fields and requires no others."""
     if subject.rule.level != "torch":
         return
     for statement in subject.rule.match:
@@ -493,7 +493,7 @@ def _shown(argument: schemas.Argument) -> str:
 
 
 def torch_ignored(subject: CheckedRule) -> Findings:
-    """`dtype=_` on torch, without a look at the dtype of the result: what the user asked for would be ignored."""
+    """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
     if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
         return
     for statement in subject.rule.match:
@@ -516,7 +516,7 @@ MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out
 
 
 def grown_values(subject: CheckedRule) -> Findings:
-    """A `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
+    """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
     for clause in subject.rule.clauses:
         if isinstance(clause, s.LetClause) and growth_of(subject.rule)[clause.name] > MOST:
             what = f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it"
@@ -525,7 +525,7 @@ def grown_values(subject: CheckedRule) -> Findings:
 
 
 def growth_of(rule: Rule) -> dict[str, int]:
-    """{let: how many values it is made of when the lets that it reads are written out}"""
+    """Return, for each let, the number of values that its expansion uses (lets that it reads are expanded too)."""
     found: dict[str, int] = {}
     for clause in rule.clauses:
         if isinstance(clause, s.LetClause):
@@ -539,9 +539,10 @@ def growth_of(rule: Rule) -> dict[str, int]:
 
 
 def shadowed(subject: CheckedRule) -> Findings:
-    """A rule with the pattern of an earlier rule that has no guard.
+    """Report a rule with the pattern of an earlier rule that has no guard.
 
-    Earlier in its pass; on torch and tensor, where all rules are tried at every place, in any file (a warning).
+    The earlier rule is in the same pass. On torch and tensor, where every rule is tried at every value, the earlier
+    rule may be in any file (a warning).
     """
     rule = subject.rule
     position = _positions(subject.rules)
@@ -560,7 +561,7 @@ def shadowed(subject: CheckedRule) -> Findings:
 
 
 def _pattern_key(rule: Rule) -> Any:
-    """The pattern with numbered variables, the level, and the file or level whose rules are tried in order."""
+    """Return the pattern with numbered variables, the level, and the file or level whose rules are tried in order."""
     numbers: dict[str, str] = {}
 
     def key(value: Any, owner: type | None = None) -> Any:
@@ -584,7 +585,7 @@ _FIELDS_OF_TEXT = (s.Keyword, s.Member, s.Text)  # names of fields, texts
 
 @functools.lru_cache(maxsize=4)
 def _unguarded(rules: RuleSet) -> dict[Any, list[Rule]]:
-    """The rules that fire wherever they match, by pattern."""
+    """Return the rules that fire wherever they match, by pattern."""
     found: dict[Any, list[Rule]] = {}
     for rule in rules.rules.values():
         if not rule.parameters and not any(isinstance(c, s.Guard | s.PickClause) for c in rule.clauses):
@@ -594,7 +595,7 @@ def _unguarded(rules: RuleSet) -> dict[Any, list[Rule]]:
 
 @functools.lru_cache(maxsize=4)
 def _positions(rules: RuleSet) -> dict[str, int]:
-    """In which order rules are tried: that of the pipelines, and of declaration where these are not sound."""
+    """Return the positions of rules in the order of the pipelines, or of declaration if these are not sound."""
     try:
         steps = [step for steps in pipelines(rules).values() for step in steps]
     except DplcError:
@@ -604,7 +605,7 @@ def _positions(rules: RuleSet) -> dict[str, int]:
 
 
 def _tried_together(a: Rule, b: Rule) -> bool:
-    """Both are tried by the pass, or both by the canonical fixpoint; local and unstable rules are not tried at all."""
+    """Return whether two rules are both tried by the pass, or both by the canonical fixpoint."""
     reach = ({"local", "canonical", "unstable"} & rule.attributes for rule in (a, b))
     return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is (
         "canonical" in b.attributes
@@ -672,7 +673,7 @@ def load_facts() -> None:
 
 
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
-    """Everything that is wrong with one rule, errors and warnings, in the order of the text."""
+    """Return everything that is wrong with one rule, errors and warnings, in the order of the text."""
     subject = CheckedRule(rule, rules)
     found: dict[object, Finding] = {}
     for check in CHECKS:
@@ -685,7 +686,7 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
 
 
 def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
-    """Everything that is wrong with the rules. only: names of source files; None means all of them.
+    """Return everything that is wrong with the rules. only: names of source files; None means all of them.
 
     The members of a family share their text, hence their findings: each is reported once.
     """
@@ -698,7 +699,7 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
 
 
 def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
-    """The rules, and the same with what is declared for each device that some declaration names."""
+    """Return the rules, and the rules with the declarations for each device that some declaration names."""
     return (rules, *(rules.on_device(name) for name in rules.devices if name != rules.device))
 
 
@@ -715,7 +716,7 @@ def _check(rules: RuleSet, wanted: set[str] | None, found: dict[object, DplcErro
 
 
 def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
-    """Facts of files that give another sort than they say."""
+    """Report facts of files whose value has another sort than they declare."""
     found: list[Finding] = []
     for fact in rules.facts.values():
         if wanted is None or fact.span.source.name in wanted:
@@ -729,7 +730,7 @@ def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
 
 
 def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
-    """Numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
+    """Report numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
     ours = {number.name for file in built_in_files() for number in file.numbers}
     written = {word for file in rules.files for rule in file.rules for word in rule.words}
     written |= {word for file in rules.files for fact in file.facts for word in words_in(fact.value)}
@@ -745,7 +746,7 @@ def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
 
 
 def errors(findings: Iterable[DplcError], enforce: Iterable[str] = ()) -> list[DplcError]:
-    """The findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
+    """Return the findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
     strict = set(enforce)
     return [
         f for f in findings if not isinstance(f, Finding) or f.severity == ERROR or f.check in strict or "all" in strict
@@ -757,7 +758,7 @@ def warnings(findings: Iterable[DplcError]) -> list[DplcError]:
 
 
 def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable[str] = ()) -> list[DplcError]:
-    """Check; raise every error in one go; return the warnings."""
+    """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
     broken = errors(findings, enforce)
     if broken:

@@ -77,7 +77,7 @@ class MappedTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class ReadTerm(ValueTerm):
-    """`x[i, k + 1]`: the value x at these places."""
+    """`x[i, k + 1]`: the element of value x at these indices."""
 
     x: ValueTerm
     places: s.Nodes
@@ -92,8 +92,10 @@ class MatTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class ReduceTerm(ValueTerm):
-    """`Reduce(fn, axes.., x)`. fn: a function, or a variable for one. over: of a rule on tensor; on torch they are read
-    as brackets are."""
+    """`Reduce(fn, axes.., x)`.
+
+    fn: a function, or a variable for one. over: the axes in a rule on tensor; on torch they are read as brackets are.
+    """
 
     fn: str
     over: tuple[AxisTerm | RunTerm, ...]
@@ -111,7 +113,7 @@ class FoldTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class CaseTerm(ValueTerm):
-    """`Case(condition, a, b)`"""
+    """Selection by a condition: `Case(condition, a, b)`."""
 
     condition: s.Syntax
     a: ValueTerm
@@ -120,14 +122,14 @@ class CaseTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class IndexTerm(ValueTerm):
-    """`Index(expression)`"""
+    """Index as a value: `Index(expression)`."""
 
     e: s.Syntax
 
 
 @dataclass(frozen=True, slots=True)
 class CastTerm(ValueTerm):
-    """`cast(x, dtype)`"""
+    """Conversion to a dtype: `cast(x, dtype)`."""
 
     x: ValueTerm
     dtype: s.Syntax
@@ -135,7 +137,7 @@ class CastTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class PlaceTerm(ValueTerm):
-    """`place(x, low, end)` on torch: x, whose elements are places."""
+    """Value x on torch whose elements are positions from `low` to `end`."""
 
     x: ValueTerm
     low: s.Syntax
@@ -144,7 +146,7 @@ class PlaceTerm(ValueTerm):
 
 @dataclass(frozen=True, slots=True)
 class StackedTerm(ValueTerm):
-    """`Stacked(k, xs[is..])` on torch: of a list of tensors that are computed alike, the one at place k."""
+    """`Stacked(k, xs[is..])` on torch: element k of a list of tensors that are computed alike."""
 
     place: s.Syntax
     x: ReadTerm
@@ -173,7 +175,7 @@ class FunctionTerm(ValueTerm):
 
     @property
     def known(self) -> bool:
-        """Whether it is a function, and no variable for one."""
+        """Return whether it is a function, not a variable for one."""
         return self.fn in FUNCTIONS
 
     @property
@@ -187,13 +189,13 @@ class FunctionTerm(ValueTerm):
 
 
 def says_slices(statement: s.Syntax) -> bool:
-    """Whether a line of a template on torch is `Stacked(j, xs[os..]) = y[os..]`: y has the tensors of a list."""
+    """Return whether a line of a template on torch is `Stacked(j, xs[os..]) = y[os..]`: y has the tensors of a list."""
     target = statement.target if isinstance(statement, s.Assign) else None
     return isinstance(target, s.Apply) and target.fn == "Stacked"
 
 
 def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
-    """The values of a pattern or template on tensor by the name that each has, in order; the last one is the root."""
+    """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
     found: dict[str, ValueTerm] = {}
     for statement in block:
         target = statement.target if isinstance(statement, s.Assign) else None
@@ -210,7 +212,7 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
 
 
 def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
-    """The axes between the brackets of left sides, by the value that has them."""
+    """Return the axes between the brackets of left sides, by the value that has them."""
     found = {}
     for statement in block:
         if isinstance(statement, s.Assign) and isinstance(statement.target, s.Subscript):
@@ -224,7 +226,7 @@ def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
 
 
 def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
-    """The term of a value on tensor, or in a template on torch. Raises DplcError for what is none."""
+    """Return the term of a value on tensor, or in a template on torch. Raises DplcError for other syntax."""
     number = constant_of(node)
     if number is not None:
         return NumberTerm(node, number)
@@ -252,7 +254,7 @@ def _as_function(node: s.Syntax) -> str | None:
 
 
 def constant_of(node: s.Syntax) -> Any:
-    """The number that a literal is, else None."""
+    """Return the value of a numeric literal, else None."""
     if isinstance(node, s.Number):
         return node.value
     if isinstance(node, s.NameOf) and CONSTANTS.get(node.text) is not None:
@@ -266,7 +268,7 @@ def constant_of(node: s.Syntax) -> Any:
 
 
 def axis_of(item: s.Syntax) -> AxisTerm | None:
-    """`k` or `k:8`; None for anything else."""
+    """Return the axis of `k` or `k:8`; None for anything else."""
     if isinstance(item, s.NameOf):
         return AxisTerm(item, item.text, None)
     if not isinstance(item, s.AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):
@@ -353,7 +355,7 @@ T = TypeVar("T", bound=ValueTerm)
 
 
 def terms(value: Any, kind: type[T]) -> Iterator[T]:
-    """The terms of a class in some values, outermost first."""
+    """Yield the terms of a class in some values, outermost first."""
     if isinstance(value, kind):
         yield value
     for field in type(value).__slots__ if isinstance(value, ValueTerm) else ():

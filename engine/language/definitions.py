@@ -2,8 +2,8 @@
 
     number most_threads = 1024    because "no device starts more threads in a block"
 
-Rules read a number where they name it: when a rule set is made, its value takes the place of the name, so that whatever
-reads rules reads numbers, and a rule's digest is that of the rule with the number written out. A user's file replaces
+Rules refer to a number by its name. When a rule set is built, the value replaces the name, so that every reader of the
+rules reads numbers, and the digest of a rule is that of the rule with the number written out. A user's file replaces
 one with `override number most_threads = 512`. How Python reads them: policy.py.
 """
 
@@ -49,9 +49,10 @@ Numbers = Mapping[str, PolicyNumber]
 
 
 def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumber]:
-    """The numbers in force, given those of each file in order. Raises DplcError for a declaration that means nothing.
+    """Return the numbers in force, given those of each file in order.
 
-    One may be made of others: it follows them where they are overridden.
+    A number may be computed from other numbers: it then follows their overrides.
+    Raises DplcError for a declaration that means nothing.
     """
     first: dict[str, s.NumberOf] = {}
     last: dict[str, s.NumberOf] = {}
@@ -73,7 +74,7 @@ def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumbe
 
 
 def refuse_variables(what: str, span: Span, bound: set[str], numbers: Numbers) -> None:
-    """Raises DplcError where something binds a variable that is called like a number."""
+    """Raise DplcError if something binds a variable with the name of a number."""
     for name in sorted(bound & numbers.keys()):
         note = f"it is declared at {numbers[name].location}"
         told = f"{what}: `{name}` is a number of the policy, and no variable"
@@ -103,7 +104,7 @@ def _resolve(
     above: tuple[str, ...],
     before: Mapping[str, PolicyNumber],
 ) -> Value:
-    """The value of a number. before: what it overrides, by name, whose kinds stay."""
+    """Return the value of a number. before: what it overrides, by name, whose kinds stay."""
     if name in found:
         return found[name].value
     number = declared[name]
@@ -142,8 +143,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
-    """A value that overrides another; a whole number is a float where that is one. Raises DplcError for another kind:
-    a number for a list, a float for a whole number."""
+    """Return a value that overrides another; an integer becomes a float if the original is a float.
+
+    Raises DplcError for another kind: a number for a list, or a float for a whole number.
+    """
     kind, given = kind_of(original.value), kind_of(value)
     if given == kind:
         return value
@@ -170,7 +173,7 @@ def _literal(value: Value, written: s.Syntax) -> s.Syntax:
 
 
 def format_value(value: Value) -> str:
-    """A number, or a list of them, as text."""
+    """Return a number, or a list of them, as text."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
@@ -203,8 +206,11 @@ class Remembered:
 def facts_of_files(
     files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax], remembered: Remembered
 ) -> dict[str, s.FactOf]:
-    """The facts of some files, each with numbers and earlier facts written out. Raises DplcError for one that means
-    nothing. One may ask those above it; one that overrides another stands in its place."""
+    """Return the facts of some files, each with numbers and earlier facts written out.
+
+    A fact may use the facts above it. A fact that overrides another is declared at the position of the first.
+    Raises DplcError for a fact that means nothing.
+    """
     found: dict[str, s.FactOf] = {}
     every = _overridden(fact for file in files for fact in file)
     for place, declared in enumerate(every):
@@ -217,8 +223,10 @@ def facts_of_files(
 
 
 def _overridden(declared: Iterable[s.FactOf]) -> list[s.FactOf]:
-    """The facts in force, each where its name stands first. Raises DplcError for one that overrides nothing, or is
-    asked otherwise than what it overrides."""
+    """Return the facts in force, each at the position of its first declaration.
+
+    Raises DplcError if a fact overrides nothing, or if its signature differs from that of the fact that it overrides.
+    """
     found: dict[str, s.FactOf] = {}
     kept: list[s.FactOf] = []
     for fact in declared:
@@ -247,7 +255,7 @@ def _signature(fact: s.FactOf) -> str:
 
 
 def asked_of(words: Iterable[str], facts: Facts, literals: Mapping[str, s.Syntax]) -> list[s.Syntax]:
-    """The facts and the numbers that words name."""
+    """Return the facts and the numbers that words name."""
     return [found for word in words if (found := facts.get(word) or literals.get(word)) is not None]
 
 
@@ -282,7 +290,7 @@ def _check_fact(declared: s.FactOf, known: Facts) -> None:
 
 
 def _asks_above(declared: s.FactOf, below: Collection[str]) -> None:
-    """Raises DplcError where a fact asks itself, or one below it."""
+    """Raise DplcError if a fact uses itself, or a fact below it."""
     for asked in walk(declared.value):
         if isinstance(asked, s.Apply) and asked.fn in below:
             itself = asked.fn == declared.name
@@ -292,7 +300,7 @@ def _asks_above(declared: s.FactOf, below: Collection[str]) -> None:
 
 
 def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterable[str]) -> None:
-    """Raises DplcError for a name that is no parameter."""
+    """Raise DplcError for a name that is not a parameter."""
     for name in names(value, bound):
         if is_variable(name.text) and name.text not in GIVEN:
             hint = did_you_mean(name.text, [*bound, *known])
@@ -300,10 +308,10 @@ def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterab
 
 
 def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
-    """Some syntax with values in the place of the names of numbers, and facts written out where they are asked; itself
-    where it names none.
+    """Replace the names of numbers by their values and the calls of facts by their definitions.
 
-    One walk, without a lambda for each part: an editor asks it of all rules whenever a number is typed.
+    Returns the syntax itself if it names neither. It is one walk without a lambda for each part, because an editor
+    calls it for all rules whenever the user edits a number.
     """
     kind: Any = value.__class__
     if kind is s.NameOf:

@@ -31,7 +31,7 @@ Named = tuple[str, Span]
 
 
 def refuse_words(declared: s.Syntax) -> None:
-    """Raises DplcError at the first name that a declaration gives and the language has."""
+    """Raise DplcError at the first name of a declaration that is a word of the language."""
     head = f"rule `{declared.name}`: " if isinstance(declared, s.Rule) else ""
     for part in _parts(declared):
         for node in walk(part):
@@ -55,7 +55,7 @@ def _parts(declared: s.Syntax) -> tuple[object, ...]:
 
 
 def _given(node: s.Syntax) -> Iterator[Named]:
-    """The names that one node gives, each with its place."""
+    """Yield the names that one node defines, each with its span."""
     if isinstance(node, s.Parameter | s.LetClause | s.PickClause | eq.LetStatement | eq.SplitPart):
         yield node.name, node.span
     elif isinstance(node, s.CaptureStatement | s.InsideBlock):
@@ -91,10 +91,11 @@ BASE = "base"  # of a monoid's definitions: what its elements are compared with
 
 
 class Recurrence(NamedTuple):
-    """Of a monoid with a leading part and a sum that is relative to it. leading: how two leading parts become one, of
-    which an element is its own; base: what elements are compared with, of the leading part m; total: how two sums
-    become one; gap and factor: what the sum so far is multiplied with, m1 the leading part so far; below and weight:
-    what x counts for.
+    """Recurrence of a monoid with a leading part and a sum that is relative to the leading part.
+
+    leading: the function that combines two leading parts; an element is its own leading part. base: the value of the
+    leading part m that elements are compared with. total: the function that combines two sums. gap and factor: the
+    factor of the sum so far, where m1 is the leading part so far. below and weight: the weight of x in the sum.
     """
 
     leading: str
@@ -107,7 +108,7 @@ class Recurrence(NamedTuple):
 
 
 def recurrence(one: Monoid) -> Recurrence | None:
-    """The recurrence of a monoid; None where it is no sum relative to a leading part."""
+    """Return the recurrence of a monoid, or None if it is not a sum relative to a leading part."""
     if len(one.parts) != 2:
         return None
     (m, total), lift, combine = one.parts, _table(one.lift), _table(one.combine)
@@ -139,7 +140,7 @@ def _name(value: Any) -> str:
 
 
 def without_folds(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
-    """A function that gives a clause of the rule without the folds of its template."""
+    """Return a function that writes out the reductions of the template in a clause of the rule."""
     taken = {name.text for name in names(rule.clauses)} | {parameter.name for parameter in rule.parameters}
     return lambda clause: (
         dataclasses.replace(clause, body=_block(clause.body, taken)) if isinstance(clause, s.Rewrite) else clause
@@ -226,7 +227,7 @@ class _Steps:
         return _syntax(call, known, self.at)
 
     def _new(self, name: str) -> s.NameOf:
-        """A name that the rule does not use yet."""
+        """Return a name that the rule does not use yet."""
         while name in self.taken:
             name += "1"
         self.taken.add(name)
@@ -246,7 +247,7 @@ T = TypeVar("T", eq.GuardGroup, eq.StatementForm)
 
 
 class Shared(Generic[T]):
-    """All of one word. `declare` each, ask `asked` where a rule names one, then `finish`."""
+    """All declarations with one keyword. Call `declare` for each, record each use by a rule, then call `finish`."""
 
     word: ClassVar[str]
 
@@ -304,7 +305,7 @@ class Forms(Shared[eq.StatementForm]):
             _check_form(self.known[form.name])
 
     def written_out(self, clause: s.Syntax) -> s.Syntax:
-        """A clause with the statements of a form where it names one."""
+        """Return a clause with the statements of a form where it names one."""
         if not isinstance(clause, s.Match | s.Rewrite) or not any(isinstance(n, eq.UseForm) for n in walk(clause)):
             return clause
         return dataclasses.replace(clause, body=self._block(clause.body))
@@ -346,7 +347,7 @@ class GuardGroups(Shared[eq.GuardGroup]):
             _check_group(group)
 
     def written_out(self, clause: s.Syntax) -> Iterator[s.Syntax]:
-        """A clause, or the guards of the group that it names, with the `let`s among them."""
+        """Yield a clause, or the guards of the group that it names, with the `let`s among them."""
         if not isinstance(clause, eq.UseGuards):
             yield clause
             return
@@ -376,7 +377,7 @@ MOST = 1 << 12  # nodes of a `let` with those it reads written out
 
 
 def without_lets(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
-    """A function that gives a clause of the rule without the `let`s of its template."""
+    """Return a function that writes out the `let`s of the template in a clause of the rule."""
     taken = {p.name: p.span for p in rule.parameters}
     for clause in rule.clauses:
         if isinstance(clause, s.LetClause | s.PickClause):
@@ -434,7 +435,7 @@ LEVELS = ("module", "loop", "tile")
 
 
 def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
-    """The declarations of a file with their rules written out. Raises DplcError at the first mistake of a rule."""
+    """Return the declarations of a file with their rules written out. Raises DplcError at the first mistake."""
     written = tuple(declarations)
     for one in written:
         refuse_words(one)
@@ -461,7 +462,7 @@ def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
 
 
 def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
-    """The clauses written out, and what the splits among them say of their parts."""
+    """Return the clauses written out, and the conditions of the splits among them on their parts."""
     for clause in rule.clauses:
         if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
             what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"

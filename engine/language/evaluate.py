@@ -35,13 +35,13 @@ MISTAKES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
 
 
 class NotComputed(DplcError, ValueError):
-    """A clause that has no value here, at its place. A domain or a default without one is a refusal, no error."""
+    """Clause without a value here, with its span. A domain or a default without a value is a refusal, not an error."""
 
 
 def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
-    """The error of a fact or an operator that gives nothing here, at its place.
+    """Return the error of a fact or an operator that has no value here, with its span.
 
-    given: what it was asked about. A fact that only knows numbers decides nothing of sizes.
+    given: the arguments. A fact that supports only numbers is undecided for symbolic dimensions.
     """
     if isinstance(error, NotComputed):
         return error
@@ -52,7 +52,7 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
 
 
 def ask_one(node: s.Syntax, fact: Fact, a: Closure, name: str | None = None) -> Closure:
-    """A fact of one argument, as most are: no tuple is built for it. name: of a variable that is the argument."""
+    """Return the closure of a fact of one argument, without a tuple. name: of a variable that is the argument."""
     ask, sited = fact.ask, fact.sited
 
     def question(env: Environment) -> Any:
@@ -66,7 +66,7 @@ def ask_one(node: s.Syntax, fact: Fact, a: Closure, name: str | None = None) -> 
 
 
 def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
-    """A fact of two arguments."""
+    """Return the closure of a fact of two arguments."""
     ask, sited = fact.ask, fact.sited
 
     def question(env: Environment) -> Any:
@@ -93,8 +93,10 @@ def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
 
 @dataclass(frozen=True)
 class Fact:
-    """name, the sorts of its arguments and of its answer, and the levels it may be asked on. sited: whether `ask` gets
-    the site first."""
+    """Analysis query: its name, the sorts of its arguments and of its result, and the levels that it is defined on.
+
+    sited: whether the function gets the site as its first argument.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -183,7 +185,7 @@ tile_fact, kernel_fact = map(facts_on, ("tile", "kernel"))
 
 
 def facts_of(level: str) -> dict[str, Fact]:
-    """The facts that a rule of this level may ask, by name."""
+    """Return the facts that a rule of this level may use, by name."""
     return _facts_of(level, len(FACTS))
 
 
@@ -217,8 +219,9 @@ _OF_WHOLE_NUMBERS = {  # most of what rules ask: nothing of it is open
 
 
 class Expressions:
-    """Compiles expressions for one level. Subclasses add meaning (brackets, terms) by overriding `subscript` or
-    `apply`.
+    """Compiler of expressions for one level.
+
+    Subclasses add meaning (brackets, terms) by overriding `subscript` or `apply`.
     """
 
     def __init__(self, level: str, symbolic: bool = False):
@@ -227,14 +230,14 @@ class Expressions:
         self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
 
     def compile(self, node: s.Syntax) -> Closure:
-        """The closure of an expression. Raises DplcError for an unknown fact or a form that is no expression."""
+        """Return the closure of an expression. Raises DplcError for an unknown fact or a node of another kind."""
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise DplcError("this is not an expression", node.span)
         return method(node)  # type: ignore[no-any-return]
 
     def compile_all(self, items: s.Nodes) -> Closure:
-        """The tuple of the items' values; `xs..` is spliced."""
+        """Return the tuple of the items' values; `xs..` is spliced."""
         if not any(isinstance(item, s.Run) for item in items):
             parts = tuple(map(self.compile, items))
             return lambda env: tuple([part(env) for part in parts])
@@ -396,7 +399,7 @@ class Expressions:
         return choose
 
     def weighing(self, node: s.Chosen) -> Closure:
-        """What a `choose` weighs: (alternative, its cost), in the order of the domain."""
+        """Return the closure of a `choose` that lists its (alternative, cost) pairs, in the order of the domain."""
         pair = s.Group(node.span, "(", (s.NameOf(node.span, node.costs.variable), node.costs.element))
         pairs = self.compile(dataclasses.replace(node.costs, element=pair))
 
@@ -468,7 +471,7 @@ class Expressions:
         return question
 
     def apply(self, node: s.Apply) -> Closure:
-        """A call that is no fact: a scalar function (or a variable bound to one) of expressions."""
+        """Compile a call that is not a fact: a scalar function (or a variable bound to one) of expressions."""
         arguments, name = self.compile_all(node.items), node.fn
 
         def call(env: Environment) -> Any:
@@ -485,7 +488,7 @@ class Expressions:
         return self.subscript(node)
 
     def subscript(self, node: s.Subscript) -> Closure:
-        """`xs[n]`: an element of a list."""
+        """Compile `xs[n]`: an element of a list."""
         if len(node.items) != 1:
             raise DplcError("one index expected", node.span)
         base, index = self.compile(node.base), self.compile(node.items[0])
@@ -501,12 +504,12 @@ class Expressions:
 
 
 def _is_closed(value: Any) -> bool:
-    """Whether a value is a role or a transport: one of a few names, and no number that a program computes."""
+    """Return whether a value is a role or a transport: one of a few names, and not a number that a program computes."""
     return value.__class__ is e.Var and value.name in CLOSED
 
 
 def _bounded(node: s.Syntax, value: Any) -> Any:
-    """The value. Raises DplcError for a number or a list that only grows."""
+    """Return the value. Raises DplcError for a number or a list that only grows."""
     if value.__class__ is int and not -LARGEST < value < LARGEST:
         raise DplcError("this number is too large: more than 127 bits", node.span)
     if value.__class__ is tuple and len(value) > LONGEST:
@@ -535,7 +538,7 @@ def _disjunction(a: Closure, b: Closure) -> Closure:
 
 
 def _refuse_text(node: s.Operation, left: Any, right: Any) -> None:
-    """Raises NotComputed where a text is compared with a name or an expression: they are never equal."""
+    """Raise NotComputed if a text is compared with a name or an expression: they are never equal."""
     if isinstance(left if right.__class__ is str else right if left.__class__ is str else None, Node):
         name = node.a if right.__class__ is str else node.b
         raise NotComputed("a name is compared with a text: never equal", name.span)
@@ -545,13 +548,13 @@ _SIZED = frozenset((e.Size, e.Sum, e.Binary))
 
 
 def _known_equality(op: str, left: Any, right: Any) -> bool:
-    """Whether two numbers that differ as expressions are equal. Raises Undecided where sizes leave it open."""
+    """Return whether two numbers that differ as expressions are equal. Raises Undecided if sizes leave it open."""
     sizes = has_sizes((left, right)) and all(e.only_sizes(x) or x.__class__ is float for x in (left, right))
     return decided(op, left, right) if sizes else op == "!="
 
 
 def known(condition: Closure, env: Environment) -> Any:
-    """A condition of a comprehension: a choice of which it is not known is left out."""
+    """Return the value of a comprehension's condition; an unproved condition leaves the element out."""
     try:
         return condition(env)
     except Undecided:
@@ -567,13 +570,13 @@ UNDECIDED = "@undecided"  # why a guard does not hold: the condition that sizes 
 
 
 def pays(guard: Closure, env: Environment) -> bool:
-    """Whether a `prefer` is true: sizes are what they are as a rule."""
+    """Return whether a `prefer` is true, with the example values of sizes."""
     with at_the_hints():
         return holds(guard, env)
 
 
 def gives(env: Environment, name: str, value: Closure, only_pays: bool = False) -> bool:
-    """Whether a `let` or a default has a value, which is then in the environment."""
+    """Return whether a `let` or a default has a value, which is then in the environment."""
     try:
         if only_pays:
             with at_the_hints():
@@ -587,7 +590,7 @@ def gives(env: Environment, name: str, value: Closure, only_pays: bool = False) 
 
 
 def holds(guard: Closure, env: Environment) -> bool:
-    """Whether a guard is true; a comparison that cannot be decided does not hold."""
+    """Return whether a guard is true; a comparison that cannot be decided does not hold."""
     try:
         result = guard(env)
     except Undecided as undecided:

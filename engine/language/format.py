@@ -1,4 +1,4 @@
-"""Syntax to canonical text, for `dplc rules show NAME`. `parse(format(x))` is x, but for places and comments."""
+"""Syntax to canonical text, for `dplc rules show NAME`. `parse(format(x))` is x, except for spans and comments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 140  # a reason of a guard that does not fit stands below it
 
 
 def format_rule(rule: Rule) -> str:
-    """A rule as text, ending in a newline. A member of a family is written out."""
+    """Return a rule as text, ending in a newline. A member of a family is written out."""
     meant = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
     clauses = tuple(rule.written) or meant
     marks = tuple(sorted(rule.attributes))
@@ -35,13 +35,15 @@ def format_rule(rule: Rule) -> str:
 
 
 def format_file(declarations: Iterable[s.Syntax]) -> str:
-    """A rule file as text: its rules, pipelines and `without`s, a blank line between them."""
+    """Return a rule file as text: its rules, pipelines and `without`s, a blank line between them."""
     return "\n".join("\n".join(lines_of(declaration)) + "\n" for declaration in declarations)
 
 
 def lines_of(node: s.Syntax) -> list[str]:
-    """The lines of a declaration, as it is parsed: not elaborated yet. One that ends in a long reason has a line break
-    in it."""
+    """Return the lines of a declaration as parsed, before elaboration.
+
+    A line that ends in a long reason contains a line break.
+    """
     if isinstance(node, s.Rule):
         parts: s.Nodes = (*node.clauses, *node.examples)
         return _rule(node, sorted(parts, key=lambda part: part.span.line))
@@ -82,7 +84,7 @@ def _device(declared: s.Rule | s.NumberOf | s.FactOf) -> str:
 
 
 def _column(clauses: Iterable[s.Syntax]) -> int:
-    """Where the reasons of some guards stand."""
+    """Return the column at which the reasons of some guards begin."""
     widths = (len(_guard(clause)) for clause in clauses if isinstance(clause, s.Guard))
     return max([REASONS, *(width for width in widths if width <= FURTHEST)])
 
@@ -100,7 +102,7 @@ def _indented(lines: str) -> str:
 
 
 def format_fact(node: s.FactOf) -> str:
-    """A fact that is an expression as text, ending in a newline."""
+    """Return a fact that is an expression as text, ending in a newline."""
     docs = "".join(f"## {text}".rstrip() + "\n" for text in node.docs)
     given = ", ".join(f"{p.name}: {p.sort}" for p in node.parameters)
     head = f"{'override ' if node.override else ''}fact {node.name}({given}) -> {node.result}"
@@ -108,7 +110,7 @@ def format_fact(node: s.FactOf) -> str:
 
 
 def format_number(node: s.NumberOf) -> str:
-    """A number of the policy as text, ending in a newline."""
+    """Return a number of the policy as text, ending in a newline."""
     docs = [f"## {text}".rstrip() for text in node.docs]
     head = f"{'override ' if node.override else ''}number {node.name} = {expression(node.value)}{_device(node)}"
     return "\n".join([*docs, _because(head, node.reason)]) + "\n"
@@ -198,7 +200,10 @@ class OwnComment:
 
 @dataclass
 class LogicalLine:
-    """A line as the parser takes it. before: the comments above; beside: one at its end; lines: how many it spans."""
+    """Logical line as the parser reads it.
+
+    before: the comments above; lines: the number of physical lines. The comment at its end has a field of its own.
+    """
 
     text: str
     before: list[OwnComment] = field(default_factory=list)
@@ -208,7 +213,7 @@ class LogicalLine:
 
 
 def formatted(source: Source) -> str:
-    """The text of a rule file in its layout. Raises DplcError where it does not parse."""
+    """Return the text of a rule file in its layout. Raises DplcError if it does not parse."""
     declarations = parse(within_limits(source))
     lines, last = logical_lines(source.text)
     canonical = [lines_of(_as_written(declaration)) for declaration in declarations]
@@ -236,7 +241,10 @@ def _docs_in(lines: Sequence[LogicalLine]) -> int:
 
 
 def _separate(line: LogicalLine, apart: bool) -> None:
-    """A blank line above a declaration of several lines, or behind one: above its comments, unless they have one."""
+    """Put a blank line before or after a declaration of several lines.
+
+    The blank line goes above the comments of the line, unless the comments already have one.
+    """
     first = line.before[0] if line.before else line
     if apart and not any(remark.blank for remark in line.before) and not line.blank:
         first.blank = True
@@ -245,7 +253,7 @@ def _separate(line: LogicalLine, apart: bool) -> None:
 
 
 def _put(out: list[str], line: LogicalLine, text: str) -> None:
-    """A line with what its author wrote around it."""
+    """Add a line with its comments and blank lines."""
     lead = len(text) - len(text.lstrip())
     above = len(out[-1]) - len(out[-1].lstrip()) if out and out[-1] else lead
     for remark in line.before:
@@ -262,13 +270,13 @@ def _put(out: list[str], line: LogicalLine, text: str) -> None:
 
 
 def _documentation(text: str) -> str:
-    """`## text`: what is indented within it stays so."""
+    """Format `## text`, and keep the indentation inside of it."""
     said = text[2:].rstrip()
     return "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
 
 
 def _wrapped(text: str) -> list[str]:
-    """What its author broke over lines, broken behind commas in brackets where it is too long."""
+    """Keep the line breaks of the author, and break a line that is too long after commas in brackets."""
     out = []
     for line in text.split("\n"):
         lead = line[: len(line) - len(line.lstrip())] + 2 * INDENT
@@ -280,7 +288,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _break(line: str, least: int) -> int:
-    """The last place in a line, within the width, that is behind a comma in brackets; 0 for none."""
+    """Return the last position in a line, within the width, that follows a comma in brackets; 0 if there is none."""
     depth = place = 0
     position = 0
     opened = line.startswith(" " * least)  # a line that goes on stands in brackets
@@ -297,7 +305,7 @@ def _break(line: str, least: int) -> int:
 
 
 def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
-    """The logical lines of a text with their comments, and the comments behind the last one."""
+    """Return the logical lines of a text with their comments, and the comments after the last line."""
     found: list[LogicalLine] = []
     remarks: list[OwnComment] = []
     depth, blank = 0, False
@@ -324,14 +332,14 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
 
 
 def _within(line: LogicalLine, remarks: list[OwnComment]) -> None:
-    """Comments that stand inside of a line go above it, below its blank line."""
+    """Move comments inside of a line above it, below its blank line."""
     if remarks:
         remarks[0].blank, line.blank = line.blank, False
     line.before += remarks
 
 
 def _physical(text: str) -> Iterator[tuple[str, str, int]]:
-    """The lines of a text: code, comment, and the column of the first of them. Documentation is code."""
+    """Yield the lines of a text: code, comment, and the column of the first of them. Documentation is code."""
     for line in text.splitlines():
         bare = line.strip()
         column = len(line) - len(line.lstrip())
@@ -349,7 +357,7 @@ def _opened(code: str) -> int:
 
 
 def _as_written(value: Any) -> Any:
-    """Syntax with numbers as their author spells them: `1e-5` stays, which a float would print as `1e-05`."""
+    """Return syntax with the author's spelling of numbers: `1e-5` stays, which a float would print as `1e-05`."""
     if isinstance(value, s.Number):
         span = value.span
         text = span.source.line(span.line)[span.column : span.end_column]

@@ -28,7 +28,7 @@ Lint = Iterator[tuple[str, Span, str | None]]
 
 
 def unused_local(subject: CheckedRule) -> Lint:
-    """A @local rule that no rule uses."""
+    """Report a @local rule that no rule uses."""
     rule = subject.rule
     if not subject.local:
         return
@@ -38,7 +38,7 @@ def unused_local(subject: CheckedRule) -> Lint:
 
 
 def idle_guards(subject: CheckedRule) -> Lint:
-    """A guard that says the same for all programs."""
+    """Report a guard that has the same value for all programs."""
     for guard in subject.rule.guards:
         value = constant(subject.rule.level, guard.condition)
         if value is not None:
@@ -48,7 +48,7 @@ def idle_guards(subject: CheckedRule) -> Lint:
 
 
 def unknown_devices(subject: CheckedRule) -> Lint:
-    """A text that is compared with `target.name` or `target.arch`, and that no device file has."""
+    """Report a text that is compared with `target.name` or `target.arch`, and that no device file has."""
     for node in every((subject.rule.clauses, subject.rule.parameters), s.Operation):
         sides = (node.a, node.b) if node.op in ("==", "!=", "in", "not in") else ()
         fields = [

@@ -24,7 +24,7 @@ _CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are r
 
 
 def unbound(subject: CheckedRule) -> Findings:
-    """A name that is read where nothing has bound it."""
+    """Report a name that is read where nothing has bound it."""
     later = {c.name: c for c in subject.rule.clauses if isinstance(c, s.LetClause | s.PickClause)}
     seen = set()
     for expression in subject.expressions:
@@ -41,7 +41,7 @@ def unbound(subject: CheckedRule) -> Findings:
 
 
 def words_of_the_language(subject: CheckedRule) -> Findings:
-    """A function, dtype or role where the pattern or the template gives a name: it would not be a variable."""
+    """Report a function, dtype or role where the pattern or the template gives a name: it would not be a variable."""
     for slot in (*subject.pattern, *subject.template):
         inner = slot.value.base if isinstance(slot.value, s.Run) else slot.value
         if (
@@ -57,7 +57,7 @@ def words_of_the_language(subject: CheckedRule) -> Findings:
 
 
 def substitutions(subject: CheckedRule) -> Findings:
-    """`body[4 := e]`: what a substitution replaces is computed from variables."""
+    """Report a substitution such as `body[4 := e]`, which replaces neither a variable nor a sum of variables."""
     for expression in subject.expressions:
         for node in every(expression.node, s.Substitution):
             if not names_in(node.left):
@@ -66,7 +66,7 @@ def substitutions(subject: CheckedRule) -> Findings:
 
 
 def wildcards(subject: CheckedRule) -> Findings:
-    """`_` where a value is needed: it binds nothing."""
+    """Report `_` where a value is needed: it binds nothing."""
     for expression in subject.expressions:
         for name in names(expression.node):
             if name.text == "_":
@@ -79,7 +79,7 @@ def wildcards(subject: CheckedRule) -> Findings:
 
 
 def unused_variables(subject: CheckedRule) -> Findings:
-    """A variable that the pattern binds once and nothing reads."""
+    """Report a variable that the pattern binds once and nothing reads."""
     times = Counter(name.text for name, _ in subject.occurrences)
     held = {
         node.base.text
@@ -96,7 +96,7 @@ def unused_variables(subject: CheckedRule) -> Findings:
 
 
 def unused_clauses(subject: CheckedRule) -> Findings:
-    """A `let` or `pick` that nothing reads."""
+    """Report a `let` or `pick` that nothing reads."""
     for clause in subject.rule.clauses:
         if isinstance(clause, s.LetClause | s.PickClause) and clause.name not in subject.used:
             kind = "let" if isinstance(clause, s.LetClause) else "pick"
@@ -104,14 +104,14 @@ def unused_clauses(subject: CheckedRule) -> Findings:
 
 
 def unused_parameters(subject: CheckedRule) -> Findings:
-    """A parameter that nothing reads."""
+    """Report a parameter that nothing reads."""
     for parameter in subject.rule.parameters:
         if parameter.name not in subject.used and parameter.name not in subject.bound:
             yield subject.finding(f"parameter `{parameter.name}` is never used", parameter.span)
 
 
 def bound_twice(subject: CheckedRule) -> Findings:
-    """A parameter, `let` or `pick` under a name that is taken."""
+    """Report a parameter, `let` or `pick` under a name that is taken."""
     places = {name.text: name.span for name, _ in reversed(subject.occurrences)}
     taken: dict[str, Any] = dict(places)
     parameters: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def bound_twice(subject: CheckedRule) -> Findings:
 
 
 def dropped_runs(subject: CheckedRule) -> Findings:
-    """Statements that the pattern takes and the template does not put back: their stores and sums would be lost."""
+    """Report matched statements that the template does not emit: their stores and sums would be lost."""
     kept = _kept(subject)
     for node in walk(subject.rule.match):
         name = _captured(node)
@@ -146,14 +146,14 @@ def dropped_runs(subject: CheckedRule) -> Findings:
 
 
 def _captured(node: object) -> str | None:
-    """The name of a run, capture or context of a pattern."""
+    """Return the name of a run, capture or context of a pattern."""
     if isinstance(node, s.RunStatement) and isinstance(node.run.base, s.NameOf):
         return node.run.base.text
     return node.name if isinstance(node, s.CaptureStatement | s.InsideBlock) else None
 
 
 def _kept(subject: CheckedRule) -> set[str]:
-    """The names whose statements reach the template: put back, dropped on purpose, or read field by field."""
+    """Return the names whose statements reach the template: put back, dropped on purpose, or read field by field."""
     kept: set[str] = set()
     for node in walk(subject.rule.rewrite):
         if isinstance(node, s.RunStatement):
@@ -173,7 +173,7 @@ def _kept(subject: CheckedRule) -> set[str]:
 
 
 def root_defined(subject: CheckedRule) -> Findings:
-    """On torch and tensor the template defines the value that the pattern ends with."""
+    """Check on torch and tensor that the template defines the value that the pattern ends with."""
     root = subject.rule.match[-1]
     name = next(iter(targets(root)), None) if isinstance(root, s.Assign) else None
     if not subject.dataflow or not isinstance(name, s.NameOf):
@@ -188,7 +188,7 @@ def root_defined(subject: CheckedRule) -> Findings:
 
 
 def unreached(subject: CheckedRule) -> Findings:
-    """On torch and tensor a pattern is one value and what it is computed from: nothing else that stands there."""
+    """Report a line of a torch or tensor pattern that the root value is not computed from."""
     if not subject.dataflow:
         return
     root = subject.rule.match[-1]
@@ -214,7 +214,7 @@ def unreached(subject: CheckedRule) -> Findings:
 
 
 def reads_itself(subject: CheckedRule) -> Findings:
-    """On torch and tensor a template cannot read the value that it defines; it may ask facts about its shape."""
+    """Report a torch or tensor template that reads the value that it defines; facts about its shape are allowed."""
     root = subject.rule.match[-1]
     if not subject.dataflow or not isinstance(root, s.Assign):
         return
@@ -228,7 +228,7 @@ def reads_itself(subject: CheckedRule) -> Findings:
 
 
 def made_in_order(subject: CheckedRule) -> Findings:
-    """A template of values makes each before it reads it, and on tensor its left sides are names."""
+    """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
     if subject.rule.level not in ("tensor", "torch"):
         return
     lines = [one for one in subject.rule.rewrite if isinstance(one, s.Assign)]
@@ -244,7 +244,7 @@ def made_in_order(subject: CheckedRule) -> Findings:
 
 
 def changes_nothing(subject: CheckedRule) -> Findings:
-    """A template that is the pattern: the rule fires nowhere."""
+    """Report a template that is the pattern: the rule fires nowhere."""
     rule = subject.rule
     if plain(rule.match) == plain(rule.rewrite):
         what = "the template is the pattern: the rule changes nothing, so it never fires"
@@ -252,7 +252,7 @@ def changes_nothing(subject: CheckedRule) -> Findings:
 
 
 def bare_tensors(subject: CheckedRule) -> Findings:
-    """On torch a tensor is read with brackets: they name its axes."""
+    """Check on torch that a tensor is read with brackets: they name its axes."""
     if subject.rule.level != "torch":
         return
     for slot in subject.template:
@@ -262,7 +262,7 @@ def bare_tensors(subject: CheckedRule) -> Findings:
 
 
 def reset_fields(subject: CheckedRule) -> Findings:
-    """A statement that is written again must say every field that the pattern left open, or it is reset."""
+    """Check that a rewritten statement gives every field that the pattern left open: it would be reset."""
     open_ = dict(_ops(subject.rule.match))
     for key, (cls, said, _) in list(open_.items()):
         for written, (_, again, node) in _ops(subject.rule.rewrite):
@@ -279,7 +279,7 @@ def reset_fields(subject: CheckedRule) -> Findings:
 
 
 def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, str | None], tuple[Any, set[str], s.Syntax]]]:
-    """Ops by class and the name they define, with the fields they mention."""
+    """Yield ops by class and the name they define, with the fields they mention."""
     classes = STATEMENT_CLASSES
     for node in walk(statements):
         target = node.target if isinstance(node, s.Assign) else None

@@ -6,8 +6,8 @@
         one of pipeline_predicated, pipeline_k_outer because "both rotate the ring"
         pass residency last
 
-A pass is a rule file (`stage_inputs.rw` is `stage_inputs`) or one rule. An entry whose label an earlier file has
-already takes its place. A pass that no pipeline names runs where rules of its level run, after ours.
+A pass is a rule file (`stage_inputs.rw` is `stage_inputs`) or one rule. An entry replaces the entry of an earlier file
+with the same label. A pass that no pipeline names runs where rules of its level run, after ours.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ PIPELINES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class PassStep:
-    """One line of a pipeline, equal to itself alone. `group` is shared by the passes of a `one of`: the first that
-    fires ends the group.
+    """One line of a pipeline, equal to itself alone.
+
+    `group` is shared by the passes of a `one of`: the first that fires ends the group.
     """
 
     name: str  # the pass: the stem of a file without its number, or the name of one rule
@@ -49,8 +50,10 @@ class PassStep:
     numbered: str = ""  # the label with the number of the pipeline, `007_stage_inputs`; empty without one
 
     def shown(self, rule: Rule) -> str:
-        """Return the label of the pass in a trace: its number and name, or the file's stem, unless it runs
-        under a name of its own."""
+        """Return the label of the pass in a trace.
+
+        This is its number and name, or the stem of the file, unless it runs under a name of its own.
+        """
         label = self.label or self.name
         return self.numbered or (rule.file if pass_name(rule.file) == label else label)
 
@@ -63,14 +66,14 @@ Pipelines = dict[str, tuple[PassStep, ...]]
 
 
 def pipelines(rules: RuleSet) -> Pipelines:
-    """Every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError that points at both lines."""
+    """Return every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError with both lines."""
     entries = _entries(rules)
     dropped = _dropped(rules, entries)
     return {name: tuple(_asked_first(list(_steps(name, found, dropped, rules)))) for name, found in entries.items()}
 
 
 def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
-    """What files take out of each pipeline that would stand there, and that no later file puts back."""
+    """Return the entries that files remove from each pipeline and that no later file restores."""
     entries, steps = _entries(rules), pipelines(rules)
     left = {
         name: {n for step in listed for n in (step.label, step.name, *(r.name for r in step.rules))}
@@ -84,7 +87,7 @@ def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
 
 
 def _entries(rules: RuleSet) -> _Entries:
-    """The lines of every pipeline, those of later files laid over those of earlier ones."""
+    """Return the lines of every pipeline, those of later files laid over those of earlier ones."""
     entries: _Entries = {name: {} for name in PIPELINES}
     for layer, file in enumerate(rules.files):
         for declared in file.pipelines:
@@ -98,7 +101,7 @@ def _entries(rules: RuleSet) -> _Entries:
 
 @dataclass(frozen=True)
 class _PipelineEntry:
-    """A line: its pass, and where it wants to stand: (`after` | `before` | `first` | `last`, label)."""
+    """Line of a pipeline: its pass and its requested positions: (`after` | `before` | `first` | `last`, label)."""
 
     step: PassStep
     places: tuple[tuple[str, str | None], ...]
@@ -154,7 +157,7 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
 
 
 def _plain(written: s.Syntax, rules: RuleSet) -> s.Syntax:
-    """A line of a pipeline without the numbers of passes. Raises DplcError for a number that is another one's."""
+    """Return a line of a pipeline without the numbers of passes. Raises DplcError for a number of another pass."""
     if isinstance(written, s.OneOf):
         return replace(written, names=tuple(_numberless(name, written.span, rules) for name in written.names))
     if isinstance(written, s.PassEntry):
@@ -173,7 +176,7 @@ def _numberless(name: str, span: Span, rules: RuleSet) -> str:
 def _lay_group(
     found: dict[str, _PipelineEntry], written: s.OneOf, pipeline: str, rules: RuleSet, layer: int, laid_over: bool
 ) -> None:
-    """`one of a, b`: passes that stand in the pipeline already are tied together, the others are added here."""
+    """Apply `one of a, b`: group the passes that are in the pipeline already, and add the others here."""
     group = " | ".join(written.names)
     for name in written.names:
         if name in found:
@@ -231,7 +234,7 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
 
 
 def _place_the_rest(entries: _Entries, rules: RuleSet) -> None:
-    """Passes that no pipeline names: a rule in ten lines fires without a line here."""
+    """Add the passes that no pipeline names: a rule in ten lines fires without a line here."""
     named = {e.step.name for found in entries.values() for e in found.values()}
     for layer, file in enumerate(rules.files):
         for name, members in _passes_of(file, rules).items():
@@ -251,10 +254,10 @@ def _passes_of(file: RuleFile, rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
 
 
 def default_pipeline(rule: Rule) -> str:
-    """Where a rule runs that no pipeline names.
+    """Return the pipeline of a rule that no pipeline names.
 
-    One on `tensor` that moves a `mat` decides what is stored: fusion. One on several kernels stands on the side of
-    `Tile` that its pattern mentions.
+    A rule on `tensor` that moves a `mat` decides which values are materialised: fusion. A rule on several kernels runs
+    in the tile pipeline if its pattern has a `Tile`, else in the loop pipeline.
     """
     if rule.level == "tensor":
         return "fusion" if _calls("mat", (*rule.match, *rule.rewrite)) else "tensor"
@@ -274,10 +277,13 @@ _Edge = tuple[str, str, _PipelineEntry]  # the first label runs before the secon
 
 
 def arrange(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> list[_PipelineEntry]:
-    """The lines in order. A line stays where it is written if its wishes hold there; else it moves, and no other does.
-    A line that is laid over (not written among the others) goes right after, or right before, the pass that it names.
+    """Return the lines in order.
 
-    known: further names that a wish may mention without effect (passes that were dropped). Raises DplcError.
+    A line keeps its written position if its constraints hold there; otherwise it alone moves. A line that is laid over
+    (not written among the others) goes right after, or right before, the pass that it names.
+
+    known: further names that a constraint may mention without effect (passes that were dropped).
+    Raises DplcError if the constraints contradict each other.
     """
     edges = list(_edges(pipeline, lines, known))
     later = _closure(lines, edges)  # of all lines: finds the circles
@@ -297,7 +303,7 @@ def arrange(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> list
 
 
 def _bounds(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, set[str]]) -> tuple[int, int]:
-    """The first and the last position that a line may take among those that stand already."""
+    """Return the first and the last position that a line may have among the lines in `order`."""
     low = max((n + 1 for n, other in enumerate(order) if line.label in later[other.label]), default=0)
     high = min((n for n, other in enumerate(order) if other.label in later[line.label]), default=len(order))
     if low > high:
@@ -309,7 +315,11 @@ def _bounds(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, 
 
 
 def _beside(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, set[str]]) -> int:
-    """Right after what it names, behind the lines that were put there before it; else as late as it may stand."""
+    """Return the position of a line that is laid over the others.
+
+    It follows the pass that it names and the lines that were already inserted after that pass. Without `after`, it is
+    the latest allowed position.
+    """
     low, high = _bounds(line, order, later)
     if not any(kind == "after" for kind, _ in line.places):
         return high
@@ -339,7 +349,7 @@ def _edges(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> Itera
 
 
 def _closure(lines: list[_PipelineEntry], edges: list[_Edge]) -> dict[str, set[str]]:
-    """Per label, everything that must run later. Raises DplcError for a circle, pointing at its lines."""
+    """Return, for each label, everything that must run later. Raises DplcError for a cycle, with its lines."""
     follows: dict[str, list[_Edge]] = {}
     for edge in edges:
         follows.setdefault(edge[0], []).append(edge)
@@ -374,8 +384,9 @@ def _circle(edges: tuple[_Edge, ...]) -> DplcError:
 
 
 def _dropped(rules: RuleSet, entries: _Entries) -> dict[tuple[str, str | None], int]:
-    """What `without` takes out (a label, a pass or a rule; of which pipeline, None for all), and which file says so: a
-    later one may undo it.
+    """Return the targets of `without` with the index of the file that says so; a later file may undo it.
+
+    A target is a label, a pass or a rule, with its pipeline (None for all pipelines).
     """
     dropped: dict[tuple[str, str | None], int] = {}
     labels = {label for found in entries.values() for label in found}
@@ -398,7 +409,7 @@ def _takes_out(written: s.Without, pipeline: str, found: dict[str, _PipelineEntr
 
 
 def _stands_in(name: str, found: dict[str, _PipelineEntry]) -> bool:
-    """Whether a pipeline has a label, a pass or a rule of this name."""
+    """Return whether a pipeline has a label, a pass or a rule of this name."""
     return any(name in (label, e.step.name, *(r.name for r in e.step.rules)) for label, e in found.items())
 
 
@@ -416,7 +427,7 @@ def _steps(
 
 
 def _asked_first(steps: list[PassStep]) -> list[PassStep]:
-    """Of a `one of`, the passes that somebody asks for (`--prefer`) take the places of those before them."""
+    """Move the requested passes (`--prefer`) of a `one of` ahead of its other passes."""
     for group in {step.group for step in steps if step.group is not None}:
         places = [place for place, step in enumerate(steps) if step.group == group]
         asked = sorted(
@@ -431,8 +442,9 @@ def _asked_first(steps: list[PassStep]) -> list[PassStep]:
 
 
 def describe(rules: RuleSet) -> str:
-    """The pipelines as text: the order, what is pinned, the reason, where each line comes from; which rules a file
-    replaces, and what it takes out.
+    """Return the pipelines as text: the order, the pinned numbers, the reasons, and the origin of each line.
+
+    The text also lists the rules that a file replaces and the entries that it removes.
     """
     steps, out = pipelines(rules), taken_out(rules)
     blocks = []

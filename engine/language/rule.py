@@ -105,7 +105,7 @@ class Rule:
 
     @cached_property
     def right(self) -> dict[str, ValueTerm]:
-        """The same of its template."""
+        """Definitions of the template, by name."""
         return self._resolved(lambda: definitions(self.rewrite))
 
     @cached_property
@@ -135,13 +135,13 @@ class RuleFile:
 
 
 def legal(rule: Rule) -> Rule:
-    """A rule without what it prefers."""
+    """Return a rule without its `prefer` clauses."""
     kept = tuple(c for c in rule.clauses if not (isinstance(c, s.Guard) and c.kind == PREFER))
     return replace(rule, clauses=kept, wherever_legal=True)
 
 
 def pass_name(stem: str) -> str:
-    """`007_stage_inputs` -> `stage_inputs`: the number is for people, the pipeline orders the passes."""
+    """Return `stage_inputs` for `007_stage_inputs`: the number is for people, the pipeline orders the passes."""
     return re.sub(r"^\d+_", "", stem)
 
 
@@ -152,9 +152,9 @@ class RuleSet:
     """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards.
 
     device: the name of the target (`Target.name`) whose declarations (`override number few_warps = 4 for h200`) are in
-    force; without it only those that are for every device.
+    force. Without a device, only the declarations for every device are in force.
 
-    Two sets share the rules that are the same in both, so that what an engine made of a rule serves both.
+    Two sets share their equal rules, so that an engine compiles such a rule once for both.
     """
 
     def __init__(self, files: Iterable[RuleFile], device: str | None = None):
@@ -175,15 +175,15 @@ class RuleSet:
         self.digest = _digest("\0".join(f.source.text for f in self.files))
 
     def in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
-        """The declarations that are for every device, or for that of the set."""
+        """Return the declarations that are for every device, or for that of the set."""
         return tuple(d for d in declared if d.device is None or device_named(d.device) == self.device)
 
     def plain(self, name: str) -> str:
-        """The name of a rule or pass without the number that the pipelines give it; itself with another number."""
+        """Return the name of a rule or pass without its number in the pipelines; itself with another number."""
         return pass_name(name) if self.numbered.get(pass_name(name)) == name else name
 
     def _without_numbers(self, file: RuleFile) -> RuleFile:
-        """A file that takes rules out by their names."""
+        """Return a file whose `without` lines name rules without numbers."""
         if all(self.plain(line.name) == line.name for line in file.without):
             return file
         named = (replace(line, name=self.plain(line.name)) for line in file.without)
@@ -198,7 +198,7 @@ class RuleSet:
         return tuple(sorted({device_named(device) for device in found if device is not None}))
 
     def on(self, target: Target) -> RuleSet:
-        """The set with what is declared for a target in force; itself where nothing is."""
+        """Return the set with the declarations for a target in force; itself if there are none."""
         return self.on_device(target.name)
 
     def on_device(self, name: str) -> RuleSet:
@@ -209,13 +209,13 @@ class RuleSet:
         return self._changed(self.files, f"for {device}", device)
 
     def _changed(self, files: Iterable[RuleFile], how: str, device: str | None) -> RuleSet:
-        """A set made of this one, with a digest of its own."""
+        """Return a set derived from this one, with a digest of its own."""
         out = RuleSet(files, device)
         out.digest = _digest(f"{self.digest} {how}")
         return out
 
     def _arrange(self) -> None:
-        """Which rules are a pass, and which are canonical."""
+        """Determine the rules of each pass, and the canonical rules."""
         self.passes: dict[str, tuple[Rule, ...]] = {}
         for rule in self.rules.values():
             if not rule.attributes & {"local", "canonical"}:
@@ -226,7 +226,7 @@ class RuleSet:
         self.locals = tuple(r for r in self.rules.values() if "local" in r.attributes)
 
     def extended(self, file: RuleFile) -> RuleSet:
-        """The set with one file more, for who looks at rules: its digest stays."""
+        """Return the set with one more file, for tools that read rules: its digest stays."""
         files = (*self.files, file)
         if file.numbers or file.facts:
             return RuleSet(files, self.device)
@@ -265,13 +265,13 @@ class RuleSet:
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
-        """A rule with numbers in the place of their names, and facts that are an expression written out."""
+        """Return a rule with the names of numbers replaced by values, and facts that are expressions written out."""
         names = ("parameters", "clauses", "rewrite", "covers")
         made = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
         return replace(rule, **made)
 
     def without(self, names: set[str]) -> RuleSet:
-        """The set less some rules; itself if there are none."""
+        """Return the set less some rules; itself if there are none."""
         if not names & self.rules.keys():
             return self
         files = (
@@ -285,24 +285,24 @@ class RuleSet:
         return self._changed(files, f"without {sorted(names)}", self.device)
 
     def unpreferred(self, names: set[str]) -> RuleSet:
-        """The set with some rules that fire wherever they are legal, preferred or not; itself if there are none."""
+        """Return the set with some rules that fire wherever they are legal, preferred or not; itself without any."""
         if not names:
             return self
         files = (replace(f, rules=tuple(legal(r) if r.name in names else r for r in f.rules)) for f in self.files)
         return self._changed(files, f"unpreferred {sorted(names)}", self.device)
 
     def at(self, *levels: str) -> tuple[Rule, ...]:
-        """The rules of the given levels, in declaration order."""
+        """Return the rules of the given levels, in declaration order."""
         return tuple(rule for rule in self.rules.values() if rule.level in levels)
 
     def rule(self, name: str) -> Rule:
-        """The rule of this name; DplcError with the closest name otherwise."""
+        """Return the rule of this name; DplcError with the closest name otherwise."""
         if name not in self.rules:
             raise self.missing(name)
         return self.rules[name]
 
     def missing(self, name: str) -> DplcError:
-        """The error for a name that no rule has."""
+        """Return the error for an unknown rule name."""
         return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
 
 
@@ -311,7 +311,7 @@ def _digest(text: str) -> str:
 
 
 def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
-    """The passes that some pipelines write with a number."""
+    """Yield the passes that some pipelines write with a number."""
     for entry in (entry for pipeline in pipelines for entry in pipeline.entries):
         names = entry.names if isinstance(entry, s.OneOf) else (entry.rule,) if isinstance(entry, s.PassEntry) else ()
         yield from (name for name in names if pass_name(name) != name)
@@ -349,7 +349,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
 
 
 def _in_order(declared: s.Rule) -> None:
-    """Raises DplcError for a clause that does not stand between the pattern and the template."""
+    """Raise DplcError for a clause that is not between the pattern and the template."""
     clauses = declared.written or declared.clauses
     places = {type(clause): place for place, clause in enumerate(clauses)}
     for place, clause in enumerate(clauses):
@@ -363,7 +363,7 @@ def _in_order(declared: s.Rule) -> None:
 
 
 def _place_of(attribute: str, head: Span) -> Span:
-    """Where an attribute stands above the head of its rule; the head if it does not."""
+    """Return the span of an attribute above the head of its rule, or the head if the attribute is not there."""
     for line in range(head.line - 1, 0, -1):
         text = head.source.line(line)
         at = text.find(f"@{attribute}")
@@ -375,14 +375,14 @@ def _place_of(attribute: str, head: Span) -> Span:
 
 
 def _level_of(declared: s.Rule) -> Span:
-    """Where the level of a rule stands in its head, behind the last `on`."""
+    """Return the span of the level in the head of a rule, after the last `on`."""
     head = declared.span
     at = head.source.line(head.line).rfind(declared.level)
     return Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
 
 
 def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -> None:
-    """Raises DplcError for an unknown device, and for a declaration that other devices would lack."""
+    """Raise DplcError for an unknown device, and for a declaration that other devices would lack."""
     if device.text not in devices():
         notes = (f"devices are {', '.join(devices())}",)
         raise DplcError(f"there is no device `{device.text}`", device.span, notes, did_you_mean(device.text, devices()))
@@ -393,7 +393,7 @@ def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -
 
 
 def device_named(device: s.NameOf) -> str:
-    """The name of the target that a declaration is for: `h200` is the device file of the NVIDIA H200."""
+    """Return the name of the target that a declaration is for: `h200` is the device file of the NVIDIA H200."""
     return load_device(device.text).name
 
 
@@ -402,14 +402,14 @@ Parse = Callable[[Source], s.Nodes]
 
 
 def parse_rules(source: Source) -> s.Nodes:
-    """The declarations of a text within the limits, its rules written out."""
+    """Return the declarations of a text within the limits, its rules written out."""
     return elaborated(parse(within_limits(source)))
 
 
 def read_rules(source: Source, parse: Parse = parse_rules, further: Source | None = None) -> RuleFile:
-    """Parse one rule file. further: the file of examples beside it, read when somebody asks for them.
+    """Parse one rule file.
 
-    Raises DplcError with a caret.
+    further: the file of examples for it, parsed when the examples are first read. Raises DplcError with a caret.
     """
     stem = Path(source.name).stem
     rules: list[Rule] = []
@@ -448,10 +448,10 @@ BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
 
 
 def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool = False) -> RuleSet:
-    """The built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
+    """Load the built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
 
-    A built-in file that is given itself is read in its place; copies: so is a file that declares rules of one anew, as
-    an edited copy does. It is known by the names of its rules.
+    A given file that is built in replaces the built-in file. copies: a given file also replaces a built-in file if both
+    declare a rule of the same name without `override`, as an edited copy does.
     """
     files = list(built_in_files()) if built_in else []
     for given in paths:
@@ -465,7 +465,7 @@ def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool =
 
 
 def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
-    """Which of the built-in files a given one stands for: the number behind all of them if for none."""
+    """Return the index of the built-in file that a given file replaces, or the number of files if it replaces none."""
     path = Path(file.source.name).resolve()
     declared = {rule.name for rule in file.rules if not rule.override} if copies else set()
     for place, known in enumerate(files):
@@ -475,7 +475,7 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
 
 
 def is_built_in(rule: Rule) -> bool:
-    """Whether a rule stands in a file of `rules/` that nothing of the user took the place of."""
+    """Return whether a rule is in a file of `rules/` that no file of the user has replaced."""
     source = rule.span.source  # another thread may have read the same file
     return any(file.source is source or file.source == source for file in built_in_files())
 
@@ -483,7 +483,7 @@ def is_built_in(rule: Rule) -> bool:
 @cache
 @collections_paused()
 def built_in_files() -> tuple[RuleFile, ...]:
-    """The files of `rules/`, read once per process."""
+    """Return the files of `rules/`, read once per process."""
     named = ((path, str(path.relative_to(BUILT_IN.parent))) for path in rule_paths(BUILT_IN))
     return tuple(read_rules(rule_source(path, name), parse_stored, further_of(path, name)) for path, name in named)
 
@@ -492,7 +492,7 @@ def built_in_files() -> tuple[RuleFile, ...]:
 
 
 def constant(level: str, node: s.Syntax) -> Any:
-    """The value of an expression that needs no site and no variable, else None."""
+    """Return the value of an expression that needs no site and no variable, else None."""
     try:
         return Expressions(level).compile(node)({})
     except Exception:  # unbound, or a fact that looks at the site: not constant
@@ -500,14 +500,16 @@ def constant(level: str, node: s.Syntax) -> Any:
 
 
 def admits(rule: Rule, name: str, value: Any) -> bool:
-    """Whether a parameter may have a value, as far as its domain is known without a program."""
+    """Return whether a parameter may have a value, as far as its domain is known without a program."""
     domain = _domain(rule, name)
     return domain is None or value in domain
 
 
 def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
-    """Describe a value of another kind than its parameter (a float, true or a list for an integer), and
-    what to write; None where nothing is."""
+    """Describe a value of another kind than its parameter (a float, true or a list for an integer).
+
+    Returns the message and a hint, which is None if there is nothing to suggest; or None if the value fits.
+    """
     parameter = next(p for p in rule.parameters if p.name == name)
     wanted, given = PARAMETER_SORTS.get(parameter.sort or "any", ANY), sort_of_value(value)
     if fits(given, wanted):
@@ -519,12 +521,12 @@ def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | No
 
 
 def shown(rule: Rule, name: str) -> str:
-    """The domain of a parameter as text."""
+    """Return the domain of a parameter as text."""
     return in_braces(_domain(rule, name) or ())
 
 
 def in_braces(values: Iterable[Any]) -> str:
-    """Values as a set, the first dozen of them."""
+    """Return values as a set, the first dozen of them."""
     every = tuple(values)
     return "{" + ", ".join(map(str, every[:12])) + (", ..." if len(every) > 12 else "") + "}"
 
@@ -555,17 +557,17 @@ class Policy:
 
 
 def policy(target: Target) -> Policy:
-    """The numbers in force for a compile: those of `rules/policy.rw` with what its rules override."""
+    """Return the numbers in force for a compile: those of `rules/policy.rw` with what its rules override."""
     return _policy(target.policy)
 
 
 def built_in_policy() -> Policy:
-    """The numbers of `rules/policy.rw` as they stand there."""
+    """Return the numbers of `rules/policy.rw` as written."""
     return _policy(())
 
 
 def policy_of(rules: RuleSet) -> Policy:
-    """The same where there is no target: what becomes of a program before anybody asks for the machine."""
+    """Return the numbers in force without a target, for the stages before the machine is known."""
     return _policy(overridden(rules.numbers))
 
 
@@ -576,11 +578,11 @@ def _policy(changed: Overridden) -> Policy:
 
 
 def overridden(numbers: Numbers) -> Overridden:
-    """What users' files override, by name."""
+    """Return the numbers that users' files override, sorted by name."""
     return tuple(sorted((name, number.value) for name, number in numbers.items() if number.overrides is not None))
 
 
 def under(target: Target, numbers: Numbers) -> Target:
-    """The target of a compile with these numbers in force: itself unless some are overridden."""
+    """Return the target of a compile with these numbers in force: itself unless some are overridden."""
     changed = overridden(numbers)
     return target if changed == target.policy else replace(target, policy=changed)

@@ -33,7 +33,7 @@ from .typed_slots import rebuilt, substituted
 
 @contextmanager
 def collections_paused() -> Iterator[None]:
-    """Within: no collection, in any thread; what is garbage by then is found afterwards."""
+    """Pause garbage collection in all threads; later collections find the garbage."""
     if not gc.isenabled():  # by the user, or by a compile around this one
         yield
         return
@@ -60,7 +60,7 @@ _TOKEN = re.compile(
 
 
 def within_limits(source: Source) -> Source:
-    """The source itself. Raises DplcError where it goes beyond a limit."""
+    """Return the source itself. Raises DplcError if it exceeds a limit."""
     if len(source.text) > SIZE:
         what = f"{source.name} has {len(source.text):,} characters; a rule file may have {SIZE:,}"
         raise DplcError(what, hint="split it: a file is a pass")
@@ -104,7 +104,7 @@ def _place(source: Source, position: int) -> Span:
 
 
 def written_out(examples: Iterable[s.Example | eq.VariedExample]) -> Iterator[s.Example]:
-    """Examples of a rule, each as one may read it by itself."""
+    """Yield examples of a rule, each in a form that is readable by itself."""
     known: dict[str, s.Example] = {}
     for example in examples:
         if isinstance(example, eq.VariedExample):
@@ -168,7 +168,7 @@ def _program(text: str) -> s.Nodes:
 
 
 def _at(value: Any, span: Span) -> Any:
-    """Syntax that stands where the example does."""
+    """Return syntax with the span of the example."""
     moved = rebuilt(value, lambda part: _at(part, span))
     return dataclasses.replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
 
@@ -180,8 +180,11 @@ def _at(value: Any, span: Span) -> Any:
 
 
 def parse_stored(source: Source) -> s.Nodes:
-    """What `parse` gives, its rules elaborated, from the store if it is there: what is there was within the
-    limits. Raises DplcError as both do, and beyond a limit."""
+    """Parse a text and elaborate its rules, from the store if the result is there.
+
+    A stored result was within the limits when it was stored. Raises DplcError as `parse` and the elaboration do, and
+    for a text that exceeds a limit.
+    """
 
     def build(path: Path) -> None:
         path.write_text(json.dumps(_encode(elaborated(parser.parse(within_limits(source))))), encoding="utf-8")
@@ -222,7 +225,7 @@ T = TypeVar("T")
 
 
 class Later(Sequence[T]):
-    """A sequence that is made when somebody first looks at it."""
+    """Sequence that is computed at its first use."""
 
     def __init__(self, make: Callable[[], Sequence[T]]):
         self._make = make
@@ -242,8 +245,11 @@ class Later(Sequence[T]):
 
 
 def _encode(value: Any) -> Any:
-    """Nodes and tuples as lists: a node begins with the name of its class and its place, a tuple with none. What
-    no compile reads, examples and the clauses that were elaborated, is a text of its own: the most of every file."""
+    """Encode nodes and tuples as lists.
+
+    A node begins with the name of its class and its span, a tuple with None. Examples and the clauses as written before
+    elaboration are a text of their own: no compile reads them, and they are most of every file.
+    """
     if isinstance(value, tuple):
         return [None, *map(_encode, value)]
     if isinstance(value, s.Syntax):
@@ -285,14 +291,14 @@ FURTHER = ".examples.rw"
 
 
 class FurtherExamples:
-    """The examples of one file, by the rules of the file beside it."""
+    """Examples of one examples file, by the rules of the rule file that it belongs to."""
 
     def __init__(self, source: Source, parse: Callable[[Source], s.Nodes]):
         self.source, self._parse = source, parse
         self._rules: list[str] = []
 
     def after(self, rule: s.Rule) -> Sequence[s.Example]:
-        """The examples of a rule with those beside it behind them."""
+        """Return the examples of a rule, followed by those of the examples file."""
         self._rules.append(rule.name)
         own = rule.examples
         return Later(lambda: tuple(written_out((*own, *self._found.get(rule.name, ())))))
@@ -316,7 +322,7 @@ class FurtherExamples:
 
 
 def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
-    """The `.rw` files of a folder (sorted, recursive) or the file itself, without the files of examples beside them.
+    """Return the `.rw` files of a folder (sorted, recursive) or the file itself, without the files of examples.
 
     Raises DplcError if there is none.
     """
@@ -334,12 +340,12 @@ def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
 
 
 def rule_source(path: Path, name: str = "") -> Source:
-    """A rule file as a source: name is what messages call it, its path if none is given."""
+    """Return a rule file as a source: name is what messages call it, its path if none is given."""
     return Source(name or str(path), read_text(path))
 
 
 def read_text(path: Path) -> str:
-    """The text of a rule file. Raises DplcError, with a caret where it is no UTF-8."""
+    """Return the text of a rule file. Raises DplcError, with a caret if the file is not UTF-8."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -355,7 +361,7 @@ def read_text(path: Path) -> str:
 
 
 def further_of(path: Path, name: str = "") -> Source | None:
-    """The file of examples beside a rule file, if there is one: `stage.examples.rw` beside `stage.rw`."""
+    """Return the file of examples next to a rule file (`stage.examples.rw` for `stage.rw`), or None."""
     beside = path.with_name(path.stem + FURTHER)
     return rule_source(beside, name and str(Path(name).with_name(beside.name))) if beside.is_file() else None
 
@@ -372,14 +378,14 @@ def _word(cell: s.Syntax) -> str:
 
 
 def _telling(declared: s.Rule) -> int:
-    """How many values of a row, from the first, tell the members apart: their names hold these."""
+    """Return the number of leading values of a row that distinguish the members: their names contain these values."""
     rows = [tuple(map(_word, _cells(row))) for row in declared.rows]
     most = max(map(len, rows))
     return next((n for n in range(1, most + 1) if len({row[:n] for row in rows}) == len(rows)), 1)
 
 
 def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
-    """A rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
+    """Yield a rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
     if not declared.rows:
         yield declared, None
         return
@@ -407,12 +413,12 @@ def _renamed(nodes: Sequence[Any], names: Mapping[str, s.Syntax]) -> Any:
 
 
 def _as_read(nodes: Sequence[T], make: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """What is made of nodes, not before it is read if they were not read yet."""
+    """Return the result of `make`, computed at its first use if the nodes were not read yet."""
     return Later(make) if isinstance(nodes, Later) else make()
 
 
 def _of_member(examples: Sequence[s.Example], names: Mapping[str, s.Syntax]) -> tuple[s.Example, ...]:
-    """Examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
+    """Return examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
     own = []
     for example in examples:
         chosen = {item.name: item.value for item in example.arguments if item.name in names}

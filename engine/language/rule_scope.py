@@ -46,9 +46,9 @@ Findings = Iterator[Finding]
 
 
 class Expression(NamedTuple):
-    """An expression, the sort that is wanted where it stands, that place in words, and what is in scope.
+    """Expression with the sort that its position requires, that position in words, and the names in scope.
 
-    makes: a template may make the name that stands here.
+    makes: a template may define the name at this position.
     """
 
     node: s.Syntax
@@ -91,12 +91,12 @@ class CheckedRule:
     # ---- what the pattern binds
     @cached_property
     def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
-        """Every variable of the pattern, each time it stands there, with the sort of its place."""
+        """Each occurrence of a variable in the pattern, with the sort of its position."""
         return [found for slot in self.pattern if not slot.around for found in _variables(slot.value, slot.sort)]
 
     @cached_property
     def bound(self) -> dict[str, Sort]:
-        """The variables of the pattern. Of several places the one that says most gives the sort."""
+        """Variables of the pattern. The most specific occurrence determines the sort."""
         found: dict[str, Sort] = {}
         for name, sort in self.occurrences:
             known = found.get(name.text)
@@ -138,7 +138,7 @@ class CheckedRule:
         return scope
 
     def _mentioned(self, node: s.Syntax, scope: dict[str, Sort]) -> None:
-        """Parameters are bound just before the first clause that mentions them."""
+        """Bind parameters just before the first clause that mentions them."""
         for name in list(names(node)):
             if name.text in self.waiting:
                 self._parameter(self.waiting[name.text], scope)
@@ -161,7 +161,7 @@ class CheckedRule:
         self.expressions.append(Expression(node, want, what, dict(scope)))
 
     def sort_at(self, node: s.Syntax, scope: Scope) -> Sort:
-        """The sort of an expression, without a word about what clashes inside it."""
+        """Return the sort of an expression, without reporting clashes inside it."""
         return self._quiet.sort(node, scope)
 
     @cached_property
@@ -188,7 +188,7 @@ class CheckedRule:
             self.expressions.append(Expression(slot.value, slot.sort, slot.what, scope, slot.makes))
 
     def _around(self, slot: SortedPosition, base: Scope) -> Scope:
-        """What `each` blocks and arms add to the scope."""
+        """Return the scope with the names that `each` blocks and arms add."""
         if not slot.around:
             return base
         scope = dict(base)
@@ -217,7 +217,7 @@ class CheckedRule:
 
 
 def _variables(node: object, sort: Sort) -> Iterator[tuple[s.NameOf, Sort]]:
-    """The variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
+    """Yield the variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
     if isinstance(node, tuple):
         for item in node:
             yield from _variables(item, sort)

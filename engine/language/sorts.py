@@ -22,7 +22,7 @@ from .evaluate import Fact
 
 
 class Sort(NamedTuple):
-    """kind, many (a list of it), node (the class of a captured statement, where it is known)."""
+    """Sort of a value: its kind, whether it is a list of them, and the class of a captured statement, if known."""
 
     kind: str
     many: bool = False
@@ -81,7 +81,7 @@ _MAY_BE: dict[str, frozenset[str]] = {
 
 
 def fits(have: Sort, want: Sort) -> bool:
-    """Whether a value of one sort may stand where the other is wanted."""
+    """Return whether a value of one sort is allowed where the other is required."""
     if have.kind == "context" and want == RUN:
         return True
     if want == SPLICE:
@@ -95,7 +95,7 @@ def fits(have: Sort, want: Sort) -> bool:
 
 @functools.cache
 def sort_of(text: str) -> Sort:
-    """A sort as signatures write it: `int`, `[axis]`, `run`; without the `*` or `?` of an argument."""
+    """Return a sort as signatures write it: `int`, `[axis]`, `run`; without the `*` or `?` of an argument."""
     text = text.rstrip("*?")
     if text == "run":
         return RUN
@@ -106,26 +106,26 @@ def sort_of(text: str) -> Sort:
 
 
 def field_sort(sort: str, many: bool) -> Sort:
-    """The sort of a node's field."""
+    """Return the sort of a node's field."""
     return Sort(CLOSED_SORTS.get(sort) or FIELD_SORTS.get(sort, "any"), many)
 
 
 def sort_of_value(value: Any) -> Sort:
-    """The sort of a constant."""
+    """Return the sort of a constant."""
     if isinstance(value, tuple | list):
         return LIST
     return _VALUE_SORTS.get(value.__class__, ANY)
 
 
 def constant_sort(name: str) -> Sort | None:
-    """The sort of a reserved name, None for a variable."""
+    """Return the sort of a reserved name, None for a variable."""
     if name in CONSTANTS:
         return BOOL if name in ("true", "false") else NUM if name in ("inf", "nan") else ANY
     return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
 
 
 def kind_of_word(name: str) -> str | None:
-    """What a name is that the language has (`a function`), None for one that a variable may have."""
+    """Return the kind of a name that the language defines (`a function`), or None for a name free for variables."""
     if name in CONSTANTS or name == "target":
         return "a constant" if name in CONSTANTS else "the machine"
     kinds = reversed(CLOSED.items())  # dtypes first: they are functions, too, that cast
@@ -133,13 +133,13 @@ def kind_of_word(name: str) -> str | None:
 
 
 def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:
-    """What is told where a variable has the name of a word: what, a note, what to do."""
+    """Return the message, note and hint for a variable that has the name of a word of the language."""
     note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
     return f"`{name}` is {kind}, and no variable", note, f"choose another name, as `{name}_`"
 
 
 def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
-    """`f32` is a function, a cast, and beside a dtype the dtype of that name."""
+    """Return whether a name is a dtype because the other side is a dtype: otherwise `f32` is a function, a cast."""
     return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES
 
 
@@ -148,13 +148,13 @@ Report = Callable[..., None]  # what is wrong, where, a hint or nothing
 
 
 class Inference:
-    """Finds the sort of an expression in an environment of sorts, reporting every clash inside it once."""
+    """Finder of the sort of an expression in an environment of sorts. It reports every clash inside once."""
 
     def __init__(self, facts: Mapping[str, Fact], report: Report):
         self.facts, self.report = facts, report
 
     def want(self, node: s.Syntax, sort: Sort, env: Scope, place: str) -> Sort:
-        """The sort of an expression that stands where `sort` is wanted."""
+        """Check the sort of an expression where `sort` is required, and return it."""
         have = self.sort(node, env)
         if not fits(have, sort):
             self.report(f"{place} is {sort}, not {have}", node)
@@ -235,7 +235,7 @@ class Inference:
         return chosen
 
     def element(self, domain: s.Syntax, env: Scope) -> Sort:
-        """The sort of the elements of a domain."""
+        """Return the sort of the elements of a domain."""
         have = self.sort(domain, env)
         if not fits(have, LIST):
             self.report(f"a domain is a list, not {have}", domain)
@@ -309,7 +309,7 @@ def _arithmetic(a: Sort, b: Sort) -> Sort:
 
 
 def _argument(fact: Fact, n: int) -> Sort | None:
-    """The sort of argument n; the last one repeats where it says `*`."""
+    """Return the sort of argument n; the last one repeats if it is marked `*`."""
     if n < len(fact.arguments):
         return sort_of(fact.arguments[n])
     return sort_of(fact.arguments[-1]) if fact.most is None else None

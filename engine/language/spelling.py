@@ -25,7 +25,7 @@ def block(statements: s.Nodes, depth: int) -> list[str]:
 
 
 def statement(node: s.Syntax, depth: int) -> list[str]:
-    """The lines of a statement."""
+    """Return the lines of a statement."""
     head = _HEADS[type(node)](node)
     body = getattr(node, "body", None)
     lead = INDENT * depth
@@ -99,7 +99,7 @@ _HEADS: dict[type, Callable[[Any], str]] = {
 
 
 def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
-    """An expression or item, in parentheses if it binds looser than `strength`."""
+    """Return an expression or item, in parentheses if it binds looser than `strength`."""
     text, own = _EXPRESSIONS[type(node)](node)
     return f"({text})" if own < strength else text
 

@@ -34,7 +34,10 @@ class Digit:
 
 @dataclass(eq=False)
 class RadixSplit:
-    """digits are outermost first. what: the names, or the sum, that are split; size None: nobody says it."""
+    """Split of axes or loops into digits, the outermost first.
+
+    what: the names, or the sum, that are split. size: None if it is not given.
+    """
 
     span: Span
     what: s.Nodes
@@ -43,13 +46,13 @@ class RadixSplit:
 
     @property
     def guarded(self) -> bool:
-        """Whether the digits may run beyond what is split."""
+        """Return whether the digits may run beyond the split index."""
         return self.size is not None and not any(
             isinstance(node, s.Operation) and node.op == "//" for d in self.digits if d.size for node in walk(d.size)
         )
 
     def size_of(self, digit: Digit) -> s.Syntax:
-        """How many values a digit takes: the outermost may leave it to the others."""
+        """Return the number of values of a digit. Without a size, the outermost digit covers what the others leave."""
         if digit.size is not None:
             return digit.size
         assert self.size is not None
@@ -57,7 +60,7 @@ class RadixSplit:
         return s.Apply(digit.span, "ceildiv", (self.size, product(rest))) if rest else self.size
 
     def terms(self, held: frozenset[str], at: Span) -> Iterator[s.Syntax]:
-        """The summands of what is split, in its digits. held: digits that are not split further here."""
+        """Yield the summands of the split index, in its digits. held: digits that are not split further here."""
         for n, digit in enumerate(self.digits):
             sizes = [d.size for d in self.digits[n + 1 :] if d.size is not None]
             if digit.cut is None or digit.name in held:
@@ -75,7 +78,7 @@ class RadixSplit:
 
 @dataclass(eq=False)
 class Join:
-    """One digit in the place of several axes or loops, the first outermost."""
+    """One digit that replaces several axes or loops, the first outermost."""
 
     span: Span
     names: tuple[str, ...]
@@ -130,11 +133,11 @@ class Splits:
         return self.homes[id(digit)]
 
     def final(self, name: str) -> bool:
-        """Whether a name is a digit that is not split further: it stands for itself."""
+        """Return whether a name is a digit that is not split further."""
         return name in self.digits and self.digits[name].cut is None
 
     def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
-        """`i_o` is called after what `i` is called in the program."""
+        """Yield lets that name a part such as `i_o` after the name of `i` in the program."""
         parts = clause.parts if isinstance(clause, eq.SplitClause) else (clause.part,)
         said = {node.text for node in walk(self._what(clause)) if isinstance(node, s.NameOf)}
         for part in parts:
@@ -149,7 +152,7 @@ class Splits:
         return clause.what if isinstance(clause, eq.SplitClause) else clause.names
 
     def covers(self) -> Iterator[s.Cover]:
-        """What the parts of each split have to be, where their sizes do not show it."""
+        """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
             if isinstance(split, RadixSplit) and split.size is not None:
                 parts = tuple(split.size_of(digit) for digit in split.digits)
@@ -185,7 +188,7 @@ class Splits:
         self.all.append(split)
 
     def _whole(self, node: s.NameOf, split: RadixSplit | Join, size: s.Syntax | None) -> None:
-        """An axis or a loop of the pattern."""
+        """Record the split of an axis or a loop of the pattern."""
         if node.text in self.wholes:
             line = self.wholes[node.text].span.line
             raise DplcError(f"`{node.text}` is split twice", node.span, (f"first in line {line}",))
@@ -228,7 +231,7 @@ class Splits:
             yield Digit(part.name, part.span, part.size, part.role)
 
     def _shared(self, digit: Digit, part: eq.SplitPart) -> Digit:
-        """A part that two splits share: what they say of it is the same."""
+        """Return a part that two splits share: what they say of it is the same."""
         if part.size is not None:
             known = self.home(digit).size_of(digit)
             if expression(part.size) != expression(known):
@@ -254,7 +257,7 @@ class Splits:
 
 
 def _counts(part: eq.SplitPart) -> None:
-    """Raises DplcError for a size that is no number of values, where it is written out."""
+    """Raise DplcError for a literal size that is not a positive whole number."""
     size = part.size
     if size is None:
         return
@@ -265,7 +268,7 @@ def _counts(part: eq.SplitPart) -> None:
 
 
 def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
-    """A split whose last part is split again, one after the other."""
+    """Yield a split whose last part is split again, one after the other."""
     if not isinstance(clause, eq.SplitClause):
         yield clause
         return
@@ -277,7 +280,7 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
 
 
 def axes_and_loops(statements: s.Nodes) -> Iterator[tuple[str, s.Syntax]]:
-    """The axes of tiles and the loops of a pattern, with their sizes."""
+    """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
             yield from ((item.name, item.extent) for item in node.items if isinstance(item, s.AxisItem))
@@ -299,7 +302,7 @@ Held = frozenset[str]  # names that a loop of the template binds: they stand for
 
 
 class SplitTemplate:
-    """Rewrites the template of a rule. Call `block`, then `finish`."""
+    """Rewriter of the template of a rule. Call `block`, then `finish`."""
 
     def __init__(self, splits: Splits):
         self.splits = splits
@@ -317,7 +320,7 @@ class SplitTemplate:
         self.guarded = [w for w in splits.wholes if splits.wholes[w].guarded and w not in asked]
 
     def finish(self) -> None:
-        """What no template says: a part without a place, a split that nothing is put back under."""
+        """Raise DplcError for a part that is neither an axis nor a loop, or a split that the template does not use."""
         for split in self.splits.all:
             for digit in split.digits:
                 known = digit.cut is not None or digit.name in self.placed or digit.name in self._bound
@@ -329,12 +332,12 @@ class SplitTemplate:
 
     @property
     def _bound(self) -> set[str]:
-        """What is there without the template."""
+        """Names that are defined without the template."""
         return self.splits.given | (self.splits.sizes.keys() - self.splits.wholes.keys())
 
     # ---- clauses
     def clause(self, node: Any) -> Any:
-        """A clause: `split(body)` is what the template puts back, `last[row := 7]` has a part at one place."""
+        """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
         if isinstance(node, s.Match):
             return node
         if isinstance(node, s.Apply) and node.fn == SPLIT and len(node.items) == 1:
@@ -345,7 +348,7 @@ class SplitTemplate:
         return rebuilt(node, self.clause)
 
     def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
-        """`row := 7`: the axis or loop that has the part, with 7 in the place of it."""
+        """Rewrite `row := 7` to a substitution of the axis or loop that contains the part, with 7 for the part."""
         left = item.left if isinstance(item, s.Substitution) else None
         if not isinstance(item, s.Substitution) or not isinstance(left, s.NameOf):
             yield item
@@ -363,7 +366,7 @@ class SplitTemplate:
 
     # ---- statements
     def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
-        """A block; runs that stand side by side share a guard."""
+        """Rewrite the statements of a block; adjacent runs share a guard."""
         found: list[s.Syntax] = []
         waiting: list[s.Syntax] = []
         last: tuple[str, ...] = ()
@@ -380,7 +383,7 @@ class SplitTemplate:
         return (*found, self._under(last, tuple(waiting), held)) if waiting else tuple(found)
 
     def _ends(self, statement: s.Syntax, held: Held) -> tuple[str, ...]:
-        """The axes and loops whose end a run has to respect."""
+        """Return the axes and loops whose end a run must respect."""
         if not isinstance(statement, s.RunStatement):
             return ()
         under = self._substituted(statement.run.base, held)
@@ -431,7 +434,7 @@ class SplitTemplate:
 
     # ---- expressions
     def node(self, node: Any, held: Held) -> Any:
-        """A piece of a template with the names of what is split written out."""
+        """Return a piece of a template with the split names written out."""
         if isinstance(node, tuple):
             return tuple(self.node(item, held) for item in node)
         if isinstance(node, s.NameOf):
@@ -486,7 +489,7 @@ class SplitTemplate:
         return replace(node, items=self.node(node.items, held))
 
     def _axes(self, op: str, item: s.Syntax, held: Held) -> Iterator[s.Syntax]:
-        """An item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
+        """Yield an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
         base = item.base if isinstance(item, s.Run) else item
         if not isinstance(base, s.NameOf) or (isinstance(item, s.Run) and base.text not in self.splits.wholes):
             if isinstance(item, s.AxisItem):
@@ -521,7 +524,7 @@ class SplitTemplate:
 
     # ---- runs and guards
     def _run(self, run: s.Run, held: Held) -> s.Run:
-        """A run that stood under what is split, with its digits in the place of it."""
+        """Rewrite a run from inside of a split loop or axis, with the digits as its index."""
         said = run.base.items if isinstance(run.base, s.Subscript) else ()
         inner = run.base.base if isinstance(run.base, s.Subscript) else run.base
         own = {item.left.text for item in said if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf)}
@@ -537,7 +540,7 @@ class SplitTemplate:
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
     def _substituted(self, base: s.Syntax, held: Held) -> dict[str, RadixSplit | Join]:
-        """{axis or loop: its split} of all that a run stood under in the pattern, in the order of the clauses."""
+        """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
         root = base
         while isinstance(root, s.Subscript | s.Member):
             root = root.base
@@ -549,7 +552,7 @@ class SplitTemplate:
         }
 
     def _end(self, item: s.Syntax, held: Held) -> s.Syntax:
-        """`within(i)`: that the digits of `i` are not beyond its end."""
+        """Return the condition of `within(i)`: the digits of `i` are not beyond its end."""
         name = item.text if isinstance(item, s.NameOf) else ""
         home = self.splits.wholes.get(name)
         if not isinstance(home, RadixSplit):
@@ -563,14 +566,16 @@ class SplitTemplate:
 
 
 def parts_of(home: RadixSplit | Join) -> set[str]:
-    """The names of the parts, and of the parts of these."""
+    """Return the names of the parts, and of the parts of these."""
     found = {digit.name for digit in home.digits}
     return found.union(*(parts_of(digit.cut) for digit in home.digits if digit.cut is not None))
 
 
 class Scopes:
-    """under: {name of a run: the axes and loops that it stands under in the pattern}; what is made from such runs by
-    `let` and `pick` stands under the same."""
+    """Axes and loops that enclose each run of the pattern, by the name of the run: `under`.
+
+    The same axes and loops enclose the values that `let` and `pick` compute from such runs.
+    """
 
     def __init__(self, rule: s.Rule):
         self.under: dict[str, frozenset[str]] = {}

@@ -26,7 +26,7 @@ NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype
 
 
 def shape_of(node: s.Syntax) -> Shape | None:
-    """The shape of a statement, an axis, a parameter or a nested node; None for anything else."""
+    """Return the shape of a statement, an axis, a parameter or a nested node; None for anything else."""
     reader = _READERS.get(type(node))
     return reader(node) if reader else None
 
@@ -71,9 +71,10 @@ EXACT: dict[type[Node], tuple[str, ...]] = {
 
 
 class SortedPosition(NamedTuple):
-    """value stands where `sort` is wanted. makes: a name that stands here in a template is made here, if it is new.
+    """Value at a position that requires `sort`.
 
-    around: the `each` blocks and `=>` arms around it, outermost first; what: the position in words.
+    makes: a new name at this position in a template is defined here. around: the enclosing `each` blocks and `=>` arms,
+    outermost first. what: the position in words.
     """
 
     value: s.Syntax
@@ -87,7 +88,7 @@ Report = Callable[..., None]  # what, span, notes, hint
 
 
 class Positions:
-    """Walks statements of one level. `slots` is what it found, in text order."""
+    """Walker of the statements of one level. `slots` is its result, in text order."""
 
     def __init__(self, level: str, pattern: bool, report: Report):
         self.level, self.pattern, self.report = level, pattern, report
@@ -192,7 +193,7 @@ class Positions:
     _unit = _forloop = _ifblock = _assign = _statement = _shaped
 
     def _shape(self, shape: Shape) -> None:
-        """The fields of a node that are written, and its block."""
+        """Visit the fields of a node that are written, and its block."""
         for field in shape.cls.fields:
             if field.name in shape.fields and field.sort != "Block":
                 what, sort = WORDS.get((shape.cls, field.name)) or (f"`{field.name}` of `{shape.cls.__name__}`", None)
@@ -218,7 +219,7 @@ class Positions:
             self._item(item, sort, what, makes)
 
     def _item(self, item: s.Syntax, sort: Sort, what: str, makes: bool = False) -> None:
-        """An element of a list, or a run of them; a node within a node."""
+        """Visit an element of a list, or a run of them; a node within a node."""
         nested = shape_of(item) if isinstance(item, s.AxisItem | s.ParamItem | s.Apply) else None
         if nested is not None:
             self._shape(nested)
@@ -261,7 +262,7 @@ _PARTS: dict[type, tuple[str, ...]] = {}
 
 
 def parts(cls: type) -> tuple[str, ...]:
-    """The fields of a class of syntax, but its place."""
+    """Return the fields of a class of syntax, except its span."""
     found = _PARTS.get(cls)
     if found is None:
         found = _PARTS[cls] = tuple(f.name for f in fields(cls) if f.name != "span")
@@ -269,7 +270,7 @@ def parts(cls: type) -> tuple[str, ...]:
 
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
-    """The names an expression reads from its surroundings: not what it binds itself, not the names of calls."""
+    """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
     if isinstance(node, tuple):
         for item in node:
             yield from names(item, hidden)
@@ -285,7 +286,7 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Every syntax node below a node or a tuple, itself first, in text order."""
+    """Yield every syntax node below a node or a tuple, itself first, in text order."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -297,7 +298,7 @@ def walk(value: Any) -> Iterator[Any]:
 
 
 def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A tuple or a node with every part of it changed; itself where nothing has changed."""
+    """Return a tuple or a node with every part of it changed; itself where nothing has changed."""
     if value.__class__ is tuple:
         items = [change(item) for item in value]
         return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
@@ -313,10 +314,10 @@ _ONE_PART = {s.Member: "base", s.Keyword: "value", s.Guard: "condition"}  # the 
 
 
 def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> Any:
-    """Syntax with other syntax in the place of names. A comprehension catches no name of what is put in.
+    """Replace names by other syntax. A comprehension does not capture a name of the inserted syntax.
 
-    words: also of names that stand as bare text, as those of loops, axes, roles and functions do. here: for a family of
-    rules: names of fields too, and what is put in has the place of the name.
+    words: replace also names that are plain text, such as those of loops, axes, roles and functions. here: for a family
+    of rules: replace also the names of fields, and give the inserted syntax the span of the name.
     """
     kind: Any = node.__class__
     if kind is s.NameOf:
@@ -345,7 +346,7 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
 
 
 def plain(node: Any) -> Any:
-    """A piece of syntax without its places, for comparison."""
+    """Return a piece of syntax without its spans, for comparison."""
     if isinstance(node, tuple | list):
         return tuple(map(plain, node))
     if isinstance(node, s.NameOf):
@@ -356,22 +357,22 @@ def plain(node: Any) -> Any:
 
 
 def every(node: Any, kind: Any) -> Iterator[Any]:
-    """The nodes of a kind in a node or a tuple, outermost first."""
+    """Return the nodes of a kind in a node or a tuple, outermost first."""
     return (found for found in walk(node) if isinstance(found, kind))
 
 
 def calls(node: Any) -> Iterator[s.Apply]:
-    """The calls in an expression, outermost first."""
+    """Return the calls in an expression, outermost first."""
     return every(node, s.Apply)
 
 
 def names_in(node: Any) -> set[str]:
-    """The names that an expression mentions."""
+    """Return the names that an expression mentions."""
     return {found.text for found in every(node, s.NameOf)}
 
 
 def is_variable(name: str) -> bool:
-    """Whether a name of a rule is not reserved."""
+    """Return whether a name of a rule is not reserved."""
     return name != "_" and name not in RESERVED and name not in CONSTANTS
 
 
@@ -389,7 +390,7 @@ _KINDS = {
 
 
 def targets(node: s.Assign) -> s.Nodes:
-    """The names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
+    """Return the names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
     if s.says_slices(node):
         return ()
     target = node.target.base if isinstance(node.target, s.Subscript) else node.target
@@ -397,7 +398,10 @@ def targets(node: s.Assign) -> s.Nodes:
 
 
 class DataflowPositions(Positions):
-    """`y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`. `axes`: the names that stand where axes do."""
+    """Positions in lines such as `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
+
+    axes: the names at positions of axes, with their sorts.
+    """
 
     def __init__(self, level: str, pattern: bool, report: Report):
         super().__init__(level, pattern, report)
@@ -494,7 +498,7 @@ class DataflowPositions(Positions):
             self._of(term)
 
     def _function(self, term: s.FunctionTerm) -> None:
-        """A scalar function of values; in a pattern also a variable, or `_`, for one."""
+        """Visit a scalar function of values; in a pattern also a variable, or `_`, for one."""
         self.add(named(term.fn, term.node), Sort("fn"), "a function")
         for operand in term.operands:
             if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
@@ -526,13 +530,13 @@ class DataflowPositions(Positions):
                 self.add(item, EXPR, "an index")
 
     def _born(self, node: s.Syntax, sort: Sort) -> None:
-        """A name alone, or a run of names alone, is where an axis comes from; inside arithmetic it is only read."""
+        """Visit a name, or a run of names, that introduces an axis if alone; inside arithmetic it is only read."""
         if isinstance(node, s.NameOf) and is_variable(node.text):
             self.axes.setdefault(node.text, sort)
 
     # ---- torch
     def _aten(self, call: s.Apply) -> None:
-        """`Op(tensors.., field=value)` by the ATen schemas."""
+        """Visit `Op(tensors.., field=value)` by the ATen schemas."""
         if call.fn == "_":
             return
         known = schemas.overloads(call.fn)
@@ -578,12 +582,12 @@ class DataflowPositions(Positions):
 
 
 def _one_kind(kinds: set[str]) -> Sort:
-    """The sort of a field that is of one kind in every overload; anything otherwise."""
+    """Return the sort of a field if it is the same in every overload; anything otherwise."""
     return _KINDS.get(next(iter(kinds)), ANY) if len(kinds) == 1 else ANY
 
 
 def _places(known: tuple[schemas.Overload, ...], given: set[str]) -> list[set[str]]:
-    """The kinds that the fields without a name may have, by position, over the overloads that have the named ones."""
+    """Return the kinds of the fields without a name, by position, over the overloads that have the named ones."""
     places: list[set[str]] = []
     for overload in known:
         free = [argument.kind for argument in overload.arguments if argument.name not in given]

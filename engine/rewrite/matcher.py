@@ -1,9 +1,9 @@
-"""Patterns to Python: what the matchers of statements and of values share.
+"""Patterns to Python: the part that the matchers of statements and of values share.
 
 A pattern becomes nested `for` loops, one per choice (the split of a run, the order of two operands, the hole of a
-context), and straight-line tests in between; giving up means the next turn of the innermost loop. What a variable
-stands for is a piece of text (`s3.start`, `b2[0:j5]`) until the pattern has matched as a whole. Two variants are
-generated: the second one reports every near miss.
+context), and straight-line tests in between; a failed test goes on with the next iteration of the innermost loop. A
+variable is represented by a piece of text (`s3.start`, `b2[0:j5]`) until the pattern has matched as a whole. Two
+variants are generated: the second one reports every near miss.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Writer:
         self.lines.append("    " * self.depth + line)
 
     def local(self, letter: str) -> str:
-        """A new variable of the generated function."""
+        """Return a new variable of the generated function."""
         self.count += 1
         return f"{letter}{self.count}"
 
     def constant(self, value: Any) -> str:
-        """The name of an object in the scope of the generated function."""
+        """Return the name of an object in the scope of the generated function."""
         key = (value.__class__, repr(value) if isinstance(value, float) else value)
         if key not in self._constants:
             name = self._constants[key] = f"c{len(self._constants)}"
@@ -58,7 +58,7 @@ class Writer:
         return self._constants[key]
 
     def object(self, value: Any) -> str:
-        """The same for one that is what it is by identity, as pieces of rules are: spans make comparing them slow."""
+        """Return the name of an object that is compared by identity, as rule syntax is: comparing spans is slow."""
         key = (object, id(value))  # of what lives as long as the scope
         if key not in self._constants:
             name = self._constants[key] = f"c{len(self._constants)}"
@@ -73,7 +73,7 @@ class Writer:
             self.fail = fail
 
     def loop(self, header: str, place: Any) -> None:
-        """A choice. Where Python nests no further, those that follow are in a function of their own."""
+        """Open a loop for a choice. At Python's nesting limit, the rest goes into a function of its own."""
         if self.loops >= LOOPS:
             if self.inner is None:
                 raise DplcError("too many runs in one pattern", place.span)
@@ -89,14 +89,14 @@ class Writer:
 
     @contextlib.contextmanager
     def function(self, header: str, fail: str) -> Iterator[None]:
-        """A function in the function."""
+        """Open a function inside of the function."""
         before = self.depth, self.loops, self.fail
         self.open(header, fail)
         yield
         self.depth, self.loops, self.fail = before
 
     def close(self) -> None:
-        """The end of the text: no choice was right."""
+        """End the text: no choice matched."""
         for depth, name in reversed(self.inner or ()):
             self.depth = depth
             found = self.local("f")
@@ -107,7 +107,7 @@ class Writer:
         return "\n".join(self.lines) + "\n"
 
     def compile(self, name: str, title: str) -> Any:
-        """The function `name` of the text. The title shows in tracebacks."""
+        """Return the function `name` of the text. The title shows in tracebacks."""
         text = self.text()
         file = f"<dplc {title}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -117,8 +117,10 @@ class Writer:
 
 @dataclass
 class Symbol:
-    """What a variable stands for. kind: how values compare, and what the rule sees. "name": text in the node, a `Var`
-    in the rule; "term": an interned value; "value": anything else. maybe: bound by a `*` capture that may be empty.
+    """Meaning of a variable in the generated function.
+
+    kind: how values compare, and what the rule sees. "name": text in the node, a `Var` in the rule; "term": an interned
+    value; "value": anything else. maybe: bound by a `*` capture that may be empty.
     """
 
     text: str
@@ -127,10 +129,13 @@ class Symbol:
 
 
 class Matcher(Writer, abc.ABC):
-    """Writes one matcher. Code is put down in the order in which a match proceeds; loops stay open to the end."""
+    """Writer of one matcher. It emits code in the order in which a match proceeds; loops stay open to the end."""
 
     def __init__(self, scope: dict[str, Any], told: str = ""):
-        """told: what near misses are told of. "steps": the statements of a pattern; "parts": every piece of it."""
+        """Create a matcher. The second argument selects the near misses that it reports.
+
+        "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
+        """
         super().__init__({"Var": e.Var, "same": same, "named": _named, "role_end": _role_end, **scope})
         self.told = told
         self.symbols: dict[str, Symbol] = {}
@@ -147,7 +152,7 @@ class Matcher(Writer, abc.ABC):
 
     @contextlib.contextmanager
     def at(self, place: s.Syntax, x: str) -> Iterator[str]:
-        """A piece of the pattern, where near misses are told of each."""
+        """Yield a local that holds the value matched against a piece of the pattern; near misses name that piece."""
         before, x = self.here, self.held(x)
         if self.told == "parts":
             self.here = place, x
@@ -155,7 +160,7 @@ class Matcher(Writer, abc.ABC):
         self.here = before
 
     def held(self, text: str, letter: str = "v") -> str:
-        """A local for a text that is read several times."""
+        """Return a local for a text that is read several times."""
         if text.isidentifier():
             return text
         local = self.local(letter)
@@ -163,7 +168,7 @@ class Matcher(Writer, abc.ABC):
         return local
 
     def bind(self, name: str, text: str, kind: str = "value") -> None:
-        """The same name again is the same value; `_` is anything."""
+        """Bind a name to a text, or require the same value if the name is bound already; `_` matches anything."""
         if name == "_":
             return
         symbol = self.symbols.get(name)
@@ -189,7 +194,7 @@ class Matcher(Writer, abc.ABC):
 
     # ---- constants
     def unlike(self, x: str, value: Any) -> str:
-        """The condition that a value is not a constant, with 1, 1.0 and True apart."""
+        """Return the condition that a value is not a constant, with 1, 1.0 and True apart."""
         if value is None or value.__class__ is bool or isinstance(value, Node):
             return f"{x} is not {self.constant(value)}"
         if value.__class__ is str:
@@ -199,7 +204,7 @@ class Matcher(Writer, abc.ABC):
         return f"not same({x}, {self.constant(value)})"
 
     def no_number(self, x: str, value: Any) -> str:
-        """The same for a number of whatever class: `0` is `0.0`, too."""
+        """Return the condition that a value is not this number, in whatever class: `0` equals `0.0`, too."""
         if value != value:
             return f"{x} == {x}"
         truth = "is not" if isinstance(value, bool) else "is"
@@ -249,7 +254,7 @@ class Matcher(Writer, abc.ABC):
         self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any, block: bool,
         ahead: str | None = None,
     ) -> str:  # fmt: skip
-        """`xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins.
+        """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins.
 
         ahead: of the statement that follows, what `statements_with` finds it by.
         """
@@ -273,12 +278,12 @@ class Matcher(Writer, abc.ABC):
     @abc.abstractmethod
     def flexible(self, item: Any) -> bool: ...
     def ahead(self, following: Any) -> str | None:
-        """How the statement that follows a run is found without trying every place; None if it is not."""
+        """Return the text that finds the statement following a run without trying every position, or None."""
         return None
 
     @abc.abstractmethod
     def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
-        """An item that takes a varying number of places. Gives its end."""
+        """Match an item that spans a varying number of positions. Returns its end as text."""
 
     @abc.abstractmethod
     def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
@@ -306,7 +311,7 @@ def _sum(base: str, offset: int) -> str:
 
 
 def _role_end(items: tuple[Any, ...], start: int, role: str) -> int:
-    """The end of the run of axes with this role."""
+    """Return the end of the run of axes with this role."""
     while start < len(items) and items[start].role == role:
         start += 1
     return start
@@ -317,7 +322,7 @@ def _named(name: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, with 1, 1.0 and True apart; sums are equal in any order of their terms."""
+    """Return whether values are equal, with 1, 1.0 and True apart; sums are equal in any order of their terms."""
     if a is b:
         return True
     if a.__class__ is not b.__class__:

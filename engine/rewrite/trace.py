@@ -48,7 +48,7 @@ class RewriteStep:
 
 
 def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
-    """The error for firings that come to no end. fired: the last of them, in order."""
+    """Return the error for firings that do not terminate. fired: the last of them, in order."""
     loop = around(fired)
     rules = list({step.rule.name: step.rule for step in loop}.values())
     names = [f"`{rule.name}`" for rule in rules]
@@ -64,8 +64,10 @@ def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
 
 
 def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
-    """The firings of one way round: from what the last one came back to; where nothing comes back but all grows, one
-    of each rule that fires again and again."""
+    """Return the firings of one cycle: from the program that the last firing returned to.
+
+    If no program recurs because each firing enlarges it, return one firing of each rule that fires repeatedly.
+    """
     last = fired[-1].after
     for place in range(len(fired) - 1, -1, -1):
         if fired[place].before == last:
@@ -76,7 +78,7 @@ def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
 
 
 def _linked(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
-    """Of firings between, those that lead on from one to the next, where they do so all the way."""
+    """Return the firings that lead from one to the next, or all of them if the chain does not reach the end."""
     found, at = [], fired[0].before
     for step in fired:
         if step.before == at:
@@ -95,7 +97,7 @@ def _shown(step: RewriteStep) -> list[str]:
 
 
 def term_text(term: Any, depth: int = DEPTH) -> str:
-    """A term on one line."""
+    """Return a term on one line."""
     kind = term.__class__
     if kind is Input:
         return str(term.name)
@@ -131,7 +133,7 @@ _ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value i
 def what_it_saw(
     guard: s.Guard, env: Environment, expressions: Expressions, undecided: Any = None, called: Called = NAMELESS
 ) -> str:
-    """`[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
+    """Return `[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
     told = {
@@ -149,12 +151,12 @@ def what_it_saw(
 
 
 def held(rule: Rule, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
-    """The guards of a rule that fired, each with what it saw: `where size(axes) <= most; most=4, size(axes)=3`."""
+    """Return the guards of a rule that fired, with their values: `where size(axes) <= most; most=4, size(axes)=3`."""
     return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
 
 
 def compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
-    """What stands on the sides of comparisons, each with its value; what has none here is left out."""
+    """Return the sides of comparisons, each with its value; a side without a value here is left out."""
     found: dict[str, str] = {}
     for side in _sides(condition):
         try:
@@ -167,7 +169,7 @@ def compared(condition: s.Syntax, env: Environment, expressions: Expressions) ->
 
 
 def _sides(node: s.Syntax, among: bool = False) -> list[s.Syntax]:
-    """The operands of the comparisons in a condition, and questions that stand beside others."""
+    """Return the operands of the comparisons in a condition, and the calls that `and` or `or` combines."""
     if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
         return _sides(node.items[0], among)
     if isinstance(node, s.Prefix) and node.op == "not":
@@ -184,7 +186,7 @@ def _rounded(value: Any) -> Any:
 
 
 def written(node: s.Syntax) -> str:
-    """The text of a piece of a rule, on one line."""
+    """Return the text of a piece of a rule, on one line."""
     span = node.span
     lines = [span.source.line(number) for number in range(span.line, span.end_line + 1)]
     if len(lines) == 1:
@@ -194,7 +196,7 @@ def written(node: s.Syntax) -> str:
 
 
 def policy_in(node: s.Syntax) -> dict[str, Any]:
-    """The numbers of the policy that a condition was written with: a value stands where the text has a name."""
+    """Return the policy numbers of a condition: nodes that hold a value where the text has a name."""
     found: dict[str, Any] = {}
     for part in walk(node):
         if isinstance(part, s.Number | s.Group) and (name := written(part)).isidentifier():
@@ -204,13 +206,16 @@ def policy_in(node: s.Syntax) -> dict[str, Any]:
 
 
 def first_line(node: Any) -> str:
-    """A statement or a kernel as one line."""
+    """Return a statement or a kernel as one line."""
     text = print_unit(node) if isinstance(node, Kernel) else print_statement(node)
     return text.split("\n")[0].strip()
 
 
 def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str, str]:
-    """What a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`. Parameters stand apart."""
+    """Return the values that a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`.
+
+    Parameters are left out, because the trace shows them separately.
+    """
     hidden = {*parameters, "target", "true", "false"}
     found = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
     named = {name: text for name, text in found.items() if "?" not in text}  # places of a torch rule have no names
@@ -218,7 +223,7 @@ def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str,
 
 
 def folds(folded: Iterable[Folded]) -> list[str]:
-    """What canonical forms took away: `multiply(2, 3) to 6`, each once."""
+    """Return the simplifications of canonical forms: `multiply(2, 3) to 6`, each once."""
     told = (f"{one.fn}({', '.join(map(_term, one.args))}) to {_term(one.result)}" for one in folded)
     return list(dict.fromkeys(told))
 
@@ -230,7 +235,7 @@ def _term(value: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """A value of a rule as text: numbers, names, lists, statements."""
+    """Return a value of a rule as text: numbers, names, lists, statements."""
     if isinstance(value, tuple | set | frozenset):
         return "(" + ", ".join(map(show, value)) + ")"
     if isinstance(value, Node):
@@ -257,8 +262,11 @@ ALTERNATIVES = 6  # alternatives of a line
 
 @dataclass(frozen=True)
 class WeighedChoice:
-    """One `choose`. name: of the parameter or `let`; cost: its text; alternatives: each with its cost, the winner
-    first; set_to: the value that somebody set instead."""
+    """One `choose`.
+
+    name: of the parameter or `let`; cost: its text; alternatives: each with its cost, the winner first; set_to: the
+    value that the user set instead.
+    """
 
     name: str
     cost: str
@@ -267,7 +275,7 @@ class WeighedChoice:
     set_to: str | None = None
 
     def line(self) -> str:
-        """`N = 4 costs 12, 2 costs 14 (minimising stall(n))`"""
+        """Return the line of the trace: `N = 4 costs 12, 2 costs 14 (minimising stall(n))`."""
         says = "is worth" if self.most else "costs"
         told = [f"{value} {says} {cost}" for value, cost in self.alternatives[:ALTERNATIVES]]
         if len(self.alternatives) > ALTERNATIVES:
@@ -277,7 +285,7 @@ class WeighedChoice:
         return f"{self.name} = {weighed} ({'maximising' if self.most else 'minimising'} {self.cost}){instead}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {
             "name": self.name, "cost": self.cost, "maximising": self.most, "set": self.set_to,
             "alternatives": [{"value": value, "cost": cost} for value, cost in self.alternatives],
@@ -309,7 +317,7 @@ class Refusal:
         return f"{self.span.source.name}:{self.span.line}"
 
     def render(self, called: Called = NAMELESS) -> str:
-        """`file:line: rule: reason`"""
+        """Return the text `file:line: rule: reason`."""
         return f"{self.location}: {self.rule.name}: {self.text(called)}"
 
 
@@ -317,7 +325,7 @@ def failed_guard(
     rule: Rule, guard: s.Guard, env: Environment, expressions: Callable[[str], Expressions], depth: int = 0,
     term: Any = None,
 ) -> Refusal:  # fmt: skip
-    """The refusal of a guard that did not hold in an environment."""
+    """Return the refusal of a guard that did not hold in an environment."""
     undecided = env.pop(UNDECIDED, None)
     seen = dict(env)  # the values of now: later clauses bind more
 
@@ -343,9 +351,12 @@ class _Event:
 
 @dataclass(frozen=True)
 class Firing(_Event):
-    """A rule that fired. before, after: what it changed (anything that prints); cleaned: canonical rules after it;
-    weighed: what each `choose` of the rule weighed; bound: the values of its pattern's names and `let`s; folded: what
-    its template asked for that canonical forms of values made simpler; held: its guards, with what they saw."""
+    """Rule that fired.
+
+    before, after: what it changed (anything that prints); cleaned: canonical rules after it; weighed: the alternatives
+    of each `choose` of the rule; bound: the values of its pattern's names and `let`s; folded: the expressions of its
+    template that canonical forms of values simplified; held: its guards, with the values that they saw.
+    """
 
     rule: str
     location: str
@@ -361,21 +372,21 @@ class Firing(_Event):
     held: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
     def line(self) -> str:
-        """`t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`"""
+        """Return the line `t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`."""
 
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         shown = f" ({values})" if values else ""
         return f"{self.marker} {self.rule} at {self.unit} {self.where}{shown} {self.location}"
 
     def diff(self) -> Iterator[str]:
-        """The lines of a unified diff, without file headers."""
+        """Yield the lines of a unified diff, without file headers."""
         before, after = (_text(units).splitlines() for units in (self.before, self.after))
         for number, line in enumerate(difflib.unified_diff(before, after, "before", "after", lineterm="", n=2)):
             if number > 1:
                 yield line
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
 
         return {
             "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
@@ -404,7 +415,7 @@ class Skip(_Event):
         return f"--- {self.marker} skipped at {self.unit}: {self.why}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {
             "event": "skipped", "level": self.prefix, "pass": self.label, "rule": self.rule, "unit": self.unit,
             "reason": self.why,
@@ -413,7 +424,7 @@ class Skip(_Event):
 
 @dataclass(frozen=True)
 class Remark(_Event):
-    """What decided, where it was no rule: a schedule out of the store."""
+    """Decision that was not made by a rule: a schedule out of the store."""
 
     unit: str
     text: str
@@ -423,7 +434,7 @@ class Remark(_Event):
         return f"{self.marker} {self.unit}: {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return {"event": "remark", "level": self.prefix, "pass": self.label, "unit": self.unit, "text": self.text}
 
 
@@ -435,7 +446,7 @@ class LeftOpen(Remark):
         return f"{self.marker} left open by a size at {self.unit}: {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the record for `--json`."""
         return super().record() | {"event": "left open"}
 
 
@@ -458,7 +469,7 @@ class Trace:
     asked: frozenset[str] = frozenset()  # rules whose refusals are told, whatever else happened in their pass
 
     def at(self, stage: str) -> Trace:
-        """From now on, events of this stage (torch, tensor, fusion, loop, tile, kernel)."""
+        """Label all following events with this stage (torch, tensor, fusion, loop, tile, kernel)."""
         self.prefix = PREFIXES.get(stage, stage)
         return self
 
@@ -494,11 +505,11 @@ class Trace:
         )
 
     def render(self, verbosity: int = 2, why_not: Collection[str] | None = None) -> str:
-        """The text of `-v` (1) or `-vv` (2), ending in a newline if there is any.
+        """Return the text of `-v` (1) or `-vv` (2), ending in a newline if there is any.
 
         Args:
             why_not: the rules whose refusals are printed with their reasons, `each` for all; `-vv` counts the others.
-                None: the rules that the trace was asked for.
+                None: the rules that the trace was created for.
         """
         why_not = self.asked if why_not is None else why_not
         told = [e for e in self.events if not isinstance(e, Skip) or not {EACH, e.rule, e.label}.isdisjoint(why_not)]
@@ -512,7 +523,7 @@ class Trace:
 
 
 def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Iterator[str]:
-    """The lines of `-v` (1) or `-vv` (2); without diffs a firing has the guards that held instead."""
+    """Yield the lines of `-v` (1) or `-vv` (2); without diffs a firing has the guards that held instead."""
     for event in events:
         if isinstance(event, Remark):
             yield event.line()
@@ -533,12 +544,12 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
 
 
 def _then(event: Firing) -> str:
-    """The line of a firing, with the canonical rules that fired after it."""
+    """Return the line of a firing, with the canonical rules that fired after it."""
     return event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
 
 
 def _beside(event: Firing) -> Iterator[str]:
-    """What a firing weighed, and what was folded."""
+    """Yield the lines for the alternatives of a firing, and for its simplifications."""
 
     yield from (f"choose {choice.line()}" for choice in event.weighed)
     yield from (f"folded {line}" for line in folds(event.folded))
@@ -552,7 +563,7 @@ def _text(units: tuple[Any, ...]) -> str:
 
 
 def program_key(graph: TensorGraph, known: Collection[str]) -> str:
-    """A hash of a program: its terms in order, sizes and dtypes, and which inputs are known when it is loaded."""
+    """Return a hash of a program: its terms in order, sizes and dtypes, and the inputs known at load time."""
     places: dict[Term, int] = {}
     axes: dict[Axis, int] = {}
 

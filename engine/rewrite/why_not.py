@@ -19,7 +19,7 @@ from .trace import CHANGES_NOTHING, Called, Refusal, failed_guard, first_line, s
 
 
 class Evidence:
-    """What one attempt at a rule found out: its refusals, and the point where the pattern came furthest."""
+    """Evidence of one attempt at a rule: its refusals, and the furthest point that the pattern reached."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -30,7 +30,7 @@ class Evidence:
 
     # ---- the matcher reports
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
-        """After `matched` statements the pattern wants `expected`, the program has `found` (None: the block ends)."""
+        """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, 1) <= self._closeness:  # no nearer, however alike
             return
         wanted = self._wanted.get(id(expected))
@@ -56,22 +56,22 @@ class Evidence:
         self.refusals.append(Refusal(rule, span, lambda _: f"matched, but {text}", depth))
 
     def undecided(self, rule: Rule, span: Span, name: str, condition: Any, depth: int = 0) -> None:
-        """A let, a domain or a default that has no value, for sizes leave it open."""
+        """Note a let, a domain or a default without a value, because sizes leave it open."""
         self.note_open(rule, condition)
         self.refuse(rule, depth, span, f"`{name}` is undecided: {told_open(condition)}")
 
     def note_open(self, rule: Rule, condition: Any) -> None:
-        """A refusal that numbers might not have met."""
+        """Note a refusal that concrete numbers might avoid."""
         if condition.__class__ is str or has_sizes(condition):
             self.left_open.setdefault(f"{rule.name}: {told_open(condition)}")
 
     def unchanged(self, rule: Rule) -> None:
-        """A match whose template gives what is there already."""
+        """Note a match whose template returns the value that is there already."""
         self.refuse(rule, len(rule.clauses) + 1, rule.span, CHANGES_NOTHING)
 
     # ---- what people read
     def all(self, rule: Rule) -> tuple[Refusal, ...]:
-        """Every refusal; the nearest miss if the pattern never matched."""
+        """Return every refusal; the nearest miss if the pattern never matched."""
         return tuple(self.refusals) or (self._miss(rule),)
 
     def best(self, rule: Rule) -> Refusal:
@@ -94,7 +94,7 @@ class Evidence:
 
 
 def _shape(expected: s.Syntax) -> type | None:
-    """The statement that a line of a pattern stands for; None for one that stands for none."""
+    """Return the class of the statement that a line of a pattern describes; None if it describes none."""
     from ..language.typed_slots import shape_of
 
     shape = None if isinstance(expected, s.PassStatement) else shape_of(expected)
@@ -102,7 +102,7 @@ def _shape(expected: s.Syntax) -> type | None:
 
 
 def _head(node: s.Syntax) -> str:
-    """The first line of a statement of a rule, as it stands there."""
+    """Return the first line of a statement of a rule, as written."""
     return node.span.source.line(node.span.line).split("#")[0].strip()
 
 

@@ -1,7 +1,7 @@
-"""Loop and Tile IR programs that a statement rule should reach: its own pattern, values put in for its variables.
+"""Loop and Tile IR programs that a statement rule should reach: its own pattern, with values for its variables.
 
-Written as text, parsed, completed (`whole_programs`). What a run `xs..` stands for is drawn from what bodies
-are made of: loads over what is in scope, products, sums, stores, reads of the slabs around.
+Written as text, parsed, completed (`whole_programs`). A run `xs..` becomes random statements: loads over the
+loops in scope, products, sums, stores, reads of the enclosing shared-memory tiles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ ROLES = ("THREAD", "BLOCK", "REG")
 
 @dataclass
 class SubjectScope:
-    """What a place of the program can use. extents: of loops and axes; storing: whether stores may stand here."""
+    """Names that the program can use at one position.
+
+    extents: of loops and axes; storing: whether stores are allowed here.
+    """
 
     extents: dict[str, int] = field(default_factory=dict)
     parallel: list[str] = field(default_factory=list)
@@ -43,7 +46,7 @@ class SubjectScope:
     storing: bool = True
 
     def inner(self, name: str, extent: int, role: str) -> SubjectScope:
-        """Inside of a loop."""
+        """Return the scope inside of a loop."""
         parallel = [*self.parallel, name] if role not in ("reduce", "serial") else self.parallel
         summed = [*self.summed, name] if role in ("reduce", "serial") else self.summed
         return SubjectScope({**self.extents, name: extent}, parallel, summed, self.storing and role == "free")
@@ -72,7 +75,7 @@ class Instance:
         self.transports = ("SYNC", "ASYNC") if waits else ("SYNC",)
 
     def program(self) -> tuple[Kernel, ...]:
-        """The kernel, its buffers still undeclared. Raises DplcError where the pattern is beyond this generator."""
+        """Return the kernel, its buffers still undeclared. Raises DplcError for an unsupported pattern."""
         statements = self.rule.match
         if len(statements) == 1 and isinstance(statements[0], s.Unit):
             statements = statements[0].body
@@ -93,7 +96,7 @@ class Instance:
         return (Kernel(kernel.name, (), (), kernel.body),)
 
     def _frame(self, scope: SubjectScope) -> str:
-        """A Tile around a pattern of statements."""
+        """Return a Tile around a pattern of statements."""
         names = self.dice.pick((("i", "j"), ("t",), ("i", "j", "r")))
         for name in names:
             scope.extents[name] = self.dice.pick((4, 8, 3, 16))
@@ -105,7 +108,7 @@ class Instance:
         return f"Tile({axes}):"
 
     def _after(self, scope: SubjectScope) -> list[str]:
-        """Statements behind the pattern; what it copied is read once more now and then."""
+        """Return statements that follow the pattern; sometimes one of them reads a tile that the pattern copied."""
         lines = self.run(scope) if self.dice.often(30) else []
         if self.every and self.dice.often(40):
             slab = self.dice.pick(self.every)
@@ -163,7 +166,7 @@ class Instance:
         return name if name in scope.extents else str(s.constant_of(node) or 0)
 
     def extent(self, node: s.Syntax) -> int:
-        """The number that an extent of the pattern stands for."""
+        """Return the number for an extent of the pattern."""
         number = s.constant_of(node)
         if number is not None:
             return int(number)
@@ -235,7 +238,7 @@ class Instance:
         raise DplcError("beyond the generator", call.span)
 
     def stage(self, call: s.Apply, scope: SubjectScope) -> str:
-        """A copy of one or two dimensions whose origin moves with the loop around."""
+        """Return a copy of one or two dimensions whose origin moves with the enclosing loop."""
         given = {item.name: item.value for item in call.items if isinstance(item, s.Keyword)}
         depth = self._field(given.get("depth"), (1, 2, 3))
         via = given.get("via")
@@ -280,7 +283,7 @@ class Instance:
         return [f"{target} = {self.scalar(value, scope)}"]
 
     def scalar(self, node: s.Syntax, scope: SubjectScope) -> str:
-        """A scalar expression: a function of names, or for a variable a drawn one."""
+        """Return a scalar expression: a function of names, or a random one for a variable."""
         if s.constant_of(node) is not None:
             return str(s.constant_of(node))
         if isinstance(node, s.Apply):
@@ -295,7 +298,7 @@ class Instance:
 
     # ---- runs
     def run(self, scope: SubjectScope, spare: bool = False) -> list[str]:
-        """Statements that may stand here. spare: often none at all."""
+        """Return statements that are allowed here. spare: often none at all."""
         if spare and not self.dice.often(35):
             return []
         kind = self.dice.number(0, 5)
@@ -316,7 +319,7 @@ class Instance:
         return [*lines, *self.total(scope)]
 
     def row(self, scope: SubjectScope) -> list[str]:
-        """A free loop over a row, as long as a loop of the pattern."""
+        """Return a free loop over a row, as long as a loop of the pattern."""
         known = [value for value in self.values.values() if isinstance(value, int) and value > 1]
         name, extent = self.fresh("l"), self.dice.pick([*known, 8, 5])
         inner = scope.inner(name, extent, "free")
@@ -344,7 +347,7 @@ class Instance:
         ]
 
     def product(self, scope: SubjectScope) -> list[str]:
-        """A contraction over the reduced name in scope, or over a loop of its own."""
+        """Return a contraction over the reduced name in scope, or over a loop of its own."""
         i, j = scope.parallel[-2:]
         k = next((name for name in reversed(scope.summed)), None)
         a, b, p, total = (self.fresh(letter) for letter in ("a", "b", "p", "acc"))
@@ -368,7 +371,7 @@ class Instance:
         return [f"{value} = load X{self.count}[{self.index(scope)}]", f"{out}[{flat}] = {value}"]
 
     def read(self, slab: DrawnSlab, scope: SubjectScope) -> list[str]:
-        """A sum over what a slab holds."""
+        """Return a sum over the contents of a shared-memory tile."""
         value, total = self.fresh("v"), self.fresh("acc")
         cells = []
         for extent in slab.extents:
@@ -408,7 +411,7 @@ class TermInstance:
         self.said = dict(extents_said(rule))  # axis -> extent
 
     def graph(self) -> TensorGraph:
-        """A program around the pattern's root: stored, read by something, or read twice."""
+        """Return a program around the pattern's root: stored, read by something, or read twice."""
         roots = [self.variable(name, "f32") for name in self._roots()]
         outs = []
         for root in roots:
@@ -433,7 +436,7 @@ class TermInstance:
 
     # ---- the pattern
     def value(self, term: c.ValueTerm, kind: str) -> Term:
-        """The term of a piece of the pattern. kind: the dtype that its place wants."""
+        """Return the term of a piece of the pattern. kind: the dtype that its position requires."""
         match term:
             case c.NumberTerm():
                 return compose.const(term.value, kind if kind != "b8" or isinstance(term.value, bool) else "f32")
@@ -485,7 +488,7 @@ class TermInstance:
         return Elementwise(fn, compose.agreed(fn, args[:arity]))
 
     def function(self, term: c.FunctionTerm) -> str:
-        """A function for a variable, of an arity that fits the items."""
+        """Return a function for a variable, of an arity that fits the items."""
         if term.fn not in self.names or term.fn == "_":
             fixed = len([x for x in term.operands if not isinstance(x, c.RunTerm)])
             options = [
@@ -496,7 +499,7 @@ class TermInstance:
         return str(self.names[term.fn])
 
     def place(self, fn: str, position: int, kind: str) -> str:
-        """The dtype that an argument should have."""
+        """Return the dtype that an argument should have."""
         function = FUNCTIONS[fn]
         if function.kind == LOGICAL or (function.kind == SELECT and position == 0):
             return "b8"
@@ -512,7 +515,7 @@ class TermInstance:
         return Reduce(fold, tuple(self.over(term.over, x)), x)
 
     def over(self, wanted: tuple[c.AxisTerm | c.RunTerm, ...], x: Term) -> list[Axis]:
-        """An axis of x for each that a reduction names."""
+        """Return an axis of x for each axis that a reduction names."""
         over: list[Axis] = []
         for item in wanted:
             options = [axis for axis in axes(x) if axis not in over] or [a for a in self.axes if a not in over]
@@ -534,13 +537,16 @@ class TermInstance:
         return compose.fold(part, self.over(term.over, args[0]), args)
 
     def axis(self, name: str) -> Axis:
-        """An axis that the pattern names, as long as the pattern says."""
+        """Return an axis that the pattern names, with the extent that the pattern gives."""
         extent = self.said.get(name) or self.dice.pick(TERM_EXTENTS)
         made: Axis = self.names.setdefault(name, Axis(f"{name}_", extent))
         return made
 
     def read(self, term: c.ReadTerm, name: str) -> Term:
-        """`x[i, k]`: an input over these axes, the same when it is read again; at places that are sums it is longer."""
+        """Return `x[i, k]`: an input over these axes, the same for every read of x.
+
+        The input is longer than the axes if the indices are sums.
+        """
         if name not in self.values:
             reads = [r.places for r in c.terms(tuple(self.rule.left.values()), c.ReadTerm) if r.x == term.x]
             reads = [places for places in reads if len(places) == len(term.places)]
@@ -556,7 +562,7 @@ class TermInstance:
         return compose.remap(x, dict(zip(axes(x), map(self.place_of, term.places), strict=False)))
 
     def place_of(self, node: c.Syntax) -> Any:
-        """An index expression over the axes that it names."""
+        """Return an index expression over the axes that it names."""
         if isinstance(node, c.Operation) and node.op in ("+", "-", "*", "//", "%"):
             return operate(node.op, self.place_of(node.a), self.place_of(node.b))
         if isinstance(node, c.Group) and len(node.items) == 1:
@@ -564,7 +570,7 @@ class TermInstance:
         return self.axis(node.text) if isinstance(node, c.NameOf) else getattr(node, "value", 0)
 
     def remapped(self, x: Term) -> Term:
-        """A value under some index map."""
+        """Return a value under some index map."""
         own = axes(x)
         if not own:
             return x
@@ -577,7 +583,7 @@ class TermInstance:
 
     # ---- leaves
     def leaf(self, kind: str) -> Term:
-        """An input over some axes; a number, a computed value, or an input of another dtype now and then."""
+        """Return an input over some axes; sometimes a number, a computed value, or an input of another dtype."""
         if self.counting:  # of elements: 1 or more
             return Elementwise("add", (Elementwise("abs", (self.input("f32"),)), compose.const(1.0)))
         choice = self.dice.number(0, 9)
@@ -599,7 +605,7 @@ class TermInstance:
         return made
 
     def computed(self, x: Term) -> Term:
-        """A value that is not an input: a product, a sum or a function of x."""
+        """Return a value that is not an input: a product, a sum or a function of x."""
         if x.__class__ not in (Input, Const) or dtype(x) == "b8":
             return x
         choice = self.dice.number(0, 3)
@@ -612,14 +618,14 @@ class TermInstance:
 
 
 def extents_said(rule: Rule) -> Iterator[tuple[str, int]]:
-    """The axes of a pattern that it gives an extent."""
+    """Yield the axes of a pattern that it gives an extent."""
     for axis in (*c.terms(tuple(rule.left.values()), c.AxisTerm), *c.terms(tuple(rule.left_axes.values()), c.AxisTerm)):
         if isinstance(axis.extent, int):
             yield axis.name, axis.extent
 
 
 def places(axis: Axis, other: Axis) -> list[Any]:
-    """Ways to read along one axis at places of another one, none of them outside."""
+    """Return ways to read along one axis at indices computed from another one, none of them out of range."""
     most, room = other.extent - 1, axis.extent - other.extent
     ways: list[Any] = [floordiv(other, -(-other.extent // axis.extent))]
     ways += [other, add(other, room), subtract(axis.extent - 1, other)] if room >= 0 else []
@@ -627,6 +633,6 @@ def places(axis: Axis, other: Axis) -> list[Any]:
 
 
 def _grouped(rule: Rule) -> bool:
-    """Whether the rule has two roots."""
+    """Return whether the rule has two roots."""
     last = rule.rewrite[-1] if rule.rewrite else None
     return isinstance(last, c.Assign) and isinstance(last.target, c.Group)

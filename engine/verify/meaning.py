@@ -59,7 +59,7 @@ COUNT = "n0"
 
 
 def real_places(graph: TensorGraph, data: Any) -> list[Any]:
-    """A mask for every output: True where no value on the way to an element is infinite or NaN."""
+    """Return a mask for every output: True where no value on the way to an element is infinite or NaN."""
     terms = postorder(out.value for out in graph.outs)
     floats = [term for term in terms if dtype(term) in FLOATS]
     shown = tuple(Output(f"value{n}", axes(term), term) for n, term in enumerate(floats))
@@ -80,7 +80,7 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
 
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:
-    """Whether what partial results call a count is one: 0, or 1 and more. Below, they are no monoid."""
+    """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
     counts = [
         x.args[0]
         for x in postorder(out.value for out in graph.outs)
@@ -97,7 +97,7 @@ def in_domain(graph: TensorGraph, data: Any) -> bool:
 
 
 def whole_sums(graph: TensorGraph, data: Any) -> bool:
-    """Whether all that a program adds up is whole, so that the order of its sums changes nothing."""
+    """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
     terms = postorder(out.value for out in graph.outs)
     summed = {x.x for x in terms if isinstance(x, Reduce)} | {y for x in terms if isinstance(x, Fold) for y in x.args}
     shown = tuple(Output(f"summed{n}", axes(term), term) for n, term in enumerate(summed))
@@ -109,7 +109,7 @@ def whole_sums(graph: TensorGraph, data: Any) -> bool:
 
 
 def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:
-    """The marks of what an element depends on."""
+    """Return the marks of the values that an element depends on."""
     kind = term.__class__
     if kind is Elementwise and FUNCTIONS[term.fn].kind == SELECT:  # the side that is not taken does not count
         condition, a, b = term.args
@@ -144,13 +144,13 @@ LARGEST_TURNS = 4000  # of all loops, for one thread
 
 
 def inputs_of(program: Program, seed: int) -> Arrays:
-    """Small whole numbers, so that sums are exact in any order; truth values; indices that stay in small tables."""
+    """Return small whole numbers, so that sums are exact in any order; truth values; indices into small tables."""
     counts = counted(program)
     return {p.name: count(p, seed) if p.name in counts else array(p, seed) for p in supplied(program)}
 
 
 def counted(program: Program) -> set[str]:
-    """The buffers that hold how many elements partial results are of."""
+    """Return the buffers that hold the element counts of partial results."""
     first = {
         merge.vals[0].name
         for merge in nodes(program, Merge)
@@ -160,12 +160,12 @@ def counted(program: Program) -> set[str]:
 
 
 def count(param: Param, seed: int) -> Any:
-    """Numbers of elements: 1 or more."""
+    """Return numbers of elements: 1 or more."""
     return np.abs(array(param, seed))
 
 
 def array(param: Param, seed: int) -> Any:
-    """What an input holds; the name and the seed decide."""
+    """Return the values of an input; the name and the seed determine them."""
     dice = np.random.default_rng([seed, zlib.crc32(param.name.encode())])
     shape = tuple(int(n) for n in param.shape)
     if param.dtype == "b8":
@@ -177,15 +177,17 @@ def array(param: Param, seed: int) -> Any:
 
 
 class Meaning:
-    """What a program computes: the values of its outputs, and how often each element was stored. between: outputs of
-    kernels that only others of the program read: a rule that makes one kernel of two may leave them out."""
+    """Result of a program: the values of its outputs, and the number of stores to each element.
+
+    between: outputs of kernels that only other kernels of the program read. A rule that fuses kernels may omit them.
+    """
 
     def __init__(self, values: Arrays, stores: Arrays, between: frozenset[str] = frozenset()):
         self.values, self.stores, self.between = values, stores, between
 
 
 def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
-    """The meaning under one order of threads. Raises ScheduleError for a program that has none, TooLarge."""
+    """Run a program in one order of threads. Raises ScheduleError if it has no meaning, and TooLarge."""
     if work(program) > LARGEST_WORK:
         raise TooLarge
     if any(isinstance(statement, Launch) for kernel in program for statement in kernel.body):
@@ -199,7 +201,7 @@ def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
 
 
 def work(program: Program) -> int:
-    """A rough measure of what running costs here."""
+    """Return a rough estimate of the work to run a program here."""
     largest = 0
     for kernel in program:
         tiles = list(nodes(kernel.body, Tile))
@@ -215,7 +217,7 @@ def work(program: Program) -> int:
 
 
 def _held(tile: Tile) -> int:
-    """The threads of a block times the registers of one: where tensor cores multiply, those of the largest product."""
+    """Return the threads of a block times the registers of one; with tensor cores, those of the largest product."""
     sizes = {axis.name: axis.extent for axis in tile.axes if axis.role != "BLOCK"}
     threads = math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD")
     lanes = {axis.name for axis in tile.axes if axis.role == "THREAD"}
@@ -235,7 +237,7 @@ def _turns(statement: Any) -> int:
 
 
 def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning] | None:
-    """Inputs and what the program computes from them; None for one that has no single meaning."""
+    """Return inputs and the results of the program; None if it has no single meaning."""
     inputs = inputs_of(program, seed)
     try:
         first = run(program, inputs, seeds[0])
@@ -250,7 +252,7 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
 
 
 def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> str | None:
-    """What a program does otherwise for some inputs than their known meaning, or None."""
+    """Return the first difference between a program and the known meaning for some inputs, or None."""
     inputs, wanted = known
     for seed in seeds:
         try:
@@ -263,7 +265,7 @@ def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> st
 
 
 def difference(wanted: Meaning, got: Meaning) -> str | None:
-    """Where two meanings differ, in words; None if they do not. Buffers that only the second one has are its own."""
+    """Return the first difference of two meanings, in words, or None. Buffers of the second one alone are ignored."""
     for name, values in wanted.values.items():
         other = got.values.get(name)
         if other is None and name in wanted.between:

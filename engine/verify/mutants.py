@@ -1,4 +1,4 @@
-"""How strong a check is: a rule with one piece left out or changed must be found wrong."""
+"""Mutation testing of the checks: they must report a rule with one piece left out or changed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from .run import Checkers, CheckOptions, check_rule, users_of
 
 @dataclass(frozen=True)
 class Result:
-    """One mutant, and how it was noticed: wrong (it means something else, or does not come to an end), vacuous (no
-    subject reaches it), refused (it does not compile, or the engine refuses what it gives), example (it means the same,
-    and fires where an example of the rule says that it must not), survives.
+    """One mutant, and how it was detected.
+
+    wrong: it means something else, or does not terminate. vacuous: no subject reaches it. refused: it does not compile,
+    or the engine refuses its result. example: it means the same, and fires where an example of the rule says that it
+    must not. survives: it was not detected.
 
     legal: firings that were compared beyond those of the rule itself, without a difference.
     """
@@ -51,7 +53,7 @@ class Survey:
         return sum(result.caught for result in self.results)
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the record for `--json`."""
         return {"rule": self.rule, "caught": self.caught, "mutants": [asdict(r) for r in self.results]}
 
 
@@ -62,7 +64,7 @@ def survey(
     heard: Callable[[str], None] = lambda text: None,
     guards: bool = False,
 ) -> Survey:
-    """Every mutant of a rule, checked. A local rule is checked by its users. guards: only those without one."""
+    """Check every mutant of a rule. A local rule is checked by its users. guards: only mutants without a guard."""
     results: list[Result] = []
     quick = replace(options, shrink=False, more=0)
     known = Checkers(rules)
@@ -80,7 +82,7 @@ def survey(
 
 
 def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> list[RuleVerdict]:
-    """A rule, or the rules that use it."""
+    """Return the verdicts on a rule, or on the rules that use it."""
     tried = [rule]
     if "local" in rule.attributes:
         tried = [other for other in checkers.rules.rules.values() if rule.name in users_of(other)]
@@ -102,7 +104,7 @@ def _judged(checkers: Checkers, broken: Rule, what: str, options: CheckOptions) 
 def _unnoticed(
     rules: RuleSet, broken: Rule, result: Result, whole: list[RuleVerdict], without: list[RuleVerdict]
 ) -> Result:
-    """A guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
+    """Return a guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
     legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
     result = replace(result, legal=max(0, legal))
     stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
@@ -114,7 +116,7 @@ def _unnoticed(
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
-    """The rule set with one rule in another form."""
+    """Return the rule set with one rule in another form."""
     files = []
     for file in rules.files:
         kept = tuple(broken if rule.name == broken.name else rule for rule in file.rules)
@@ -128,7 +130,7 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 
 
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Rules with a `where` less."""
+    """Yield the rule without one `where`, for each."""
     for n, clause in enumerate(rule.clauses):
         if isinstance(clause, s.Guard) and clause.kind == "where":
             kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
@@ -136,7 +138,7 @@ def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Rules with a guard less, a statement less, a field, a substitution, an arm less, or a sign or number changed."""
+    """Yield rules without a guard, statement, field, substitution or arm, or with another sign or number."""
     yield from without_guards(rule)
     for what, rewrite in _changed(rule.rewrite):
         yield what, replace(rule, rewrite=rewrite)
@@ -146,7 +148,7 @@ Changed = Iterator[tuple[str, Any]]
 
 
 def _changed(node: Any) -> Changed:
-    """A template with one change, wherever it can be made."""
+    """Yield each possible change of a template, with its description."""
     if isinstance(node, tuple):
         for n, item in enumerate(node):
             if len(node) > 1 and _droppable(item):
@@ -168,7 +170,7 @@ def _droppable(item: Any) -> bool:
 
 
 def _own(node: Any) -> Changed:
-    """Changes of a node itself."""
+    """Yield changes of a node itself."""
     if isinstance(node, s.IfBlock):
         yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
     if isinstance(node, s.RunStatement) and node.changes and len(node.changes) == 1:
@@ -204,7 +206,7 @@ def _first_line(node: s.Syntax) -> str:
 
 
 def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterator[Finding]:
-    """The guards that refuse none of the example programs of the rule's level, those of other rules among them."""
+    """Yield the guards that refuse none of the example programs of the level, also those of other rules."""
     programs = {level: _programs(engine, level) for level in TRIES}
     for rule in rules:
         if "local" in rule.attributes or rule.family is not None:
@@ -221,7 +223,7 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
 
 
 def _programs(engine: Engine, level: str) -> list[tuple[Rule, s.Example]]:
-    """The examples that the runner of a level can read."""
+    """Return the examples that the runner of a level can read."""
     alike = [rule for rule in engine.rules.rules.values() if TRIES[rule.level] is TRIES[level]]
     return [(rule, example) for rule in alike for example in rule.examples]
 
@@ -233,7 +235,7 @@ def _refused(
     programs: dict[str, list[tuple[Rule, s.Example]]],
     target: Target,
 ) -> bool:
-    """Whether the guard refuses the program of an example, the nearest ones first."""
+    """Return whether the guard refuses the program of an example, the nearest ones first."""
     near = sorted(programs[rule.level], key=lambda known: (known[0] is not rule, known[0].file != rule.file))
     for owner, example in near:
         tried = replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())

@@ -37,7 +37,7 @@ FOLDS = ("add", "maximum", "minimum", "multiply")
 
 
 def perturbed(program: Program, dice: Dice) -> Program:
-    """The program after one to three changes, completed again. Raises what `completed` raises."""
+    """Return the program after one to three changes, completed again. Raises what `completed` raises."""
     resized = dice.often(30)
     for _ in range(dice.number(1, 3)):
         change = other_extent if resized else dice.pick(CHANGES)
@@ -51,7 +51,7 @@ def perturbed(program: Program, dice: Dice) -> Program:
 
 
 def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
-    """One extent becomes another, and its multiples with it if the dice say so."""
+    """Replace one extent by another, and sometimes its multiples too."""
     found = sorted(_extents(kernel.body))
     if not found:
         return kernel
@@ -62,7 +62,7 @@ def other_extent(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def resized(old: int, new: int, multiples: bool) -> Callable[[int], int]:
-    """What a number becomes with an extent; its multiples with it if that is wished."""
+    """Return the change of numbers for a changed extent. multiples: multiples of the extent change too."""
 
     def change(number: int) -> int:
         if multiples and old > 2 and number and number % old == 0 and number // old <= 512:
@@ -83,7 +83,7 @@ def _extents(body: Block) -> set[int]:
 
 
 def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
-    """A statement or expression with its whole numbers changed; what is not a number of an index stays."""
+    """Return a statement or expression with its whole numbers changed; what is not a number of an index stays."""
     if type(value) is int:
         return change(value)
     if isinstance(value, tuple):
@@ -112,7 +112,10 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
 
 
 def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Block:
-    """The statements in pre-order, the one that `place` counts down to edited: to another one, several or none."""
+    """Edit one of the statements in pre-order, at the index that the last argument holds.
+
+    The edit returns another statement, several or none. The index is counted down during the walk.
+    """
     out: list[Any] = []
     for statement in body:
         here = place[0] == 0
@@ -125,7 +128,7 @@ def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Bl
 
 
 def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tuple[type, ...]) -> Kernel:
-    """The kernel with one statement of some kinds edited."""
+    """Return the kernel with one statement of some kinds edited."""
     every = list(nodes(kernel.body, Stmt))
     places = [n for n, statement in enumerate(every) if isinstance(statement, kinds)]
     if not places:
@@ -134,7 +137,7 @@ def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tu
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:
-    """A loop or an axis with another role."""
+    """Change the role of a loop or an axis."""
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, For):
@@ -149,7 +152,7 @@ def other_role(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_function(kernel: Kernel, dice: Dice) -> Kernel:
-    """Another scalar function, or another fold."""
+    """Change a scalar function, or a reduction."""
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, Accumulate):
@@ -164,7 +167,7 @@ def other_function(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def guarded(kernel: Kernel, dice: Dice) -> Kernel:
-    """A statement behind a guard on an axis."""
+    """Put a statement under a guard on an axis."""
     names = [axis.name for tile in nodes(kernel.body, Tile) for axis in tile.axes] or [
         loop.var for loop in nodes(kernel.body, For)
     ]
@@ -175,7 +178,7 @@ def guarded(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_guard(kernel: Kernel, dice: Dice) -> Kernel:
-    """A guard with another bound, or a load behind one."""
+    """Change the bound of a guard, or put a load under one."""
 
     def edit(statement: Any) -> Any:
         if isinstance(statement, If):
@@ -200,7 +203,7 @@ def _first(e: Any) -> Any:
 
 
 def repeated(kernel: Kernel, dice: Dice) -> Kernel:
-    """A loop around a statement: serial, a reduction or free."""
+    """Put a loop around a statement: serial, a reduction or free."""
     taken = {loop.var for loop in nodes(kernel.body, For)}
     name = next(n for n in ("again", "again1", "again2", "again3") if n not in taken or n == "again3")
     role, turns = dice.pick(("serial", "reduce")), dice.number(2, 3)
@@ -208,7 +211,7 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:
-    """One statement less."""
+    """Remove a statement."""
     return _statement(
         kernel,
         dice,
@@ -218,12 +221,12 @@ def dropped(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def doubled(kernel: Kernel, dice: Dice) -> Kernel:
-    """A statement twice."""
+    """Duplicate a statement."""
     return _statement(kernel, dice, lambda statement: (statement, statement), (Accumulate, Sync, Stage, For, If))
 
 
 def extended(kernel: Kernel, dice: Dice) -> Kernel:
-    """One more statement before or behind another one."""
+    """Add a statement before or after another one."""
     number = dice.number(0, 3)
     buffers: list[Any] = list(nodes(kernel.body, Load)) or [None]
     load = dice.pick(buffers)
@@ -246,7 +249,7 @@ def extended(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_index(kernel: Kernel, dice: Dice) -> Kernel:
-    """A load one place further, or with its indices exchanged."""
+    """Scale or shift an index of a load, or reverse the order of its indices."""
 
     def edit(load: Any) -> Any:
         if len(load.idx) > 1 and dice.often(50):
@@ -260,7 +263,7 @@ def other_index(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
-    """A slab is filled with other elements, and read once more."""
+    """Fill a shared-memory tile with other elements, and read it once more."""
     stages = {stage.dst: stage for stage in nodes(kernel.body, Stage)}
 
     def edit(load: Any) -> Any:
@@ -276,7 +279,7 @@ def copied_again(kernel: Kernel, dice: Dice) -> Kernel:
 
 
 def other_copy(kernel: Kernel, dice: Dice) -> Kernel:
-    """A copy by other means, or with another layout."""
+    """Change the transport of a copy, or its layout."""
     field, options = dice.pick((("via", ("SYNC", "ASYNC", "TMA")), ("pad", (0, 1, 4)), ("lanes", (0, 2, 4))))
     return _statement(kernel, dice, lambda s: replace(s, **{field: dice.pick(options)}), (Stage,))
 
@@ -294,7 +297,7 @@ GUARD_TRIES = 6  # to put a guard where nothing that it hides is needed
 
 
 def guarded_kernel(kernel: Kernel, dice: Dice) -> Kernel:
-    """The kernel with some statements behind a guard: one that it has already, or one on a thread or a replica."""
+    """Put some statements under a guard: one that the kernel has already, or one on a thread or a replica."""
     sizes = {THREAD: next(iter(nodes(kernel.body, Launch))).block}
     sizes |= {replicate.var: replicate.extent for replicate in nodes(kernel.body, Replicate)}
     conditions = [Binary("<", Var(name), size) for name, extent in sizes.items() for size in (extent, extent, 2)]
@@ -326,14 +329,14 @@ LONGEST_AXIS = 16  # of the extents that a rule names
 
 
 def perturbed_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """The program after one to three changes; what results need not be well formed."""
+    """Return the program after one to three changes; the result need not be well formed."""
     for _ in range(dice.number(1, 3)):
         graph = dice.pick(TERM_CHANGES)(graph, dice)
     return _lean(graph)
 
 
 def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """One extent becomes another, in axes, in places and in numbers that are the extent; its multiples with it."""
+    """Replace one extent by another, in axes, indices and equal numbers; its multiples change with it."""
     found = sorted({axis.extent for x in graph.ins for axis in x.axes})
     if not found:
         return graph
@@ -351,12 +354,12 @@ def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGraph:
-    """The program with the whole numbers of axes and places changed; constants stay."""
+    """Return the program with the whole numbers of axes and indices changed; constants stay."""
     return _lean(_edited(graph, lambda term: term, change))
 
 
 def other_term_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """Another function of as many arguments, and of the same kind."""
+    """Change a function to another one with as many arguments, and of the same kind."""
     found = [x for x in _terms(graph) if isinstance(x, Elementwise) and x.fn in OTHERS]
     if not found:
         return graph
@@ -366,7 +369,7 @@ def other_term_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def other_number(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """Another constant."""
+    """Change a constant."""
     found = [x for x in _terms(graph) if isinstance(x, Const) and dtype(x) in ("f32", "i64")]
     if not found:
         return graph
@@ -376,7 +379,7 @@ def other_number(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def computed_input(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """A function of an input in its place."""
+    """Replace an input by a function of it."""
     found = [x for x in graph.ins if x.dtype == "f32"]
     if not found:
         return graph
@@ -385,7 +388,7 @@ def computed_input(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 
 def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    """A value is a result too, or a function of it is."""
+    """Add a value, or a function of it, to the results."""
     found = [x for x in _terms(graph) if dtype(x) == "f32" and axes(x)]
     if not found:
         return graph
@@ -409,7 +412,7 @@ def _terms(graph: TensorGraph) -> list[Term]:
 
 
 def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[int], Any] | None = None) -> TensorGraph:
-    """The program with every term passed through `edit`, and the whole numbers of axes and places through `change`."""
+    """Pass every term through `edit`, and the whole numbers of axes and indices through `change`."""
     known: dict[Any, Any] = {}
 
     def place(e: Any) -> Any:
@@ -434,7 +437,7 @@ def _edited(graph: TensorGraph, edit: Callable[[Any], Term], change: Callable[[i
 
 
 def _lean(graph: TensorGraph) -> TensorGraph:
-    """The inputs that are still read; results with all their axes."""
+    """Keep the inputs that are still read, and give results all their axes."""
     ins = sorted((x for x in _terms(graph) if isinstance(x, Input)), key=lambda x: x.name)
     outs = (Output(out.name, tuple(dict.fromkeys((*out.axes, *axes(out.value)))), out.value) for out in graph.outs)
     return TensorGraph(graph.name, tuple(ins), tuple(outs))
@@ -447,7 +450,7 @@ Kernels = tuple[Kernel, ...]
 
 
 def smaller_programs(program: Kernels) -> Iterator[Kernels]:
-    """Programs that are a little smaller, those that lack most first."""
+    """Yield programs that are a little smaller, the smallest first."""
     if len(program) > 1:
         for n in range(len(program)):
             yield (*program[:n], *program[n + 1 :])
@@ -462,7 +465,10 @@ def smaller_programs(program: Kernels) -> Iterator[Kernels]:
 
 
 def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
-    """The kernel with buffers as its body needs them; what is no longer mentioned is gone."""
+    """Return the kernel with buffers that fit its body, without those that the body does not mention.
+
+    Raises ValueError if the kernel is not well formed.
+    """
     whole = sized(replace(kernel, body=observed(kernel)), needs(kernel.body), needs(before.body))
     scoped(whole)
     if wellformed(whole) is not None:
@@ -478,7 +484,7 @@ def _fitted(kernel: Kernel, before: Kernel) -> Kernel:
 
 
 def _bodies(body: Block) -> Iterator[Block]:
-    """The block with one statement gone, or replaced by what is inside of it."""
+    """Yield the block with one statement gone, or replaced by what is inside of it."""
     for n, statement in enumerate(body):
         before, after = body[:n], body[n + 1 :]
         yield (*before, *after)

@@ -35,8 +35,10 @@ WORST = (CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED)
 
 @dataclass(frozen=True)
 class OperatorVerdict:
-    """word: one of WORST (`-`: PyTorch itself has no such op of that dtype; `untried`: no example of it can be run).
-    why: of all but `right`.
+    """Verdict on an op in a dtype.
+
+    word: one of WORST (`-`: PyTorch itself has no such op of that dtype; `untried`: no example of it can be run). why:
+    the reason, for every word but `right`.
     """
 
     word: str
@@ -44,13 +46,13 @@ class OperatorVerdict:
 
 
 def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
-    """{name in aten: the rules that start from it}, by name."""
+    """Return {name in aten: the rules that start from it}, by name."""
     found = {aten_name(op): tuple(c.rule for c in group) for op, group in compile_rules(rules).items()}
     return dict(sorted(found.items()))
 
 
 def judged(rules: Iterable[Rule], dtype: str, tools: Toolchain, target: Target) -> OperatorVerdict:
-    """What becomes of an op in a dtype: of the programs in its rules' examples, their floats as that dtype."""
+    """Return the worst verdict on an op in a dtype, over the examples of its rules with their floats in that dtype."""
     found = [
         _judged(_in_dtype(subject.value, dtype), tools, target)
         for subject in TorchChecker(tools.torch).examples(rules)
@@ -60,7 +62,7 @@ def judged(rules: Iterable[Rule], dtype: str, tools: Toolchain, target: Target) 
 
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
-    """The program with its floats in another dtype; with all inputs of it where none is a float."""
+    """Return the program with its floats in another dtype; without floats, with all inputs in it."""
     assert dtype in DTYPES
     floats = any(param.dtype == "f32" for param in graph.ins)
     ins = tuple(replace(p, dtype=dtype) if p.dtype == "f32" or not floats else p for p in graph.ins)
@@ -99,7 +101,7 @@ def _capture(graph: TorchGraph, tensors: dict[str, Any]) -> Capture:
 
 
 def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
-    """(the program with torch's types, tensors that torch takes, what it gives for them). Raises NoSubject."""
+    """Return the program with torch's types, tensors that torch accepts, and its results. Raises NoSubject."""
     graph = retyped(graph)
     refusal = ""
     for limit, unit in ((limit_of(graph), False), (2, True)):
@@ -131,7 +133,7 @@ WORDS = {
 
 
 def missing(rules: RuleSet) -> dict[str, list[str]]:
-    """{cause: the ops in ATen's names that neither a rule nor the table of decompositions takes}, by name."""
+    """Return {cause: the names of ATen ops that neither a rule nor a decomposition lowers}, by name."""
     taken = set(operators(rules)) | {_bare(overload) for overload in table()}
     found: dict[str, list[str]] = {}
     for name in sorted(aten_name(op) for op in names()):
@@ -143,7 +145,7 @@ def missing(rules: RuleSet) -> dict[str, list[str]]:
 
 
 def supported(rules: RuleSet) -> tuple[int, int]:
-    """How many ops rules take, and how many more PyTorch's own decompositions."""
+    """Return the number of ops that rules lower, and the number that PyTorch's own decompositions add."""
     ruled = set(operators(rules))
     return len(ruled), len({_bare(overload) for overload in table()} - ruled)
 

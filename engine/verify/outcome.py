@@ -68,19 +68,22 @@ NAMED = 30  # of a hundred numbers, how many are those that the rule names
 
 
 def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
-    """A whole number: one of the options, or one from `low` to `high` that the rule names."""
+    """Return a whole number: one of the options, or one from `low` to `high` that the rule names."""
     named = [n for n in dice.named if type(n) is int and low <= n <= high]
     return dice.pick(named) if named and dice.often(NAMED) else dice.pick(options)
 
 
 def constant(dice: Dice, options: Sequence[Any]) -> Any:
-    """A number that a program may hold: one of the options, or one that the rule names."""
+    """Return a number that a program may hold: one of the options, or one that the rule names."""
     return dice.pick(dice.named) if dice.named and dice.often(NAMED) else dice.pick(options)
 
 
 def agree(want: Any, have: Any, tolerance: float) -> Any:
-    """Where two arrays agree: the same, both NaN, or floats as near as a share of the largest finite value, 1 at
-    least."""
+    """Return the elements at which two arrays agree.
+
+    Elements agree if they are equal, or both NaN, or if they are floats that differ by at most `tolerance` times the
+    largest finite magnitude, or times 1 if that is smaller.
+    """
     with np.errstate(all="ignore"):
         same = (want == have) | ((want != want) & (have != have))
         if tolerance and want.dtype.kind == "f":
@@ -91,7 +94,7 @@ def agree(want: Any, have: Any, tolerance: float) -> Any:
 
 
 def unlike(name: str, want: Any, have: Any, tolerance: float, where: Any = True) -> str | None:
-    """Where two arrays differ, in words; None if they agree. where: the elements that are compared."""
+    """Return the first difference of two arrays, in words, or None. where: the elements that are compared."""
     same = agree(want, have, tolerance) | ~np.asarray(where)
     if same.all():
         return None
@@ -100,7 +103,7 @@ def unlike(name: str, want: Any, have: Any, tolerance: float, where: Any = True)
 
 
 def said(error: Exception) -> str:
-    """What is wrong, in a line: ours without its place, any other with its class."""
+    """Return an error in one line: ours without its location, any other with its class."""
     return error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
 
 
@@ -121,7 +124,7 @@ class Subject:
 
     @property
     def seed(self) -> int:
-        """What decides its inputs: the text, so that a file gives the same ones."""
+        """Seed of its inputs: a hash of the text, so that a file always has the same inputs."""
         return zlib.crc32(self.text.encode())
 
 
@@ -135,7 +138,7 @@ class Wrong(Exception):
 
 @dataclass
 class Outcome:
-    """What came of one subject. valid: it has a meaning to compare with; firings: ways to fire that were compared."""
+    """Outcome of one subject. valid: it has a meaning to compare with; firings: ways to fire that were compared."""
 
     valid: bool = True
     firings: int = 0
@@ -180,7 +183,7 @@ class RuleVerdict:
 
     @property
     def result(self) -> str:
-        """ok, wrong, vacuous, or thin: too few programs to say much."""
+        """Verdict: ok, wrong, vacuous, or thin (too few programs reached)."""
         if self.wrong is not None:
             return "wrong"
         if self.through:
@@ -195,7 +198,7 @@ class RuleVerdict:
         return tuple(reason for reason in self.guards if not self.refusals[reason])
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the record for `--json`."""
         found = {
             "rule": self.rule, "level": self.level, "location": self.location, "result": self.result,
             "subjects": self.subjects, "discarded": self.discarded, "reached": self.reached, "firings": self.firings,
@@ -222,7 +225,7 @@ PINNED = "# parameters: "
 
 
 def counterexample_text(verdict: RuleVerdict) -> str:
-    """A counterexample as a file that `--subject` reads."""
+    """Return a counterexample as a file that `--subject` reads."""
     assert verdict.wrong is not None
     subject = verdict.wrong.subject
     lines = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
@@ -234,14 +237,14 @@ def counterexample_text(verdict: RuleVerdict) -> str:
 
 
 def pinned_in(text: str) -> dict[str, Any]:
-    """The parameters that a counterexample was found with."""
+    """Return the parameters that a counterexample was found with."""
     found = re.search(rf"^{PINNED}(.*)$", text, re.MULTILINE)
     values: dict[str, Any] = json.loads(found[1]) if found else {}
     return values
 
 
 def detail(verdict: RuleVerdict, path: Path, rule_files: Sequence[Path]) -> str:
-    """What is wrong with a rule, and how to see it again."""
+    """Describe the fault of a rule, and how to reproduce it."""
     assert verdict.wrong is not None
     wrong = verdict.wrong
     files = "".join(f" {file}" for file in rule_files)
@@ -259,7 +262,7 @@ COLUMNS = ("rule", "level", "subjects", "reached", "firings", "values", "guards"
 
 
 def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
-    """The table: a line for each rule, or for each file with a line for every rule that is not ok."""
+    """Return the table: a line for each rule, or for each file with a line for every rule that is not ok."""
     rows = (
         [_row(v) for v in verdicts] if each else [*_files(verdicts), *(_row(v) for v in verdicts if v.result != "ok")]
     )
@@ -324,7 +327,7 @@ def _total(verdicts: Sequence[RuleVerdict], seconds: float) -> str:
 
 
 def survey_text(found: Iterable[Any]) -> str:
-    """What the mutants of rules came to: what was not noticed, and what only an example of the rule noticed."""
+    """Return the results of mutants: those that survive, and those that only an example of the rule detects."""
     lines, total = [], 0
     counts: Counter[str] = Counter()
     for survey in found:

@@ -26,7 +26,7 @@ class RuleFailure(AssertionError):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--dplc-check`, `--dplc-examples N`, `--dplc-seed N`, `--dplc-allow-thin`"""
+    """Add `--dplc-check`, `--dplc-examples N`, `--dplc-seed N` and `--dplc-allow-thin`."""
     group = parser.getgroup("dplc")
     group.addoption("--dplc-check", action="store_true", help="Collect .rw files: check every rule in them by meaning.")
     group.addoption("--dplc-examples", type=int, default=40, help="Subjects drawn for each rule.")
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Rule files, if they are asked for."""
+    """Collect rule files, if `--dplc-check` is given."""
     if file_path.suffix == ".rw" and parent.config.getoption("--dplc-check"):
         collected: pytest.Collector = RuleFileCollector.from_parent(parent, path=file_path)
         return collected
@@ -46,7 +46,7 @@ class RuleFileCollector(pytest.File):
     """A `.rw` file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """A test for every rule of the file."""
+        """Yield a test for every rule of the file."""
         from ..language.rule import load
 
         rules = load([self.path])
@@ -64,24 +64,24 @@ class RuleItem(pytest.Item):
         self.funcargs: dict[str, Any] = {}  # other plugins look for the fixtures of an item: it has none
 
     def runtest(self) -> None:
-        """Raises RuleFailure."""
+        """Check the rule. Raises RuleFailure."""
         options = self.config.getoption("--dplc-examples"), self.config.getoption("--dplc-seed")
         _check(self.config, self.rules, [self.rules.rule(self.name)], self.path, *options)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """The counterexample alone, without a traceback."""
+        """Return the counterexample alone, without a traceback."""
         if isinstance(excinfo.value, RuleFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the rule stands."""
+        """Return the location of the rule."""
         return self.path, self.rules.rule(self.name).span.line - 1, f"rule {self.name}"
 
 
 @pytest.fixture
 def check_rules(request: pytest.FixtureRequest) -> Callable[..., list[RuleVerdict]]:
-    """A function `(file, rule=None, examples=40, seed=0)` that checks the rules of a file, or one of them."""
+    """Return a function `(file, rule=None, examples=40, seed=0)` that checks the rules of a file, or one of them."""
 
     def check(file: str | Path, rule: str | None = None, examples: int | None = None, seed: int | None = None) -> Any:
         from ..language.rule import load

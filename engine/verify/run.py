@@ -48,8 +48,9 @@ ANYWHERE = "h200"
 
 
 def proved(rule: Rule, checker: Any, own: Sequence[Subject]) -> tuple[Proof, Wrong | None]:
-    """What is proved of a rule, and a program that shows what is refuted. What none shows is left open: of a run that
-    stands elsewhere for a reason that is not arithmetic, say.
+    """Return the proof of a rule, and a program that shows the refuted claim.
+
+    A refuted claim that no program shows is left open: for example, a run that is moved for a reason beyond arithmetic.
     """
     proof = prove(rule)
     if proof.refuted is None:
@@ -64,7 +65,7 @@ def proved(rule: Rule, checker: Any, own: Sequence[Subject]) -> tuple[Proof, Wro
 
 
 def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject]) -> Iterator[Subject]:
-    """Programs that a rule matches with the numbers of a proof."""
+    """Yield programs that a rule matches with the numbers of a proof."""
     if rule.level == "tensor":
         yield from _terms(rule, refuted, checker)
         return
@@ -86,7 +87,7 @@ def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject])
 def _renumbered(
     rule: Rule, numbers: dict[str, int], checker: Any, subject: Subject, pinned: dict[str, Any]
 ) -> Iterator[Subject]:
-    """An example with the extents of the proof in place of its own."""
+    """Yield an example with the extents of the proof instead of its own."""
     compiled, machine = checker.engine.rule(rule), target_named(ANYWHERE)
     program = subject.value
     seen: set[Any] = set()
@@ -106,12 +107,12 @@ def _renumbered(
 
 
 def _changed(kernel: Kernel, change: dict[int, int]) -> Kernel:
-    """A kernel with other numbers, its buffers undeclared."""
+    """Return a kernel with other numbers and undeclared buffers."""
     return Kernel(kernel.name, (), (), tuple(renumbered(x, lambda n: change.get(n, n)) for x in kernel.body))
 
 
 def _terms(rule: Rule, refuted: Refuted, checker: Any) -> Iterator[Subject]:
-    """The pattern of numbers."""
+    """Yield the programs of a pattern with the numbers of a proof."""
     for n in range(TRIES // 10):
         try:
             instance = TermInstance(rule, PlainDice((rule.name, n)))
@@ -126,9 +127,12 @@ BORROWED = 24  # examples of other rules that a statement rule is tried on
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """examples: drawn subjects per rule; borrow: also try the examples of other rules; shrink: make findings small;
+    """Options of `dplc check`.
+
+    examples: random subjects per rule; borrow: also try the examples of other rules; shrink: reduce counterexamples;
     prove: also prove its arithmetic of indices, where Z3 is installed; more: subjects that are drawn beyond `examples`
-    while too few were reached."""
+    while too few were reached.
+    """
 
     examples: int = 40
     seed: int = 0
@@ -149,7 +153,7 @@ class Checkers:
         self._baselines: dict[Any, Any] = like._baselines if like else {}
 
     def of(self, level: str) -> Any:
-        """The checker of a level."""
+        """Return the checker of a level."""
         kind = "statements" if level in STATEMENTS else level
         if kind not in self._made:
             if kind == "statements":
@@ -167,7 +171,7 @@ class Checkers:
         return self._made[kind]
 
     def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:
-        """Examples of other statement rules, other ones for each rule, the same every time."""
+        """Yield examples of other statement rules, different ones for each rule, but the same in every run."""
         if rule.level not in STATEMENTS:
             return
         if self._borrowed is None:
@@ -204,7 +208,7 @@ class _Attempts:
 
 
 def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
-    """One rule on its own examples, borrowed ones, and drawn programs; a counterexample is made small."""
+    """Check one rule on its own examples, borrowed ones, and random programs; a counterexample is shrunk."""
     guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
     verdict = RuleVerdict(rule.name, rule.level, rule.location, guards=guards)
     verdict.drawn = options.examples > 0
@@ -256,7 +260,10 @@ def check_rules(
     options: CheckOptions,
     heard: Callable[[RuleVerdict], None] = lambda verdict: None,
 ) -> list[RuleVerdict]:
-    """Every rule in turn. heard: told of each as it is done. A local rule is judged by the rules that use it."""
+    """Check every rule, and return the verdicts. The last argument is called with each verdict as soon as it is known.
+
+    A local rule is checked by the rules that use it.
+    """
     available()
     checkers = Checkers(rules)
     names = {rule.name for rule in chosen}
@@ -280,12 +287,12 @@ def check_rules(
 
 
 def users_of(rule: Rule) -> set[str]:
-    """The local rules that a rule's template names."""
+    """Return the local rules that a rule's template names."""
     return {node.call.fn for node in every(rule.rewrite, s.UseRule)}
 
 
 def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict[str, Any] | None = None) -> Outcome:
-    """One rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
+    """Check one rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
     checker = Checkers(rules).of(rule.level)
     subject = dataclasses.replace(checker.read(text, name), pinned=pinned or {})
     outcome: Outcome = checker.check(rule, subject)
@@ -301,7 +308,10 @@ ALL = _All()  # the rules that may be thin: every one
 
 
 def failed(verdicts: Iterable[RuleVerdict], thin: Collection[str] = ()) -> list[RuleVerdict]:
-    """Those that are wrong, that no subject reached, or too few. thin: the rules that may be reached by few."""
+    """Return the verdicts on rules that are wrong, or that no subject or too few subjects reached.
+
+    thin: the rules that few subjects may reach.
+    """
     found = [verdict for verdict in verdicts if verdict.result != "ok"]
     return [verdict for verdict in found if verdict.result != "thin" or verdict.rule not in thin]
 
@@ -312,18 +322,20 @@ def failed(verdicts: Iterable[RuleVerdict], thin: Collection[str] = ()) -> list[
 
 
 class _Drawing:
-    """What dice need of Hypothesis's data."""
+    """Part of Hypothesis's data that dice need."""
 
     def __init__(self, draw: Any):
         self.draw = draw
 
 
 def programs_of(file: str | Path, rule: str) -> SearchStrategy[str]:
-    """Texts of programs at a rule's level, drawn from its pattern, near its examples and from near misses: the subjects
-    of `dplc check`. They shrink; the rule fires on many of them, not on all.
+    """Return a strategy for texts of programs at a rule's level: the subjects of `dplc check`.
+
+    They are drawn from the rule's pattern, near its examples and from near misses. They shrink. The rule fires on many
+    of them, not on all.
 
     file: a rule file, laid over the built-in ones; rule: one of its rules, or of ours. Raises DplcError for a file that
-    does not check, a rule that is not there, or where Hypothesis is missing.
+    does not check, for an unknown rule, or if Hypothesis is missing.
     """
     available()
     from hypothesis import assume, strategies

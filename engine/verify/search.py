@@ -23,7 +23,7 @@ TRIES = 600
 
 
 def available() -> None:
-    """Raises DplcError where Hypothesis is missing."""
+    """Raise DplcError if Hypothesis is missing."""
     try:
         import hypothesis  # noqa: F401
     except ImportError:
@@ -34,9 +34,9 @@ def search(
     draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int,
     named: Sequence[int | float] = (),
 ) -> Wrong | None:  # fmt: skip
-    """Draw subjects and check them; the simplest counterexample that was found, or None. The seed decides.
+    """Draw subjects and check them; return the simplest counterexample, or None. The seed determines the subjects.
 
-    named: numbers to draw beside others.
+    named: numbers to draw in addition to others.
     """
     if examples == 0:
         return None
@@ -92,7 +92,10 @@ def draw_until(
 def smaller(
     wrong: Wrong, candidates: Callable[[Subject], Iterable[Subject]], check: Callable[[Subject], object]
 ) -> Wrong:
-    """The same rule wrong on a smaller subject. candidates: subjects that are a little smaller, the smallest first."""
+    """Return a smaller counterexample for the same rule, if there is one.
+
+    candidates: subjects that are a little smaller, the smallest first.
+    """
     until = time.monotonic() + SHRINKING
     tries = 0
     progress = True
@@ -117,7 +120,7 @@ def smaller(
 
 
 def named_numbers(rule: Rule) -> tuple[int | float, ...]:
-    """Every number of the pattern, the guards and the domains; beside a whole one its neighbours and its double."""
+    """Return every number of the pattern, the guards and the domains; for an integer also n + 1, n - 1 and 2 * n."""
     found: dict[int | float, None] = {}
     for value in _numbers((rule.match, rule.clauses, rule.parameters)):
         near = (value, value + 1, value - 1, 2 * value) if type(value) is int else (value,)

@@ -1,8 +1,8 @@
-"""What the checkers of all levels share, and programs with a size: what holds for a range must hold at each number.
+"""Shared parts of the checkers of all levels, and programs with a size: a result for a range must hold at each number.
 
-A subject of numbers becomes one with a size: an extent of blocks or of a loop is a size, and all that are that number
-are too. Where the rule fires on it, both programs are bound to the ends of the range, the hint and numbers beside it,
-and compared at each that has a meaning.
+A subject of numbers becomes one with a size: an extent of blocks or of a loop becomes a size, and so do all equal
+numbers. If the rule fires on it, both programs are bound to the ends of the range, to the hint and to numbers near it,
+and compared at each number for which the program has a meaning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REFUSALS = (Undecided, NotComputed, TooLarge)
 
 
 def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
-    """The program with one of its extents a size; None where none may be one. The seed decides."""
+    """Return the program with one of its extents a size; None if no extent may be one. The seed selects it."""
     found = sorted(_open(program))
     if not found:
         return None
@@ -50,13 +50,13 @@ def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
 
 
 def size_for(number: int, dice: random.Random) -> Size:
-    """A size that is this number as a rule."""
+    """Return a size whose example value is this number."""
     multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
     return Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number)
 
 
 def _kernel(kernel: Kernel, number: int, size: Size) -> Kernel:
-    """The kernel with a size in the place of a number; of a buffer's extents, multiples too."""
+    """Replace a number in the kernel by a size; in the extents of buffers, replace its multiples too."""
 
     def param(given: Param) -> Param:
         return replace(given, shape=tuple(multiply(n // number, size) if n % number == 0 else n for n in given.shape))
@@ -66,7 +66,7 @@ def _kernel(kernel: Kernel, number: int, size: Size) -> Kernel:
 
 
 def _open(program: Program) -> set[int]:
-    """The extents that may be sizes: of blocks and loops, and of nothing that a block holds."""
+    """Return the extents that may be sizes: those of blocks and loops, not those of anything that a block holds."""
     loops, tiles = list(nodes(program, For)), list(nodes(program, Tile))
     axes = [axis for tile in tiles for axis in tile.axes] + [a for stage in nodes(program, Stage) for a in stage.slab]
     found = {loop.stop for loop in loops} | {axis.extent for axis in axes if axis.role == "BLOCK"}
@@ -76,7 +76,7 @@ def _open(program: Program) -> set[int]:
 
 
 class Checker:
-    """Checks the rules of one level on subjects. A subclass reads, draws, fires and compares the programs of its level.
+    """Checker of the rules of one level. A subclass reads, draws, fires and compares the programs of its level.
 
     levels: of the rules whose examples are subjects; kind: the class of a program that is one graph.
     """
@@ -135,11 +135,12 @@ def check_sized(
 
     Args:
         subject: the program of numbers.
-        found: the program with a size, the program at each number, and the size; None where there is none.
-        fire: gives the programs that the rule makes.
-        differs: says what differs between a program and what became of it, at a number.
+        found: the program with a size, the program at each number, and the size; None if there is none.
+        fire: returns the programs that the rule produces.
+        differs: returns the difference between a program and the result of the rule at a number, or None.
         show: the lines of a program.
-        told: added to the problem.
+
+    The last argument is appended to the problem.
     """
     if found is None:
         return
@@ -168,8 +169,10 @@ MOST_ELEMENTS = 1 << 18  # over the axes of a term, where the size is greatest
 
 
 def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, dict[int, TensorGraph], Size] | None:
-    """The program with one of its extents a size, what it is at each number, and the size; None where none may be one.
-    The seed decides."""
+    """Return the program with one of its extents a size, the program at each number, and the size.
+
+    Returns None if no extent may be a size. The seed determines the extent.
+    """
     found = sorted({axis.extent for x in graph.ins for axis in x.axes if axis.extent > 1})
     if not found:
         return None
@@ -203,12 +206,14 @@ FEWEST = 3  # numbers: through two there is always a line
 
 
 class _NoLine(Exception):
-    """Two programs are no two places of one."""
+    """Two programs are not instances of one program with a size."""
 
 
 def torch_with_a_size(graph: TorchGraph, seed: int) -> tuple[TorchGraph, dict[int, TorchGraph], Size] | None:
-    """(the program with one of its extents a size, what it is at each number, the size); None where none may be one.
-    The seed decides."""
+    """Return (the program with one of its extents a size, the program at each number, the size).
+
+    Returns None if no extent may be a size. The seed determines the extent.
+    """
     found = sorted({n for param in graph.ins for n in param.shape if n > 1})
     if not found:
         return None
@@ -230,7 +235,7 @@ def torch_with_a_size(graph: TorchGraph, seed: int) -> tuple[TorchGraph, dict[in
 
 
 def _at(graph: TorchGraph, number: int, other: int, change: Change | None) -> TorchGraph | None:
-    """The program with another extent, with the types that torch gives; None where it refuses it."""
+    """Return the program with another extent, with the types that torch gives; None if torch rejects it."""
 
     def changed(value: Any) -> Any:
         return tuple(change(item, number, other) for item in value) if change and _list(value) else value
@@ -254,7 +259,7 @@ def _list(value: Any) -> bool:
 
 
 def _through(one: tuple[Any, int], other: tuple[Any, int], size: Size) -> Any:
-    """What is these at two numbers, numbers in it lines over the size. Raises _NoLine."""
+    """Return the value that equals these two at two numbers; its numbers are linear in the size. Raises _NoLine."""
     (a, at), (b, there) = one, other
     if type(a) is int and type(b) is int and a != b:
         step, rest = divmod(b - a, there - at)

@@ -42,7 +42,7 @@ MACHINES = ("h200", "sm_80")
 
 
 class StatementChecker(Checker):
-    """Checks the rules of one rule set on whole kernels. known: what programs mean, from earlier; added to."""
+    """Checker of the rules of one rule set on whole kernels. known: meanings of earlier programs; added to."""
 
     level: str = "tile"
     levels: tuple[str, ...] = LEVELS
@@ -76,11 +76,11 @@ class StatementChecker(Checker):
         return self.subject(made, f"the pattern of `{rule.name}`") if runnable(made) else None
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Subjects that are a little smaller."""
+        """Return subjects that are a little smaller."""
         return (self.subject(program, subject.origin) for program in smaller_programs(subject.value))
 
     def possible(self, rule: Rule, subject: Subject) -> bool:
-        """Whether a subject has the statements that the rule's pattern needs."""
+        """Return whether a subject has the statements that the rule's pattern needs."""
         compiled = self.engine.rule(rule)
         return "local" not in rule.attributes and any(map(compiled.possible, subject.value))
 
@@ -113,7 +113,7 @@ class StatementChecker(Checker):
         return outcome
 
     def _baseline(self, program: Program, seed: int) -> Any:
-        """Inputs and the meaning of a program, None for a program without a single meaning."""
+        """Return inputs and the meaning of a program, None for a program without a single meaning."""
         if program not in self._baselines:
             self._baselines[program] = baseline(program, ORDERS[:2], seed)
         return self._baselines[program]
@@ -121,7 +121,7 @@ class StatementChecker(Checker):
     def _ways(
         self, rule: CompiledRule, program: Program, machine: Target, given: dict[str, Any], outcome: Outcome
     ) -> list[Match]:
-        """Some of the ways to fire, every value of every parameter among them as far as they go."""
+        """Return some of the ways to fire, with as many parameter values among them as possible."""
         evidence, kernels = Evidence(), range(len(program))
         every = list(islice(rule.matches(program, kernels, machine, {}, None, True), SEEN))
         pinned = {name: value for name, value in given.items() if name in rule.parameters}
@@ -135,7 +135,7 @@ class StatementChecker(Checker):
         return [*islice(named, 1), *(every[int(n * step)] for n in range(FIRINGS))]
 
     def _made(self, rule: CompiledRule, program: Program, match: Match, machine: Target) -> Program:
-        """The program after one firing, canonical again unless the rule itself is canonical."""
+        """Return the program after one firing, canonical again unless the rule itself is canonical."""
         if "canonical" in rule.rule.attributes:
             return rule.rewrite(program, match)
         return self.engine.rewrite(rule.rule, program, match, machine)[0]
@@ -159,16 +159,16 @@ class StatementChecker(Checker):
             outcome.locals.update(name for name, n in self._changed_by_locals().items() if n > before[name])
 
     def _changed_by_locals(self) -> dict[str, int]:
-        """How many runs each local rule has changed so far."""
+        """Return the number of runs that each local rule has changed so far."""
         return {rule.name: self.engine.rule(rule).changed for rule in self.rules.locals}
 
     def _scoped(self, program: Program) -> None:
-        """Raises DplcError for a program in which a name is used outside of its scope."""
+        """Raise DplcError for a program in which a name is used outside of its scope."""
         for kernel in program:
             scoped(kernel)
 
     def _same(self, subject: Subject, made: Program, where: str, program: Program) -> bool:
-        """Raises Wrong if a program does not mean what its subject means; False if it is too large to run."""
+        """Raise Wrong if a program does not mean what its subject means. Returns False if it is too large to run."""
         known = self._baseline(subject.value, subject.seed)
         try:
             self._scoped(made)
@@ -187,7 +187,7 @@ class StatementChecker(Checker):
         raise Wrong(subject, f"{problem} ({where})", ("it becomes", *text.splitlines()))
 
     def _ends(self, rule: Rule, program: Program, machine: Target, subject: Subject) -> None:
-        """A pass of the rule alone comes to an end, canonical rules too, and still means the same."""
+        """Check that a pass of the rule, or a canonical rule, terminates and keeps the meaning. Raises Wrong."""
         canonical = "canonical" in rule.attributes
         try:
             made = self.engine.normal(program, machine, self.level)
@@ -206,7 +206,7 @@ class StatementChecker(Checker):
                     raise Wrong(subject, f"{told[0]} (beside the others of its pass)", told[1:]) from error
 
     def _at_a_size(self, rule: CompiledRule, program: Program, machine: Target, subject: Subject) -> None:
-        """Raises Wrong where the rule fires on the program with a size, and another program comes out at a number."""
+        """Raise Wrong if the rule fires on the program with a size, and the result differs at a number."""
         found = self._with_sizes(program, subject.seed)
         if found is None:
             return
@@ -224,7 +224,7 @@ class StatementChecker(Checker):
         check_sized(subject, (sized, each, size), lambda _: made, differs, _lines, told)
 
     def _differs(self, program: Program, became: Program, seed: int) -> str | None:
-        """What a program that a rule made does otherwise, None also for a program without a meaning."""
+        """Return the first difference of a rewritten program, or None; also None for a program without a meaning."""
         try:
             known = self._baseline(program, seed)
             return None if known is None else compare(became, known, ORDERS[:1])
@@ -232,12 +232,12 @@ class StatementChecker(Checker):
             return None
 
     def _with_sizes(self, program: Program, seed: int) -> tuple[Program, Size] | None:
-        """The program with a size in the place of a number, and the size."""
+        """Return the program with a size for one of its numbers, and the size; None if that is not possible."""
         made = with_a_size(program, seed)
         return None if made is None or any(wellformed(kernel) is not None for kernel in made[0]) else made
 
     def _overlaps(self, rule: Rule, program: Program, machine: Target, found: list[Match], outcome: Outcome) -> None:
-        """Other rules of the same pass that match at the same place."""
+        """Count other rules of the same pass that match at the same location."""
         sites = {(match.path, match.start) for match in found}
         for other in self._beside(rule):
             matches = self.engine.sites(other, program, machine)
@@ -260,14 +260,14 @@ def _lines(program: Program) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def _asked_for(rule: Rule) -> tuple[str, ...]:
-    """The devices that a rule is for, or that its clauses name as texts: on others it may not fire."""
+    """Return the devices that a rule is for, or that its clauses name as texts: on others it may not fire."""
     texts = {node.value for node in walk(rule.clauses) if isinstance(node, s.Text)}
     named = [name for name in devices() if texts & {load_device(name).name, load_device(name).arch}]
     return tuple(named if rule.device is None else [rule.device.text, *named])
 
 
 class KernelChecker(StatementChecker):
-    """Checks rules on kernel: their programs are the Tile programs of examples and their neighbours, materialised.
+    """Checker of rules on kernel: their programs are the materialised Tile programs of examples and neighbours.
 
     tiles: the checker that knows the Tile programs.
     """
@@ -288,7 +288,7 @@ class KernelChecker(StatementChecker):
         return list(self.tiles.examples(self.rules.rules.values()))
 
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
-        """The Tile programs of all examples, materialised, where a rule could match."""
+        """Yield the Tile programs of all examples, materialised, where a rule could match."""
         chosen = [self.engine.rule(rule) for rule in rules if rule.level == "kernel"]
         for source in self.sources:
             try:
@@ -299,7 +299,7 @@ class KernelChecker(StatementChecker):
                 yield made
 
     def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
-        """A program of an example or its neighbour, materialised, with guards that it did not have."""
+        """Return a program of an example or its neighbour, materialised, with guards that it did not have."""
         if own and dice.often(85):
             made: Subject | None = dice.pick(own)
         else:
@@ -311,7 +311,7 @@ class KernelChecker(StatementChecker):
         return made if program == made.value else self.subject(program, f"{made.origin}, guarded")
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """One kernel of several."""
+        """Return subjects with one kernel of several."""
         return (self.subject((kernel,), subject.origin) for kernel in subject.value if len(subject.value) > 1)
 
     def _lowered(self, program: Program, origin: str) -> Subject | None:
@@ -329,7 +329,7 @@ class KernelChecker(StatementChecker):
             raise DplcError(problem)
 
     def _with_sizes(self, program: Program, seed: int) -> tuple[Program, Size] | None:
-        """The program materialised again from Tile IR with a size."""
+        """Return the program materialised again from Tile IR with a size."""
         tile = self._tile_program.get(program)
         found = None if tile is None else super()._with_sizes(tile, seed)
         return None if found is None else (self._materialised(found[0]), found[1])

@@ -34,7 +34,7 @@ from .sized import Checker, check_sized, term_with_a_size
 
 
 class TermChecker(Checker):
-    """Checks rules on tensor, one at a time; fusion rules with and without the others beside them."""
+    """Checker of rules on tensor, one at a time; fusion rules with and without the other fusion rules."""
 
     level, levels, kind = "tensor", ("tensor",), TensorGraph
     settings = staticmethod(settings_of)
@@ -61,7 +61,7 @@ class TermChecker(Checker):
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
-        """Raises Wrong."""
+        """Check one rule on one subject. Raises Wrong."""
         try:
             verify(subject.value)
             known = list(references(rule, subject.value, FLAVOURS, subject.seed))
@@ -78,7 +78,7 @@ class TermChecker(Checker):
         return self._compiled[key]  # type: ignore[no-any-return]
 
     def _rewritten(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
-        """As it is, and, for what is only preferred searches do not ask, without its `prefer`s."""
+        """Check the rule as it is, and without its `prefer` clauses, which searches ignore. Raises Wrong."""
         graph, rules, evidence = subject.value, self._rules(rule, subject.pinned), TermEvidence()
         try:
             made = rewritten(graph, rules, evidence)
@@ -98,7 +98,7 @@ class TermChecker(Checker):
             self._legal(legal(rule), subject, known, outcome)
 
     def _legal(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
-        """A rule without what it prefers: it need not come to an end."""
+        """Check a rule without its `prefer` clauses: it need not terminate. Raises Wrong."""
         try:
             found, firings = fired(subject.value, TermRules([rule], (rule.name,), parameters=subject.pinned))
         except DplcError:
@@ -110,7 +110,7 @@ class TermChecker(Checker):
         outcome.firings += len(firings)
 
     def _ends(self, rule: Rule, subject: Subject) -> None:
-        """Beside all others of its pipeline, too: rules may undo one another. Raises Wrong."""
+        """Check that it terminates together with the other rules of its pipeline, which may undo it. Raises Wrong."""
         for algebra in self._beside_all:
             if rule in algebra.rules:
                 try:
@@ -125,7 +125,7 @@ class TermChecker(Checker):
         return tools.algebra, tools.commuting
 
     def _overlaps(self, rule: Rule, graph: TensorGraph, outcome: Outcome) -> None:
-        """Rules of the same file that match one of the terms that this one replaces."""
+        """Count other rules of the same file that match one of the terms that this one replaces."""
 
         def replaced(one: Rule) -> set[Any]:
             try:
@@ -139,7 +139,10 @@ class TermChecker(Checker):
                 outcome.overlaps[other.name] += bool(before & replaced(other))
 
     def _fused(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
-        """Kernels with the rule beside the others, and alone. It fired where a kernel is another one without it."""
+        """Check the kernels with the rule next to the others, and with the rule alone. Raises Wrong.
+
+        The rule fired if a kernel differs from the one without it.
+        """
         machine, limits = default_target(), tuple(sorted(subject.pinned.items()))
         graph = _rebuilt(subject.value, lambda term, built: built, set())
         siblings = kind_of(rule) == "siblings"
@@ -154,7 +157,7 @@ class TermChecker(Checker):
             less = tuple(r for r in beside if r is not rule)
 
             def kernels(program: TensorGraph, beside: Any = beside, less: Any = less) -> list[Any]:
-                """The kernels, if they are others without the rule."""
+                """Return the kernels, if they differ from those without the rule."""
                 plain = _rebuilt(program, lambda term, built: built, set())
                 made, without = (compile_graph(plain, self._fusion(r, limits), machine).kernels for r in (beside, less))
                 return [] if made == without else [made]
@@ -178,7 +181,7 @@ class TermChecker(Checker):
 
     # ---- comparing
     def _same(self, rule: Rule, subject: Subject, made: Any, known: list[Reference]) -> None:
-        """Raises Wrong if a result is not well formed, or does not mean what its subject means."""
+        """Raise Wrong if a result is not well formed, or does not mean what its subject means."""
         try:
             if isinstance(made, TensorGraph):
                 verify(made)
@@ -189,7 +192,7 @@ class TermChecker(Checker):
             raise Wrong(subject, problem, _becomes(made))
 
     def _at_a_size(self, rule: Rule, subject: Subject, fire: Callable[[TensorGraph], list[Any]]) -> None:
-        """The same where an extent is known at a call only. Raises Wrong."""
+        """Check the rule with an extent that is known only at a call. Raises Wrong."""
 
         def differs_there(graph: TensorGraph, became: Any) -> str | None:
             try:
@@ -201,7 +204,7 @@ class TermChecker(Checker):
 
     # ---- smaller counterexamples
     def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Programs with an output less."""
+        """Yield programs without one of the outputs."""
         graph = subject.value
         for n in range(len(graph.outs)) if len(graph.outs) > 1 else ():
             outs = (*graph.outs[:n], *graph.outs[n + 1 :])
@@ -217,8 +220,11 @@ FLAVOURS = ("whole", "real", "signed", "normal", "special")
 
 
 def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
-    """whole: small numbers, so that sums are exact; real: positive fractions; special: infinities and nan among them;
-    signed, normal: normally distributed."""
+    """Return the inputs of a program.
+
+    flavour: whole: small integers, so that sums are exact; real: positive fractions; special: infinities and nan among
+    them; signed, normal: normally distributed.
+    """
     data: dict[str, Any] = {}
     for x in graph.ins:
         param = Param(x.name, x.dtype, tuple(axis.extent for axis in x.axes))
@@ -237,7 +243,10 @@ def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
 
 
 class Reference(NamedTuple):
-    """What a program means for some inputs. places: the elements that are compared, by output; None means all."""
+    """Meaning of a program for some inputs.
+
+    The last field has the elements that are compared, by output; None means all.
+    """
 
     flavour: str
     data: dict[str, Any]
@@ -246,7 +255,7 @@ class Reference(NamedTuple):
 
 
 def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: int) -> Iterator[Reference]:
-    """What a program means, for inputs of several kinds. Raises an error for a program without a meaning."""
+    """Yield the meaning of a program, for inputs of several kinds. Raises an error for a program without a meaning."""
     for flavour in flavours:
         data = inputs_of(graph, flavour, seed)
         wanted = meaning.run(graph, data)
@@ -255,9 +264,9 @@ def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: in
 
 
 def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Reference], exact: bool = True) -> str | None:
-    """What differs between a program and the graph, or the kernels, that a rule made of it.
+    """Return the difference between the graph and the graph, or the kernels, that a rule rewrote it to; None if equal.
 
-    exact: whole numbers must be the same wherever their sums are whole.
+    exact: for integer inputs, results must be equal if all sums are whole.
     """
     fused, approx = mentions_mat(rule), "approx" in rule.attributes
     for flavour, data, wanted, places in known:
@@ -277,20 +286,20 @@ def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Referen
 
 
 def rewritten(graph: TensorGraph, rules: TermRules, evidence: TermEvidence | None = None) -> TensorGraph:
-    """A program after some rules; inputs that are called `weight..` are weights."""
+    """Return a program after some rules; inputs that are called `weight..` are weights."""
     weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
     return rewrite_graph(graph, rules, None, evidence, weights=weights)
 
 
 def fired(graph: TensorGraph, rules: TermRules) -> tuple[list[TensorGraph], list[RewriteStep]]:
-    """The program after some rules, if one fired, and the firings."""
+    """Return the program after some rules, if one fired, and the firings."""
     evidence = TermEvidence()
     made = rewritten(graph, rules, evidence)
     return [made] if evidence.firings else [], evidence.firings
 
 
 def _memory(kernels: Any, data: Any, graph: TensorGraph) -> list[Any]:
-    """The outputs of a graph as its kernels store them."""
+    """Return the outputs of a graph as its kernels store them."""
     memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
     return [memory[out.name].reshape([axis.extent for axis in out.axes]) for out in graph.outs]
 
@@ -299,7 +308,7 @@ SIZED_FLAVOURS = ("whole", "normal")
 
 
 def _lines(made: Any) -> list[str]:
-    """The lines of a graph, or of kernels."""
+    """Return the lines of a graph, or of kernels."""
     if isinstance(made, TensorGraph):
         return print_graph(TensorGraph(made.name, made.ins, made.outs)).splitlines()
     return [line for kernel in made for line in print_unit(kernel).splitlines()]

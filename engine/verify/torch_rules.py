@@ -1,4 +1,4 @@
-"""Rules on torch: what torch computes in float64 beside what the Tensor IR of the rule means."""
+"""Rules on torch: compare the float64 results of torch with the meaning of the rule's Tensor IR."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNWRITTEN = "Empty"  # ops whose values are undefined have it in their names
 
 
 class TorchChecker(Checker):
-    """Checks rules on torch, one at a time, tried before all others."""
+    """Checker of rules on torch, one at a time, tried before all others."""
 
     level, kind = "torch", TorchGraph
 
@@ -52,7 +52,7 @@ class TorchChecker(Checker):
         return f"## level: torch\n{print_torch_graph(program)}\n"
 
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
-        """The programs in the examples of rules; for a member of a family also those of the other members."""
+        """Yield the programs in the examples of rules; for a member of a family also those of the other members."""
         for rule in rules:
             compiled = self.compiled.get(rule.name)
             for member, example in self._examples(rule) if compiled else ():
@@ -74,13 +74,13 @@ class TorchChecker(Checker):
                     yield self.subject(other, origin)
 
     def _examples(self, rule: Rule) -> list[tuple[Rule, s.Example]]:
-        """A rule's own examples, and those of the other members of its family, each with its member."""
+        """Return a rule's own examples, and those of the other members of its family, each with its member."""
         family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
         every = [(member, example) for member in (rule, *family) for example in member.examples]
         return list({example: (member, example) for member, example in reversed(every)}.values())[::-1]
 
     def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
-        """Near an example, or from the schema of the pattern's op."""
+        """Draw a program near an example, or from the schema of the pattern's op."""
         if own and not (len(rule.match) == 1 and dice.often(30)):
             base = dice.pick(own)
             return self.subject(perturbed(base.value, dice), f"near {base.origin}")
@@ -89,7 +89,7 @@ class TorchChecker(Checker):
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
-        """Raises Wrong."""
+        """Check one rule on one subject. Raises Wrong."""
         outcome = Outcome()
         compiled, graph = self.compiled[rule.name], subject.value
         outcome.refusals.update(self._refusals(compiled, graph))
@@ -120,7 +120,7 @@ class TorchChecker(Checker):
         return outcome
 
     def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> list[TensorGraph]:
-        """The Tensor IR of a program if the rule fires on it. Raises what the rule breaks on."""
+        """Return the Tensor IR of a program if the rule fires on it. Raises the errors of the rule."""
         try:
             made, fired = lower_with(compiled, graph, self.rules)
         except DplcError:  # refused, by it or by another
@@ -134,9 +134,9 @@ class TorchChecker(Checker):
         return [made] if fired else []
 
     def _problem(self, graph: TorchGraph, made: TensorGraph, seed: int, sized: bool = False) -> str | None:
-        """What a program computes otherwise than torch; None also where torch gives nothing, or a value is too large.
+        """Return the first difference from the results of torch, or None.
 
-        sized: an axis of 1 stays.
+        It is None too if torch has no result, or if a value is too large. sized: an axis of 1 stays.
         """
         wanted = None if _too_large(made) else self.wanted(graph, seed)
         if wanted is None:
@@ -157,7 +157,7 @@ class TorchChecker(Checker):
         return None
 
     def wanted(self, graph: TorchGraph, seed: int) -> Any:
-        """(tensors, the results of torch), None if torch gives nothing or not always the same."""
+        """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
         if graph not in self._wanted:
             found = (_run(graph, seed, limit, unit) for limit, unit in ways_to_fill(graph))
             self._wanted[graph] = next((one for one in found if one is not None), None)
@@ -168,7 +168,7 @@ class TorchChecker(Checker):
         return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
 
     def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
-        """Other rules for the same op that would fire too."""
+        """Count other rules for the same op that would fire too."""
         every = compile_rules(self.rules)
         for other in every.get(compiled.key, ()):
             fired = 0 if other is compiled else sum(error is None for error in attempts(other, graph, every))
@@ -176,7 +176,7 @@ class TorchChecker(Checker):
                 outcome.overlaps[other.rule.name] += fired
 
     def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Shorter dimensions."""
+        """Yield programs with shorter dimensions."""
         graph = subject.value
         found = sorted({n for param in graph.ins for n in param.shape}, reverse=True)
         for old in found:
@@ -189,7 +189,7 @@ class TorchChecker(Checker):
 
 
 def _too_large(graph: TensorGraph) -> bool:
-    """Whether a value of a program has more elements than are computed here."""
+    """Return whether a value of a program has too many elements to compute here."""
     seen: set[Term] = set()
     waiting = [out.value for out in graph.outs]
     while waiting:
@@ -220,13 +220,13 @@ def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:
 
 
 def _ops(rule: Rule) -> list[str]:
-    """The ops that the statements of a pattern are of."""
+    """Return the ops of the statements of a pattern."""
     calls = (statement.value if isinstance(statement, s.Assign) else None for statement in rule.match)
     return [call.fn if isinstance(call, s.Apply) else "" for call in calls]
 
 
 def _fixed(rule: Rule) -> dict[str, Any]:
-    """The fields that the pattern gives a value."""
+    """Return the fields to which the pattern gives a value."""
     statement = rule.match[-1]
     call = statement.value if isinstance(statement, s.Assign) else None
     fixed: dict[str, Any] = {}
@@ -247,12 +247,12 @@ def _array(tensor: Any) -> Any:
 
 
 def _places(out: Param) -> tuple[int, ...]:
-    """The extents of the axes of a result."""
+    """Return the extents of the axes of a result."""
     return tuple(n for n in out.shape if n != 1)
 
 
 def tolerance(graph: TorchGraph) -> float:
-    """How far results may be off PyTorch's in float64, beside their size."""
+    """Return the allowed difference from PyTorch's results in float64, relative to their magnitude."""
     return COARSE_TOLERANCE if any(statement.op in COARSE for statement in graph.body) else TOLERANCE
 
 

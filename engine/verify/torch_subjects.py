@@ -28,7 +28,7 @@ class NoSubject(Exception):
 
 
 def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> Any:
-    """A tensor for an input: normal numbers (unit: between 0 and 1), small indices, truth values."""
+    """Return a tensor for an input: normal numbers (unit: between 0 and 1), small indices, truth values."""
     import torch
 
     dice = torch.Generator().manual_seed(seed * 7919 + sum(map(ord, param.name)))
@@ -42,12 +42,12 @@ def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> A
 
 
 def limit_of(graph: TorchGraph) -> int:
-    """Integers below this are indices into every dimension that is longer than one."""
+    """Return the limit of indices: integers below it are valid in every dimension longer than one."""
     return min((n for param in graph.ins for n in param.shape if n > 1), default=2)
 
 
 def retyped(graph: TorchGraph) -> TorchGraph:
-    """The graph with the types that torch gives. Raises NoSubject for what torch refuses."""
+    """Return the graph with the types that torch gives. Raises NoSubject if torch rejects it."""
     for limit, unit in ways_to_fill(graph)[:-1]:
         try:
             return _typed(graph, limit, unit)
@@ -57,7 +57,7 @@ def retyped(graph: TorchGraph) -> TorchGraph:
 
 
 def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
-    """(what indices are below, whether floats lie between 0 and 1), in the order in which they are tried."""
+    """Return pairs (bound of indices, whether floats lie between 0 and 1), in the order to try them."""
     return (limit_of(graph), False), (limit_of(graph), True), (1, False)
 
 
@@ -84,7 +84,7 @@ def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
 
 
 def _other_batch(statement: TorchOp, values: dict[str, Any]) -> bool:
-    """Whether a gradient and its input differ in their first extent: PyTorch's pools write out of bounds then."""
+    """Return whether a gradient and its input differ in their first extent: PyTorch's pools overrun then."""
     given = dict(statement.args)
     names = [value.name for value in (given.get("grad_output"), given.get("self")) if isinstance(value, Var)]
     return len(names) == 2 and len({tuple(values[name].shape[:1]) for name in names}) == 2
@@ -117,14 +117,14 @@ def _names(value: Any) -> set[str]:
 
 
 def perturbed(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """One to three changes: extents, fields, dtypes, ranks. Raises NoSubject."""
+    """Apply one to three changes: to extents, fields, dtypes, ranks. Raises NoSubject."""
     for _ in range(dice.number(1, 3)):
         graph = dice.pick(CHANGES)(graph, dice)
     return retyped(graph)
 
 
 def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """One extent becomes another, in shapes and in fields that are lists of numbers."""
+    """Replace one extent by another, in shapes and in fields that are lists of numbers."""
     found = sorted({n for param in graph.ins for n in param.shape})
     if not found:
         return graph
@@ -142,19 +142,19 @@ def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
 
 def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
-    """Inputs with another extent wherever they have this one."""
+    """Replace an extent by another in all inputs."""
     ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
     return replace(graph, ins=ins)
 
 
 def with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
-    """Every field of every op changed."""
+    """Change every field of every op."""
     body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
     return replace(graph, body=body)
 
 
 def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """One extent becomes a multiple, and with it a number of every list whose product it is."""
+    """Replace one extent by a multiple, and with it a number of every list whose product it is."""
     found = sorted({n for param in graph.ins for n in param.shape})
     if not found:
         return graph
@@ -172,17 +172,17 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
 
 def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """One extent of one input becomes another: broadcasting."""
+    """Replace one extent of one input by another: broadcasting."""
     return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at + 1 :]))
 
 
 def one_rank(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """One dimension of an input more."""
+    """Add a dimension to an input."""
     return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at:]))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """One dimension of all inputs more, in front, or one less."""
+    """Add a dimension to all inputs, in front, or remove one."""
     if dice.often(30):
         return replace(graph, ins=tuple(replace(p, shape=p.shape[1:]) for p in graph.ins))
     n = numeral(dice, SIZES, 1, LONGEST)
@@ -190,7 +190,7 @@ def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
 
 
 def deeper(graph: TorchGraph) -> TorchGraph:
-    """One dimension more behind those of every input but vectors, and one element more in every list of numbers."""
+    """Add a last dimension to every input but vectors, and one element to every list of numbers."""
 
     def longer(value: Any) -> Any:
         numbers = isinstance(value, tuple) and value and all(type(item) is int for item in value)
@@ -201,7 +201,7 @@ def deeper(graph: TorchGraph) -> TorchGraph:
 
 
 def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """An input of another dtype."""
+    """Change the dtype of an input."""
     if not graph.ins:
         return graph
     at, dtype = dice.number(0, len(graph.ins) - 1), dice.pick(WEAK)
@@ -220,7 +220,7 @@ def _edit_input(graph: TorchGraph, dice: Dice, edit: Any) -> TorchGraph:
 
 
 def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """A field of an op with another value, or one more field of its schema, or one less."""
+    """Change the value of a field of an op, or add a field of its schema, or remove one."""
     if not graph.body:
         return graph
     at = dice.number(0, len(graph.body) - 1)
@@ -254,7 +254,7 @@ def _with_args(graph: TorchGraph, at: int, overload: Overload, given: dict[str, 
 
 
 def other_value(field: Argument, old: Any, dice: Dice) -> Any:
-    """A value of the field's kind."""
+    """Return a value of the field's kind."""
     kind = field.kind.rstrip("?")
     if field.kind.endswith("?") and dice.often(15):
         return None
@@ -291,7 +291,7 @@ CHANGES = (
 
 
 def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
-    """A program of one op. fixed: fields that the pattern gives a value. Raises NoSubject."""
+    """Return a program of one op. fixed: fields that the pattern gives a value. Raises NoSubject."""
     options = [o for o in overloads(op) if fixed.keys() <= {a.name for a in o.arguments}]
     if not options or op == "Getitem":
         raise NoSubject("no schema")
@@ -316,7 +316,7 @@ def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
 
 
 def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
-    """Mostly of the common shape; broadcast, transposed or of another one now and then."""
+    """Return an input, mostly of the common shape; sometimes broadcast, transposed or of another shape."""
     choice = dice.number(0, 9)
     if choice == 7:
         shape = tuple(1 if dice.often(40) else n for n in shape)
@@ -328,9 +328,9 @@ def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
 
 
 def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Iterator[TorchGraph]:
-    """The programs that torch accepts with one op in the place of another: as they are, and with dimensions more.
+    """Yield the programs that torch accepts with one op replaced by another: as they are, and with more dimensions.
 
-    fixed: values of its fields that the pattern asks for.
+    fixed: values of its fields that the pattern requires.
     """
     for _ in range(DEEPER + 1):
         try:
@@ -342,7 +342,10 @@ def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Ite
 
 
 def _as_op(statement: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
-    """The statement as another op: with the same fields, or with the fields that stand at the same places."""
+    """Return the statement as another op: with the same fields, or with the fields at the same positions.
+
+    Raises NoSubject if the fields do not fit.
+    """
     statement = replace(statement, args=tuple((name, fixed.get(name, value)) for name, value in statement.args))
     own = resolve(statement.op, statement.args)
     places = {a.name: n for n, a in enumerate(own.arguments)} if own else {}

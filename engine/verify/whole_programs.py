@@ -38,7 +38,10 @@ class TooLarge(Exception):
 
 @dataclass
 class Needs:
-    """hard: what loads and stores touch; soft: what copies cover (cells outside of the source are zero)."""
+    """Required extents of buffers.
+
+    hard: for loads and stores; soft: for copies (cells outside of the source are zero).
+    """
 
     hard: dict[str, list[int]] = field(default_factory=dict)
     soft: dict[str, list[int]] = field(default_factory=dict)
@@ -51,7 +54,10 @@ class Needs:
 
 
 def needs(body: Block) -> Needs:
-    """What a body needs of its buffers. Raises ScheduleError for what cannot be evaluated, TooLarge for large loops."""
+    """Return the extents that a body needs of its buffers.
+
+    Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
+    """
     walk = _ExtentWalk(Needs(), set())
     walk.block(body, {}, None)
     for slab in walk.slabs:
@@ -94,7 +100,7 @@ class _ExtentWalk:
         self.depth -= dimensions
 
     def loop(self, loop: For, env: dict[str, Any]) -> tuple[Any, Any]:
-        """The values of a loop's variable, and where it turns at all."""
+        """Return the values of a loop's variable, and a mask of those that are iterations, or None if all are."""
         start, stop, step = (self.value(e, env) for e in (loop.start, loop.stop, loop.step))
         if start is None or stop is None or step is None or np.ndim(step) or step < 1:
             raise ScheduleError("the bounds of a loop vary")
@@ -125,7 +131,7 @@ class _ExtentWalk:
         self.needs.note(self.needs.hard, buffer, [UNKNOWN if v is None else _largest(v, mask) + 1 for v in values])
 
     def value(self, e: Any, env: dict[str, Any]) -> Any:
-        """The values of an expression; None if it depends on memory."""
+        """Return the values of an expression; None if it depends on memory."""
         known = {name: value for name, value in env.items() if value is not None}
         if math.prod(np.broadcast_shapes(*(np.shape(known[name]) for name in free_names(e) & known.keys()))) > LARGEST:
             raise TooLarge
@@ -150,9 +156,9 @@ THREADS = 4  # of a name that nothing defines
 
 
 def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
-    """Whole kernels. tiled: a fragment stands in a Tile if it has an index that nothing defines.
+    """Return whole kernels. tiled: a fragment gets a Tile if it has an index that nothing defines.
 
-    Raises DplcError for a program that stores nothing, or what `needs` raises.
+    Raises DplcError for a program that stores nothing, and the errors of `needs`.
     """
     whole = tuple(_closed(kernel, tiled, deep) for kernel in program)
     if any(not kernel.outs for kernel in whole):
@@ -171,7 +177,7 @@ def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
 
 
 def scoped(kernel: Kernel) -> None:
-    """Raises DplcError where a name is used outside of the block that defines it, or before."""
+    """Raise DplcError if a name is used outside of the block that defines it, or before its definition."""
     accumulators = {x.acc for x in nodes(kernel.body, Accumulate)} | {x.acc for x in nodes(kernel.body, Mma)}
     accumulators |= {acc for x in nodes(kernel.body, Merge) for acc in x.accs}
 
@@ -203,7 +209,7 @@ def _used(statement: Any, field: Any) -> frozenset[str]:
 
 
 def _framed(kernel: Kernel, tiled: bool) -> Kernel:
-    """Free indices become threads (or free loops); free values are loaded."""
+    """Close a kernel: free indices become threads (or free loops); free values are loaded."""
     free = _undefined(kernel.body)
     indices = _index_names(kernel.body)
     threads = [name for name in free if name in indices]
@@ -222,7 +228,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
 
 
 def _undefined(body: Block) -> tuple[str, ...]:
-    """The names that are used and that no statement defines."""
+    """Return the names that are used and that no statement defines."""
     bound: set[str] = set()
     used: dict[str, None] = {}
     for x in walk(body):
@@ -243,7 +249,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
 
 
 def _index_names(body: Block) -> set[str]:
-    """The names that stand in indices, bounds and conditions."""
+    """Return the names in indices, bounds and conditions."""
     found: set[str] = set()
     for statement in nodes(body, Load, Store, Stage, For, If, AlongAxes, TuplesAlongAxes, Mma):
         if isinstance(statement, Load):
@@ -264,7 +270,7 @@ def _index_names(body: Block) -> set[str]:
 
 
 def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
-    """Inputs for the values that nothing defines."""
+    """Return inputs for the values that nothing defines."""
     loads = tuple(Load(name, f"{name}_in", tuple(map(Var, threads)) or (0,)) for name in values)
     if loads and len(body) == 1 and isinstance(body[0], Tile):
         return (replace(body[0], body=(*loads, *body[0].body)),)
@@ -272,7 +278,7 @@ def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
 
 
 def _extent(body: Block, name: str) -> int:
-    """As many threads as the slabs that they index have cells."""
+    """Return the extent of a thread axis: as many threads as the shared-memory tiles that it indexes have cells."""
     slabs = {stage.dst: stage for stage in nodes(body, Stage)}
     fitting = [16]
     for load in nodes(body, Load):
@@ -292,10 +298,10 @@ def _extent(body: Block, name: str) -> int:
 
 
 def observed(kernel: Kernel, deep: bool = False) -> Block:
-    """The body with a store for every value and accumulator that is never read.
+    """Return the body with a store for every value and accumulator that is never read.
 
-    An accumulator is stored behind the loops that accumulate; deep: in the innermost block that mentions it, so that it
-    starts anew there. Of a tuple one part is enough.
+    An accumulator is stored after the loops that accumulate. deep: it is stored in the innermost block that mentions
+    it, so that it is initialised there again. For a tuple, one component is enough.
     """
     read = _read(kernel.body)
     for merge in nodes(kernel.body, Merge):
@@ -303,7 +309,7 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
     starts = accumulator_scopes(kernel)
 
     def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], turning: bool) -> tuple[Block, list[str]]:
-        """The block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
+        """Return the block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
         out: list[Any] = []
         waiting = [start.acc for start in starts.get(path, ())]
         for position, statement in enumerate(body):
@@ -332,7 +338,7 @@ def _shown(name: str, around: tuple[str, ...]) -> Store:
 
 
 def _read(body: Block) -> set[str]:
-    """The values that a statement reads, other than an accumulator by its own accumulation."""
+    """Return the values that a statement reads, other than an accumulator by its own accumulation."""
     found: set[str] = set()
     for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage, Mma):
         for part in type(statement).fields:
@@ -345,7 +351,7 @@ def _read(body: Block) -> set[str]:
 
 
 def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
-    """The kernel with every buffer declared, in the shape that its indices need.
+    """Return the kernel with every buffer declared, in the shape that its indices need.
 
     before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
     """
@@ -372,7 +378,7 @@ def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
 
 
 def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
-    """A declared shape under other extents: as much longer or shorter than what is needed as it was."""
+    """Return a declared shape under other extents: as much longer or shorter than what is needed as it was."""
     hard, soft = now
     wanted = soft or hard
     was = (before.soft if soft else before.hard).get(name)
@@ -383,12 +389,12 @@ def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
 
 
 def _indexing(body: Block) -> set[str]:
-    """The buffers whose elements are used as indices."""
+    """Return the buffers whose elements are used as indices."""
     names = _index_names(body)
     return {load.buf for load in nodes(body, Load) if load.dst in names}
 
 
 def runnable(program: Program) -> bool:
-    """Whether everything a program calls has a meaning here."""
+    """Return whether everything a program calls has a meaning here."""
     calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
     return calls <= {*FUNCTIONS, *MONOIDS}

@@ -38,7 +38,7 @@ class PlannedLet:
 
 @dataclass(frozen=True, eq=False)
 class Pick:
-    """first: the lets that do not depend on the choice, computed where it is open."""
+    """Planned `pick`. first: the lets that do not depend on the choice, computed where it is open."""
 
     name: str
     domain: Closure
@@ -58,7 +58,7 @@ class PlannedGuard:
 
 @dataclass(frozen=True, eq=False)
 class PlannedParameter:
-    """first: as of Pick; for_default: the lets that only its default reads."""
+    """Planned parameter. first: as in `Pick`; for_default: the lets that only its default reads."""
 
     name: str
     domain: Closure | None
@@ -75,7 +75,10 @@ Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
 
 @dataclass(frozen=True)
 class MatchPlan:
-    """What runs to decide about a match; the lets that were not computed by then, and those that the template reads."""
+    """Steps that decide about a match.
+
+    left: the lets that the steps do not compute. late: those among them that the template reads.
+    """
 
     steps: tuple[Step, ...]
     left: tuple[PlannedLet, ...]
@@ -83,7 +86,7 @@ class MatchPlan:
 
 
 def plans(rule: Rule, expressions: Expressions) -> tuple[MatchPlan, MatchPlan]:
-    """(for the default pipeline, for a search, which does not ask what is preferred)"""
+    """Return the plan for the default pipeline and the plan for a search, which ignores `prefer` clauses."""
     steps = _steps(rule, expressions)
     legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
     built = _built(rule)
@@ -91,7 +94,7 @@ def plans(rule: Rule, expressions: Expressions) -> tuple[MatchPlan, MatchPlan]:
 
 
 def plan(rule: Rule, expressions: Expressions) -> MatchPlan:
-    """For the default pipeline alone."""
+    """Return the plan for the default pipeline alone."""
     return _plan(_steps(rule, expressions), _built(rule))
 
 
@@ -100,12 +103,12 @@ def _lets(rule: Rule) -> bool:
 
 
 def _built(rule: Rule) -> frozenset[str]:
-    """What the template may read of lets."""
+    """Return the words of the template, which include the lets that it reads; empty if the rule has no lets."""
     return frozenset(_words((rule.rewrite, rule.covers))) if _lets(rule) else frozenset()
 
 
 def _words(node: Any) -> Iterator[str]:
-    """Every word of a template, in whatever role: a name may stand for a kernel or a dtype, too."""
+    """Yield every word of a template, in whatever role: a name may denote a kernel or a dtype, too."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, tuple):
@@ -117,7 +120,7 @@ def _words(node: Any) -> Iterator[str]:
 
 
 def _free_first(steps: list[Step]) -> list[Step]:
-    """What depends on no choice before everything that does: a search then asks it once for all values."""
+    """Put the steps that depend on no choice first: a search then evaluates them once for all values."""
     chosen: set[str] = set()
     free: list[Step] = []
     bound: list[Step] = []
@@ -132,7 +135,7 @@ def _free_first(steps: list[Step]) -> list[Step]:
 
 
 def _steps(rule: Rule, expressions: Expressions) -> list[Step]:
-    """The clauses with the parameters placed between them."""
+    """Return the clauses with each parameter at its position among them."""
     parameters = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
     steps: list[Step] = []
     proved = proved_names(rule) if _lets(rule) else frozenset()
@@ -165,7 +168,7 @@ def _steps(rule: Rule, expressions: Expressions) -> list[Step]:
 
 
 def proved_names(rule: Rule) -> frozenset[str]:
-    """The names that a `where`, a domain or the template depends on; all others only say what pays."""
+    """Return the names that a `where`, a domain or the template depends on; others matter only for profitability."""
     proved = set(free_names(tuple(p.domain for p in rule.parameters if p.domain is not None)))
     proved |= free_names(rule.rewrite) if rule.rewrite is not None else frozenset()
     for clause in reversed(rule.clauses):
@@ -181,7 +184,7 @@ def _value(clause: Any) -> s.Syntax:
 
 
 def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
-    """Lets moved towards their readers. Those of a choice stand with it, and at their first other reader again."""
+    """Move lets towards their readers. The lets of a choice go with it, and again to their first other reader."""
     out: list[Step] = []
     waiting: list[PlannedLet] = []
 
@@ -208,7 +211,7 @@ def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
 
 
 def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLet, ...]:
-    """The lets of some names and those that they read, each behind what it reads."""
+    """Return the lets of some names and the lets that they read, each after those that it reads."""
     found: dict[PlannedLet, None] = {}
     for let in lets:
         if let.name in wanted and let not in found:
@@ -217,7 +220,7 @@ def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLe
 
 
 def _needed(steps: list[Step]) -> frozenset[str]:
-    """The names that some guard, choice or parameter reads, through lets."""
+    """Return the names that some guard, choice or parameter reads, through lets."""
     wanted: set[str] = set()
     for step in reversed(steps):
         if not isinstance(step, PlannedLet) or step.name in wanted:
@@ -237,7 +240,7 @@ EVERY = Every()
 
 @dataclass(frozen=True, slots=True)
 class OpenChoice:
-    """A plan that stands before a choice: the parameter or pick, its values here, and where the plan goes on."""
+    """Plan that stopped at a choice: the parameter or pick, its values here, and the position to continue from."""
 
     step: PlannedParameter | Pick
     values: tuple[Any, ...]
@@ -250,7 +253,7 @@ class OpenChoice:
 
 
 class PlanRunner:
-    """Runs a plan over the environment of a match."""
+    """Runner of a plan over the environment of a match."""
 
     def __init__(self, rule: Rule, plan: MatchPlan):
         self.rule, self.plan = rule, plan
@@ -258,7 +261,7 @@ class PlanRunner:
     def solutions(
         self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
     ) -> Iterator[Environment]:
-        """Every complete environment: one per pick and per open parameter value. `env` is changed."""
+        """Yield every complete environment: one per pick and per open parameter value. `env` is changed."""
         found = self.advance(env, pinned, evidence, at)
         if found.__class__ is OpenChoice:
             for value in found.values:  # type: ignore[union-attr]
@@ -268,8 +271,10 @@ class PlanRunner:
             yield found  # type: ignore[misc]
 
     def first(self, every: bool = False) -> Callable[..., Environment | None]:
-        """A function as `advance` that gives the first complete environment, with the lets that the template reads, or
-        with every one. Where nothing is to choose or left to compute, it is `advance` itself.
+        """Return a function like `advance` that returns the first complete environment.
+
+        The environment has the lets that the template reads, or every let. If nothing is left to choose or to compute,
+        the function is `advance` itself.
         """
         lets = self.plan.left if every else self.plan.late
         if not lets and all(step.__class__ is PlannedGuard for step in self.plan.steps):
@@ -283,7 +288,7 @@ class PlanRunner:
         return first if lets or chooses else self.advance  # type: ignore[return-value]
 
     def _guarded(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
-        """`advance` of a plan of guards alone, as most rules on values have it."""
+        """Run `advance` for a plan of guards alone, as most rules on values have it."""
         step: Any = None
         try:
             for step in self.plan.steps:
@@ -326,7 +331,7 @@ class PlanRunner:
         return env
 
     def default(self, step: PlannedParameter | Pick, env: Environment) -> Any:
-        """The value that a parameter would have by itself; None where it has none here."""
+        """Return the default value of a parameter; None if it has none here."""
         if isinstance(step, Pick) or step.default is None:
             return None
         try:
@@ -335,7 +340,7 @@ class PlanRunner:
             return None
 
     def _default(self, step: PlannedParameter, env: Environment) -> Any:
-        """A default is a choice: of a size it is what the size is as a rule."""
+        """Return the value of a default, as a number: a size is replaced by its example value."""
         with at_the_hints():
             value = step.default(env)  # type: ignore[misc]
         return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
@@ -359,7 +364,7 @@ class PlanRunner:
         return True
 
     def computed(self, step: Any, env: Environment) -> Any:
-        """The value of a let. What tells only whether a rule pays is asked at the hints of sizes."""
+        """Return the value of a let. A let that only profitability depends on uses the example values of dimensions."""
         if not step.pays:
             return self.ask(step.value, env, step.place)
         with at_the_hints():
@@ -379,7 +384,7 @@ class PlanRunner:
         )
 
     def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
-        """The values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
+        """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
         if isinstance(step, Pick):
             return tuple(self.ask(step.domain, env, step.place))
         if step.name in env:  # the pattern binds it
@@ -448,7 +453,7 @@ class AskedCover:
     parts: tuple[Closure, ...]
 
     def check(self, env: Environment) -> None:
-        """Raises DplcError where the parts are fewer values than what is split; more, where they divide it."""
+        """Raise DplcError if the parts have fewer values than the split index; or more, if they must divide it."""
         size = self.size(env)
         counts = [part(env) for part in self.parts]
         for whole, total in _pairs(size, functools.reduce(operator.mul, counts)):
@@ -468,8 +473,11 @@ class AskedCover:
 
 
 def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
-    """(how many values are split, how many there are in the parts), for numbers that tell most of the sizes; none
-    where a loop ends where an axis says."""
+    """Yield pairs (number of values that are split, number of values in the parts).
+
+    For symbolic dimensions, the pairs belong to bindings that distinguish most expressions. Yields nothing if another
+    value is part of the size, as for a loop whose end depends on an axis.
+    """
     if size.__class__ is int and total.__class__ is int:
         yield size, total
         return
@@ -480,7 +488,7 @@ def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
 
 
 def asked_covers(rule: Rule, expressions: RuleExpressions) -> tuple[AskedCover, ...]:
-    """The covers of a rule."""
+    """Return the covers of a rule."""
     return tuple(
         AskedCover(rule.name, cover, expressions.compile(cover.size), tuple(map(expressions.compile, cover.parts)))
         for cover in rule.covers

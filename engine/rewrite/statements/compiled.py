@@ -1,4 +1,4 @@
-"""One rule, compiled when first used: where it matches, under which conditions, and what it makes of the match."""
+"""One rule, compiled at its first use: its matches, its conditions, and the statements that it builds for a match."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CompiledRule:
 
     @cached_property
     def needs(self) -> int:
-        """The marks of classes without which a kernel has no place for the pattern."""
+        """Marks of classes that a kernel needs for the pattern to match."""
         return 0 if self.rule.level == "module" and len(self.rule.match) > 1 else self.pattern.needs
 
     @cached_property
@@ -92,7 +92,7 @@ class CompiledRule:
 
     @cached_property
     def decisions(self) -> tuple[PlanRunner, PlanRunner]:
-        """(by default, in a search)"""
+        """Runner of the default pipeline and runner of a search."""
         default, search = plans(self.rule, self.expressions)
         return PlanRunner(self.rule, default), PlanRunner(self.rule, search)
 
@@ -115,12 +115,12 @@ class CompiledRule:
 
     @cached_property
     def checked(self) -> bool:
-        """Whether every result is looked at: nobody else has tried this rule."""
+        """Return whether every result is checked: true for rules that are not built in."""
         return not is_built_in(self.rule)
 
     @cached_property
     def covers(self) -> tuple[AskedCover, ...]:
-        """What its splits say of their parts."""
+        """Conditions of its splits on their parts."""
         return asked_covers(self.rule, self.expressions)
 
     @cached_property
@@ -128,17 +128,17 @@ class CompiledRule:
         return weighers(self.rule, self.expressions)
 
     def weighed(self, match_env: Environment) -> tuple[WeighedChoice, ...]:
-        """What each `choose` weighed at a match."""
+        """Return the alternatives of each `choose` at a match, with their costs."""
         if not self.weighers:
             return ()
         return weighed(self.weighers, self._whole(match_env))
 
     def held(self, match_env: Environment) -> tuple[str, ...]:
-        """The guards that held at a match, each with what it saw."""
+        """Return the guards that held at a match, each with the values that it saw."""
         return held(self.rule, self._whole(match_env), self.expressions)
 
     def _whole(self, match_env: Environment) -> Environment:
-        """All names of a match, also the lets that only a search leaves out."""
+        """Return all names of a match, also the lets that only a search leaves out."""
         env = dict(match_env)
         self.decisions[True].finish(env, all_=True)
         return env
@@ -156,7 +156,7 @@ class CompiledRule:
         self, program: Program, kernels: Iterable[int], target: Target, pinned: Mapping[str, Any],
         evidence: Evidence | None = None, search: bool = False,
     ) -> Iterator[Match]:  # fmt: skip
-        """Every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
+        """Yield every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
         pattern = self.pattern if evidence is None else self.reporting
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
@@ -171,7 +171,7 @@ class CompiledRule:
         self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
         evidence: Evidence | None = None, given: Mapping[str, Any] | None = None,
     ) -> Iterator[Match]:  # fmt: skip
-        """Every way for the pattern alone to match at one start. where: what a Site is made of."""
+        """Yield every match of the pattern alone at one start. where: the arguments of the Site."""
         near = None if evidence is None else evidence.near
         site = None
         for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": where[2], **(given or {})}, near)):
@@ -179,7 +179,7 @@ class CompiledRule:
             yield Match(site.path, start, end, ordinal, env)
 
     def starts(self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[Any]:
-        """(path, block, start): where the first statement could match. all_: also where it surely does not."""
+        """Yield (path, block, start) where the first statement could match. all_: also where it surely does not."""
         root = None if all_ else pattern.root
         if self.rule.level == "module":
             yield from (((), program, number) for number in kernels if all_ or self.possible(program[number]))
@@ -192,7 +192,7 @@ class CompiledRule:
                 yield (number, *path), block, position
 
     def possible(self, kernel: Kernel) -> bool:
-        """Whether the kernel has the statements that the pattern needs (a run of kernels may find them elsewhere)."""
+        """Return whether the kernel has the statements of the pattern (a run of kernels may find them elsewhere)."""
         found = kernel._contents or contents(kernel)
         return not self.needs & ~found and not self.bars & found
 
@@ -200,7 +200,7 @@ class CompiledRule:
         return not self.bars & contents(kernel)
 
     def agrees(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> bool:
-        """Whether variables of the match that are pinned have the pinned value."""
+        """Return whether variables of the match that are pinned have the pinned value."""
         for name, value in pinned.items():
             if name in env and value is not EVERY and env[name] != value:
                 if evidence is not None:
@@ -210,7 +210,7 @@ class CompiledRule:
 
     # ---- rewriting
     def build(self, match_env: Environment) -> Block:
-        """The statements that the template makes of a match."""
+        """Return the statements that the template builds for a match."""
         env = dict(match_env)
         self.decisions[True].finish(env)  # the lets that a search leaves out are a superset
         for cover in self.covers:
@@ -220,7 +220,7 @@ class CompiledRule:
         return self.template(env)  # type: ignore[no-any-return]
 
     def rewrite(self, program: Program, match: Match) -> Program:
-        """The program after one firing."""
+        """Return the program after one firing."""
         block: Any = program
         for position in match.path:
             block = block[position].body
@@ -228,14 +228,14 @@ class CompiledRule:
         return splice(program, match.path, match.start, match.end, made)  # type: ignore[no-any-return]
 
     def taken(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """What a local rule is given, by name."""
+        """Return the arguments of a local rule by name. Raises DplcError if their number is wrong."""
         if len(arguments) != len(self.given):
             what = f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}"
             raise DplcError(what, self.rule.span)
         return dict(zip(self.given, arguments, strict=True))
 
     def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:
-        """A local rule on a captured run: bottom-up, one pass, results are not looked at again."""
+        """Apply a local rule to a captured run: bottom-up, one pass; results are not matched again."""
         base = {"target": outer["target"], **self.taken(arguments)}
         names = outer.get(NAMES) or Names(outer["@site"], outer)
         made = self._pass(block, {**base, NAMES: names, "@site": outer["@site"]})
@@ -267,6 +267,6 @@ class CompiledRule:
 
 
 def compiled_rule(rule: Rule, locals_: tuple[Rule, ...]) -> CompiledRule:
-    """A rule, compiled once for all engines with the same local rules."""
+    """Return a rule, compiled once for all engines with the same local rules."""
     found: CompiledRule = rule.compiled.setdefault(locals_, CompiledRule(rule, locals_))
     return found

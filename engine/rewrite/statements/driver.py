@@ -37,8 +37,10 @@ from .site import Place, below
 
 
 def wellformed(kernel: Kernel) -> str | None:
-    """What is wrong with a kernel, or None: a block defines a value once, axes have one owner, values are defined,
-    loops are a thread's."""
+    """Return the first fault of a kernel, or None if it has none.
+
+    A block defines a value once, axes have one owner, values are defined, and loops belong to a thread.
+    """
     for _, block in below(kernel):
         counts = Counter(statement.dst for statement in block if isinstance(statement, Let | Load))
         twice = sorted(name for name, count in counts.items() if count > 1)
@@ -58,7 +60,7 @@ def wellformed(kernel: Kernel) -> str | None:
 
 
 def dangling(kernel: Kernel) -> tuple[str, ...]:
-    """Names of values that are used and defined nowhere in the kernel, whichever of the IRs it is in."""
+    """Return names of values that are used and defined nowhere in the kernel, whichever of the IRs it is in."""
     parts = tuple(walk(kernel))
     bound = {name for part in parts for name in _names_given(part)}
     used = {part.name for part in walk(kernel.body) if isinstance(part, Var)}
@@ -66,7 +68,7 @@ def dangling(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _names_given(part: object) -> tuple[str, ...]:
-    """The names that a statement gives to values for others to read."""
+    """Return the names of values that a statement defines for others to read."""
     if isinstance(part, Launch):
         return (THREAD, SHARED, *BLOCK_INDEX)
     if isinstance(part, Tile):
@@ -100,7 +102,7 @@ class CompiledPass:
     marks: tuple[tuple[int, int], ...]
 
     def possible(self, program: Program) -> bool:
-        """Whether some rule could match in some kernel, by the classes of statements that it holds."""
+        """Return whether some rule could match in some kernel, by the classes of statements that it holds."""
         for kernel in program:
             found = kernel._contents or contents(kernel)
             for needs, bars in self.marks:
@@ -110,7 +112,7 @@ class CompiledPass:
 
 
 class Engine:
-    """Compiles the rules of a rule set, each when first needed, and runs them.
+    """Compiler and runner of the rules of a rule set. It compiles each rule when first needed.
 
     pins: rule -> parameter -> value, as `--set RULE.PARAM=VALUE` says. check: look at every result (`wellformed`), not
     only at those of a user's rules.
@@ -128,7 +130,7 @@ class Engine:
 
     # ---- rules
     def rule(self, rule: Rule | str) -> CompiledRule:
-        """A rule, compiled."""
+        """Return the compiled form of a rule."""
         name = rule if isinstance(rule, str) else rule.name
         found = self._compiled.get(name)
         if found is None:
@@ -143,7 +145,7 @@ class Engine:
                 raise DplcError(f"rule `{rule.rule.name}` has no parameter `{name}`", rule.rule.span, (), hint)
 
     def step(self, name: str, parameters: Mapping[str, Any] | None = None) -> PassStep:
-        """The pass of this name, or of one rule. Raises DplcError with the closest name."""
+        """Return the pass of this name, or of one rule. Raises DplcError with the closest name."""
         rules = self.rules.passes.get(name) or ((self.rules.rules[name],) if name in self.rules.rules else ())
         if not rules:
             raise DplcError(
@@ -153,12 +155,12 @@ class Engine:
         return PassStep(name, tuple(rules), dict(parameters or {}), name, numbered=numbered)
 
     def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
-        """The values that the pipeline and the user give to this rule."""
+        """Return the values that the pipeline and the user give to this rule."""
         given = {n: v for n, v in step.parameters.items() if n in rule.parameters or n in rule.pattern.names}
         return {**given, **self.pins.get(rule.rule.name, {})}
 
     def compiled(self, step: PassStep) -> CompiledPass:
-        """A pass, compiled when it first runs."""
+        """Return the compiled form of a pass, compiled when it first runs."""
         found = self._steps.get(step)
         if found is None:
             rules = [self.rule(rule) for rule in step.rules]
@@ -173,14 +175,14 @@ class Engine:
         self, rule: Rule | str, program: Program, target: Target, pinned: Mapping[str, Any] | None = None,
         evidence: Evidence | None = None, search: bool = False,
     ) -> Iterator[Match]:  # fmt: skip
-        """Every legal way to fire a rule, lazily. search: every parameter value, whether preferred or not."""
+        """Return every legal way to fire a rule, lazily. search: every parameter value, whether preferred or not."""
         found = self.rule(rule)
         return found.matches(program, range(len(program)), target, pinned or {}, evidence, search)
 
     def why_not(
         self, rule: Rule | str, program: Program, target: Target, pinned: Mapping[str, Any] | None = None
     ) -> tuple[Refusal, ...]:
-        """Every reason why a rule does not fire; empty if it does."""
+        """Return every reason why a rule does not fire; empty if it does."""
         evidence = Evidence()
         if next(self.sites(rule, program, target, pinned, evidence), None) is not None:
             return ()
@@ -191,7 +193,7 @@ class Engine:
         self, step: PassStep | str, program: Program, target: Target, parameters: Mapping[str, Any] | None = None,
         trace: Trace | None = None, done: set[str] | None = None,
     ) -> Program:  # fmt: skip
-        """One pass. done: names of kernels to leave alone; those that fired are added."""
+        """Run one pass. done: names of kernels to leave alone; those that fired are added."""
         if isinstance(step, str):
             step = self.step(step, parameters)
         rules = self.compiled(step)
@@ -203,7 +205,7 @@ class Engine:
     def fire_at(
         self, step: PassStep, program: Program, number: int, target: Target
     ) -> tuple[Program, int, tuple[Fired, ...]]:
-        """One pass in one kernel: the program after it, how many kernels that made, and what fired."""
+        """Run one pass in one kernel. Returns the program, the number of resulting kernels, and the firings."""
         run = _Run(self, step, self.compiled(step), target, None, set(), [])
         made, kernels = run.kernel(program, number)
         return made, kernels, tuple(run.log or ())
@@ -211,7 +213,7 @@ class Engine:
     def rewrite(
         self, rule: Rule | str, program: Program, match: Match, target: Target
     ) -> tuple[Program, tuple[str, ...]]:
-        """The program after one firing, canonical again, and the canonical rules that ran."""
+        """Return the program after one firing, canonical again, and the canonical rules that ran."""
         compiled = self.rule(rule)
         try:
             made = compiled.rewrite(program, match)
@@ -243,20 +245,20 @@ class Engine:
 
     # ---- canonical form
     def normal(self, program: Program, target: Target, level: str = "tile") -> Program:
-        """The canonical form of every kernel."""
+        """Return the canonical form of every kernel."""
         for number in range(len(program)):
             program = self._normal_kernel(program, number, target, level, [])
         return program
 
     def canonical(self, lowered: bool) -> list[CompiledRule]:
-        """The canonical rules of Kernel IR, or those of Loop and Tile IR."""
+        """Return the canonical rules of Kernel IR, or those of Loop and Tile IR."""
         if lowered not in self._canonical:
             levels = ("kernel",) if lowered else LEVELS[:-1]
             self._canonical[lowered] = [self.rule(rule) for rule in self.rules.canonical if rule.level in levels]
         return self._canonical[lowered]
 
     def _normal_kernel(self, program: Program, number: int, target: Target, level: str, log: list[str]) -> Program:
-        """Remembered per kernel: a canonical rule may ask about its kernel and the target only."""
+        """Apply canonical rules to one kernel, cached per kernel: they may read only their kernel and the target."""
         key = (self._own, target, level == "kernel")
         rules = self.canonical(level == "kernel")
         first, steps = len(log), list[RewriteStep]()
@@ -284,7 +286,7 @@ class Engine:
 
 @memoised
 def _canonical_for(kernel: Kernel) -> set[Any]:
-    """The engines and targets that found a kernel in canonical form."""
+    """Return the engines and targets that found a kernel in canonical form."""
     return set()
 
 
@@ -324,7 +326,7 @@ class _Run:
         return program
 
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
-        """The first rule that fires at a kernel (with @repeat again and again), and how many kernels that makes."""
+        """Fire the first rule that matches a kernel (repeatedly with @repeat). Also returns the number of kernels."""
         made, steps = 1, list[RewriteStep]()
         name, first = program[number].name, program[number]
         while number < len(program):
@@ -349,7 +351,7 @@ class _Run:
         return program, made
 
     def once(self, program: Program, number: int, evidence: list[Evidence] | None) -> tuple[Program, int, Rule] | None:
-        """(program, kernels that were matched, rule) of the first firing."""
+        """Return (program, number of matched kernels, rule) of the first firing, or None."""
         for place, (rule, pinned) in enumerate(self.compiled.rules):
             seen = evidence[place] if evidence is not None else None
             if seen is None and not rule.possible(program[number]):
@@ -425,10 +427,10 @@ def run_pipeline(
     shaped: Shaped | None = None,
     decide: Decide | None = None,
 ) -> Program:
-    """The program after all passes. Of a `one of`, the first pass that fires in a kernel keeps the others away.
+    """Return the program after all passes. In a `one of`, the first pass that fires in a kernel excludes the others.
 
-    shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: asked of every
-    pass, where a schedule is replayed or drawn.
+    shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: called for
+    every pass when a schedule is replayed or drawn at random.
     """
     taken: dict[str, set[str]] = {}
     for step in steps:
@@ -456,7 +458,7 @@ def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) ->
 
 
 def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
-    """The steps that `--only` names: by label, pass, file or rule. A rule alone runs without its neighbours."""
+    """Return the steps that `--only` names: by label, pass, file or rule. A rule alone runs without its neighbours."""
     out: list[PassStep] = []
     wanted = tuple(names)
     known = {name for step in steps for name in names_of(step)}
@@ -474,7 +476,7 @@ def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...
 
 
 def names_of(step: PassStep) -> set[str]:
-    """What a step may be called: its label, its pass, its files, its rules."""
+    """Return the names that select a step: its label, its pass, its files and its rules."""
     own = {step.label, step.name, step.numbered or step.label}
     return own.union(*({rule.name, rule.file, pass_name(rule.file)} for rule in step.rules))
 
@@ -512,12 +514,12 @@ class FiringChoice:
 
     @property
     def key(self) -> str:
-        """`rule@site(parameters)`: what a recorded choice is found again by."""
+        """Text `rule@site(parameters)`, which identifies a recorded choice."""
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         return f"{self.rule.rule.name}@{self.where}({values})"
 
     def apply(self) -> Program:
-        """The program after this firing, canonical again."""
+        """Return the program after this firing, canonical again."""
         return self.engine.rewrite(self.rule.rule, self.program, self.match, self.target)[0]
 
     def __repr__(self) -> str:
@@ -547,17 +549,17 @@ class RuleSite:
         return self.choice.rule.decisions[True].default(self.open.step, self.open.env)
 
     def choose(self, value: Any) -> RuleSite | None:
-        """With a value for the open parameter; None where a guard refuses it."""
+        """Return the site with a value for the open parameter; None if a guard refuses it."""
         assert self.open is not None
         env = {**self.open.env, self.open.name: value}
         return _spot(self.choice, env, self.pinned, self.open.position)
 
     def first(self, values: Iterable[Any]) -> RuleSite | None:
-        """With the first of some values that no guard refuses."""
+        """Return the site with the first of some values that no guard refuses; None if there is none."""
         return next((made for made in map(self.choose, values) if made is not None), None)
 
     def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
-        """With values for all open parameters, in the order of preference that a function gives."""
+        """Return the site with values for all open parameters, in the order of preference that a function gives."""
         found: RuleSite | None = self
         while found is not None and found.open is not None:
             found = found.first(order(found))
@@ -576,7 +578,7 @@ def _spot(choice: FiringChoice, env: Environment, pinned: Mapping[str, Any], at:
 def spots(
     engine: Engine, step: PassStep, program: Program, target: Target, kernels: Iterable[int] | None = None
 ) -> Iterator[RuleSite]:
-    """Every place where some rule of a pass may fire, as far as guards say that ask no parameter."""
+    """Yield every site where some rule of a pass may fire, as far as guards that read no parameter allow it."""
     numbers = tuple(range(len(program)) if kernels is None else kernels)
     for rule in map(engine.rule, step.rules):
         for path, block, start in rule.starts(rule.pattern, program, numbers, False):
@@ -584,7 +586,7 @@ def spots(
 
 
 def spot_at(engine: Engine, step: PassStep, rule: str, program: Program, target: Target, where: str) -> RuleSite | None:
-    """One spot, found again by its rule and site: nothing else is looked at."""
+    """Return one spot, found again by its rule and site: nothing else is searched."""
     compiled = next((engine.rule(one) for one in step.rules if one.name == rule), None)
     place = _place(program, where)
     if compiled is None or place is None:
@@ -609,7 +611,7 @@ def _spots_at(
 
 
 def _place(program: Program, where: str) -> tuple[Place, Any, int] | None:
-    """(path, block, start) of `0/2/1#1`, if there is such a place."""
+    """Return (path, block, start) of `0/2/1#1`, or None if the program does not have this position."""
     numbers = where.split("#")[0].split("/")
     if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
         return None
@@ -626,7 +628,7 @@ def choices(
     engine: Engine, step: PassStep | str, program: Program, target: Target,
     parameters: Mapping[str, Any] | None = None, without: frozenset[str] = frozenset(),
 ) -> Iterator[FiringChoice]:  # fmt: skip
-    """Every choice of a pass. parameters: values to pin; without: kernels to leave alone."""
+    """Yield every choice of a pass. parameters: values to pin; without: kernels to leave alone."""
     found = engine.step(step) if isinstance(step, str) else step
     kernels = [number for number, kernel in enumerate(program) if kernel.name not in without]
     for rule in map(engine.rule, found.rules):
@@ -637,7 +639,7 @@ def choices(
 
 
 def find(engine: Engine, step: PassStep | str, program: Program, target: Target, key: str) -> FiringChoice | None:
-    """The recorded choice, if it is still there."""
+    """Return the recorded choice, if it is still there."""
     return next((choice for choice in choices(engine, step, program, target) if choice.key == key), None)
 
 
@@ -666,7 +668,7 @@ class Unheard:
 
     @property
     def line(self) -> str:
-        """The same in the options of the command line."""
+        """Message with the options of the command line."""
         preferred = f"{self.rule}.{PREFER}="
         return f"--prefer {self.rule}: {self._said}" if self.setting.startswith(preferred) else f"--set {self.text}"
 
@@ -677,7 +679,7 @@ class Unheard:
 
 
 def check_settings(settings: Settings, rules: RuleSet) -> None:
-    """Raises UsageError for a value outside of a domain that is the same for all programs."""
+    """Raise UsageError for a value outside of a domain that is the same for all programs."""
     for name, values in settings.items():
         rule = rules.rules.get(name)
         for parameter, value in values.items() if rule is not None else ():
@@ -689,7 +691,7 @@ def check_settings(settings: Settings, rules: RuleSet) -> None:
 
 
 def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, ...]:
-    """The rules on loop nests and schedules whose parameters were set and that did not fire.
+    """Return the rules on loop nests and schedules whose parameters were set and that did not fire.
 
     Of rules on values nothing is said: what is set there is how much they may cost.
     """
@@ -722,6 +724,6 @@ def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:
 
 
 def unheard_by_all(found: Sequence[Sequence[Unheard]]) -> tuple[Unheard, ...]:
-    """What none of several programs heard."""
+    """Return the settings that had no effect in any of several programs."""
     rules = [{each.rule for each in one} for one in found]
     return tuple(each for each in (found[0] if found else ()) if all(each.rule in one for one in rules))

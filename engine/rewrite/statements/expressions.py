@@ -19,7 +19,10 @@ ANSWERS = "@answers"
 
 
 def coerce(sort: str, many: bool, value: Any) -> Any:
-    """A value of the rule language as the value of a field: names become text, a lone item of a list a list."""
+    """Convert a value of the rule language to the value of a field.
+
+    Names become text. A single item becomes a list if the field is a list.
+    """
     if many:
         listed = value if value.__class__ is tuple else (value,)
         if sort == "Axis":
@@ -33,7 +36,7 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 
 
 class RuleExpressions(Expressions):
-    """Compiles the expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
+    """Compiler of expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
 
     def __init__(self, level: str, symbolic: bool = False):
         super().__init__(level, symbolic)
@@ -41,7 +44,10 @@ class RuleExpressions(Expressions):
         self.depends: tuple[str, ...] | None = None  # the variables of the question that is compiled
 
     def compile(self, node: s.Syntax) -> Closure:
-        """In comprehensions, what asks facts is asked once for all elements that it does not depend on."""
+        """Compile an expression.
+
+        In a comprehension, an expression that calls facts runs once for all elements that it does not depend on.
+        """
         if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
             return super().compile(node)
         parts = tuple(walk(node))
@@ -96,7 +102,7 @@ class RuleExpressions(Expressions):
         return look
 
     def _change(self, item: s.Syntax) -> Closure:
-        """A closure that gives (left, right) pairs: of `a := e`, `as.. := es..`, or a renaming that a fact made."""
+        """Return a closure that returns (left, right) pairs: of `a := e`, `as.. := es..`, or a fact's renaming."""
         if not isinstance(item, s.Substitution):
             renaming = self.compile(item.base if isinstance(item, s.Run) else item)
             return lambda env: [(e.Var(name), image) for name, image in renaming(env).items()]
@@ -106,7 +112,7 @@ class RuleExpressions(Expressions):
         return lambda env: ((left(env), right(env)),)
 
     def _member(self, node: s.Member) -> Closure:
-        """`x.field`: what a node or a record declares, never what Python adds to it."""
+        """Compile `x.field`: a field that a node or a record declares, never one that Python adds to it."""
         get = super()._member(node)
 
         def look(env: Environment) -> Any:
@@ -118,7 +124,10 @@ class RuleExpressions(Expressions):
         return look
 
     def _comprehension(self, node: s.Comprehension) -> Closure:
-        """One that stands in no other has a table of what facts answer in it and in those inside of it."""
+        """Compile a comprehension.
+
+        An outermost comprehension has a table of the results of facts, for itself and for those inside of it.
+        """
         depends, self.depends = self.depends, None
         inside, collect = bool(self.variables), super()._comprehension(node)
         self.depends = depends
@@ -150,7 +159,7 @@ class RuleExpressions(Expressions):
         return super().apply(node)
 
     def node(self, shape: Shape, defaults: dict[str, Closure] | None = None) -> Closure:
-        """A closure that builds the node of a shape; fields that it does not mention have their defaults."""
+        """Return a closure that builds the node of a shape; fields that it does not mention have their defaults."""
         cls: Any = shape.cls
         parts: list[Closure] = []
         for field in cls.fields:
@@ -169,7 +178,7 @@ class RuleExpressions(Expressions):
         return build
 
     def field(self, field: Any, value: Any) -> Closure:
-        """The closure of one field's value."""
+        """Return the closure of one field's value."""
         if field.sort == "Block":
             return self.block(value)
         if isinstance(value, tuple):
@@ -181,7 +190,7 @@ class RuleExpressions(Expressions):
         return lambda env: coerce(sort, many, closure(env))
 
     def name(self, node: s.NameOf) -> Closure:
-        """A name in a field of names: what the rule bound to it, or its own spelling (labels of a slab, say)."""
+        """Return a name in a field of names: what the rule bound to it, or its own spelling (labels of a slab, say)."""
         text = node.text
 
         def look(env: Environment) -> Any:
@@ -191,12 +200,12 @@ class RuleExpressions(Expressions):
         return look
 
     def block(self, statements: s.Nodes) -> Closure:
-        """Templates know how to build a block; guards have none."""
+        """Raise DplcError for a block: only templates contain blocks, guards do not."""
         raise DplcError("statements stand in patterns and templates only", statements[0].span)
 
 
 def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
-    """A closure whose answer is kept for the values of some variables, while a comprehension is computed."""
+    """Return a closure that keeps its result for the values of some variables, during one comprehension."""
     only = names[0] if len(names) == 1 else None
 
     def answer(env: Environment) -> Any:

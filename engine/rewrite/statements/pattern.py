@@ -28,13 +28,13 @@ OpenMatcher = Callable[[Any, Environment], Iterator[Environment]]
 
 
 def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
-    """The variables that an expression mentions. Reserved words and constants are none, and facts that it calls."""
+    """Return the variables that an expression mentions, without reserved words, constants and facts that it calls."""
     called = (call.fn for call in calls(node) if call.fn not in facts)
     return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
 
 
 class OpenExpressions:
-    """Compiles expressions with free variables to matchers over (value, environment)."""
+    """Compiler of expressions with free variables to matchers over (value, environment)."""
 
     def __init__(self, closed: RuleExpressions):
         self.closed = closed
@@ -105,7 +105,7 @@ class OpenExpressions:
         return match
 
     def _term(self, node: s.Syntax) -> Callable[[Any, int, Environment], Iterator[Environment]]:
-        """A matcher of `coefficient * atom`."""
+        """Return a matcher of `coefficient * atom`."""
         if isinstance(node, s.Operation) and node.op == "*":
             return self._product(node)
         whole = self.compile(node)
@@ -180,8 +180,9 @@ _indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int
 def _statements_with(
     block: tuple[Any, ...], start: int, stop: int, cls: type[Node], field: str, value: Any
 ) -> Iterator[int]:
-    """Index statements of a class by a field that may have a value. The last block is cached: a pattern is tried
-    at each of its statements.
+    """Yield the indices of statements of a class with a value in a field.
+
+    The last block is cached, because a pattern is tried at each of its statements.
     """
     known = _indexed.get((cls, field))
     if known is None or known[0] is not block:
@@ -199,13 +200,16 @@ def _alike(value: Any) -> Any:
 
 
 def sticky(cls: type[Node]) -> str:
-    """Where the matched statements of a class with sticky fields stand in the environment."""
+    """Return the name in the environment for the matched statements of a class with sticky fields."""
     return f"@{cls.__name__}"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """root: the class of the first statement, None if that is a run; needs: the marks of classes that must be there."""
+    """Compiled pattern.
+
+    root: the class of the first statement, None if that is a run. needs: the marks of classes that must be there.
+    """
 
     match: Match
     root: type[Node] | None
@@ -216,7 +220,7 @@ class Pattern:
 def compile_pattern(
     statements: s.Nodes, expressions: RuleExpressions, title: str, given: Iterable[str], evidence: bool
 ) -> Pattern:
-    """given: variables that are bound before the match (the parameters of a local rule)."""
+    """Compile a pattern. given: variables that are bound before the match (the parameters of a local rule)."""
     maker = StatementMatcher(expressions, given, evidence)
     items = _statements(statements)
     end = maker.items(items, "block", "start", False, True)
@@ -227,7 +231,7 @@ def compile_pattern(
 
 
 def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, given: Iterable[str]) -> Match:
-    """A matcher of one statement: the first of the block that it is given."""
+    """Return a matcher of one statement: the first of the block that it is given."""
     maker = StatementMatcher(expressions, given, False)
     maker.put("x = block[start]")
     maker.statement(shape, "x")
@@ -236,7 +240,7 @@ def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, gi
 
 
 class StatementMatcher(Matcher):
-    """Writes the matcher of a block."""
+    """Writer of the matcher of a block."""
 
     def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
         scope = {"Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND}
@@ -291,7 +295,7 @@ class StatementMatcher(Matcher):
         return self.run(item, run.base.text, role, whole, at, size, rest, block, ahead)
 
     def ahead(self, following: Any) -> str | None:
-        """The class of a statement, and a field of it whose value an earlier statement has bound, with that value."""
+        """Return the class of a statement, and a field of it that an earlier statement has bound, with its value."""
         shape = None if self.flexible(following) else shape_of(following)
         if shape is None:
             return None
@@ -303,7 +307,7 @@ class StatementMatcher(Matcher):
         return None
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
-        """`s: Op(..)+`: as many as there are; what one of them binds, all of them share."""
+        """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds."""
         shape = _required_shape(item)
         names = self.scout(shape)
         for name, kind in names.items():
@@ -332,7 +336,7 @@ class StatementMatcher(Matcher):
         return end
 
     def scout(self, shape: Shape) -> dict[str, str]:
-        """The variables that a statement pattern would bind, with their kinds."""
+        """Return the variables that a statement pattern would bind, with their kinds."""
         scout = StatementMatcher(self.expressions, (), False)
         scout.symbols = {name: Symbol(symbol.text, symbol.kind) for name, symbol in self.symbols.items()}
         scout.statement(shape, "x")
@@ -443,7 +447,7 @@ class StatementMatcher(Matcher):
         return None
 
     def register(self, node: s.Subscript) -> bool:
-        """Whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
+        """Return whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
         base = node.base
         if self.expressions.level != "kernel" or not isinstance(base, s.NameOf):
             return False
@@ -469,7 +473,7 @@ def _required_shape(item: Any) -> Shape:
 
 
 def _cost(value: Any) -> int:
-    """Tests first, then binders, then lists: what fails cheaply fails early. Values come after what they read."""
+    """Return the rank of a test: cheap tests first, then binders, then lists. Values follow those that they read."""
     if isinstance(value, s.NameOf):
         return 0 if value.text in RESERVED or value.text in CONSTANTS else 1
     if isinstance(value, s.Number | s.Text | s.Prefix):

@@ -61,7 +61,7 @@ class Site:
 
 @memoised
 def _scopes(kernel: Kernel) -> dict[Path, tuple[tuple[Node, ...], Ranges]]:
-    """What is around each block inside a kernel, as far as asked for: every rule asks again."""
+    """Return the cache of the enclosing nodes and ranges of each block inside a kernel, which all rules share."""
     return {}
 
 
@@ -117,7 +117,7 @@ class Context:
 
 
 def splice(block: Any, path: Place, start: int, end: int, new: Any) -> Any:
-    """The block with `[start:end]` of the block at `path` replaced."""
+    """Return the block with `[start:end]` of the block at `path` replaced."""
     if not path:
         return (*block[:start], *new, *block[end:])
     position = path[0]
@@ -126,7 +126,7 @@ def splice(block: Any, path: Place, start: int, end: int, new: Any) -> Any:
 
 
 def holes(block: Block) -> list[tuple[Place, Block]]:
-    """The block itself and every block below it, pre-order."""
+    """Return the block itself and every block below it, pre-order."""
     out: list[tuple[Place, Block]] = [((), block)]
     for position, statement in enumerate(block):
         if "body" in type(statement).by_name:
@@ -136,12 +136,12 @@ def holes(block: Block) -> list[tuple[Place, Block]]:
 
 @memoised
 def below(statement: Any) -> tuple[tuple[Place, Block], ...]:
-    """The blocks of a statement with a body, its own first, with paths from that block."""
+    """Return the blocks of a statement with a body, its own first, with paths from that block."""
     return tuple(holes(statement.body))
 
 
 def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Place, Block, int]]:
-    """(path, block, position) of every statement of a class in a kernel, or of all: block by block, pre-order."""
+    """Return (path, block, position) of all statements, or of a class: block by block, pre-order."""
     if root is None:
         return _everywhere(kernel)
     known = _places(kernel)
@@ -152,7 +152,10 @@ def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Place, Blo
 
 
 def _gather_places(path: Place, block: Block, root: type[Node], found: list[tuple[Place, Block, int]]) -> None:
-    """Only blocks that hold one are looked into: most patterns begin with the Tile, which is no deeper."""
+    """Collect the statements of a class, and search only blocks that contain one.
+
+    Most patterns begin with the Tile, which is not nested any deeper.
+    """
     mark, inner = root.mark, []
     for position, statement in enumerate(block):
         if (statement._contents or contents(statement)) & mark:
@@ -166,13 +169,13 @@ def _gather_places(path: Place, block: Block, root: type[Node], found: list[tupl
 
 @memoised
 def _everywhere(kernel: Kernel) -> list[tuple[Place, Block, int]]:
-    """Of all."""
+    """Return the positions of all statements."""
     return [(path, block, position) for path, block in holes(kernel.body) for position in range(len(block))]
 
 
 @memoised
 def _places(kernel: Kernel) -> dict[Any, list[tuple[Place, Block, int]]]:
-    """By class, as far as asked for."""
+    """Return the cache of positions by class."""
     return {}
 
 
@@ -183,14 +186,14 @@ NAMES = "@names"
 
 
 def names_at(site: Site) -> frozenset[str]:
-    """The names in use around a site: its kernel's, or on a module all kernels'."""
+    """Return the names in use around a site: those of its kernel, or on a module those of all kernels."""
     if site.kernel is not None:
         return names_in(site.kernel)
     return frozenset().union(*map(names_in, site.program))
 
 
 def unused(hint: str, used: Container[str]) -> str:
-    """A new name that is no word of a rule either."""
+    """Return a new name that is not a word of the rule language either."""
     return names.unused(hint, used, RESERVED, CONSTANTS)
 
 
@@ -211,7 +214,7 @@ class Names:
 
 @fact("fresh(any, text?) -> name", levels="module loop tile kernel")
 def fresh(site: Site, base: Any, suffix: Any = None) -> Var:
-    """A name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
+    """Return a name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
     hint = _text(base) if suffix is None else f"{_text(base)}_{_text(suffix)}"
     return Var(unused(hint, names_at(site)))
 

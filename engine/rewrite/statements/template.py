@@ -95,7 +95,7 @@ def _arm(template: Template, arm: s.Arm) -> Change:
 
 
 def load_matcher(template: Template, arm: s.Arm) -> Any:
-    """Matches the left side of an arm. A guard that it does not mention may be anything: the load keeps it."""
+    """Return a matcher of the left side of an arm. It accepts any guard if the arm mentions none: the load keeps it."""
     from .pattern import compile_statement
 
     assert isinstance(arm.pattern, s.LoadOf)
@@ -122,7 +122,7 @@ def _load_builder(template: Template, arm: s.Arm) -> Callable[[Any, Environment]
 
 
 def map_loads(block: Block, rewrite: Callable[[Node], Node]) -> Block:
-    """Every load of a block and below, rewritten; statements without one are not looked into."""
+    """Return a block with every load in it rewritten; statements without a load are not searched."""
     out: Any = []
     for statement in block:
         new: Any = statement
@@ -152,9 +152,9 @@ Part = tuple[Closure, frozenset[str]]  # a piece of a block, and the variables t
 
 
 def families(pattern: Iterable[s.Syntax]) -> Families:
-    """For each run of a pattern, the variables of the block that it stands in: they see the same values.
+    """Return, for each run of a pattern, the variables of its block: they see the same values.
 
-    A variable that stands outside of the block, too, is not among them: what it is, it is there.
+    A variable that occurs outside of the block, too, is not among them: its value is the one outside.
     """
     found: dict[str, frozenset[str]] = {}
     top = tuple(pattern)
@@ -169,7 +169,7 @@ def families(pattern: Iterable[s.Syntax]) -> Families:
 
 
 def _mentioned(block: s.Nodes) -> Iterator[str]:
-    """The variables that some statements of a pattern mention, each time that they do."""
+    """Yield the variables that some statements of a pattern mention, each time that they do."""
     for node in walk(block):
         if isinstance(node, s.NameOf):
             yield node.text
@@ -178,7 +178,7 @@ def _mentioned(block: s.Nodes) -> Iterator[str]:
 
 
 def distinct(parts: list[Part]) -> Closure:
-    """The closure of a block with runs of several blocks: each defines names of its own."""
+    """Return the closure of a block with runs of several blocks: each run defines names of its own."""
 
     def build(env: Environment) -> Any:
         out: list[Node] = []
@@ -198,8 +198,10 @@ def distinct(parts: list[Part]) -> Closure:
 
 
 def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
-    """What a rule made, its values renamed that have the name of one beside it: what was inside of a block, and hid the
-    other, may stand in its block now."""
+    """Rename the values that a rule defines under the name of an adjacent value.
+
+    A value that was inside of a block, and hid the other, may be in the same block now.
+    """
     again = sorted(defined_in(made) & defined_in(beside))
     if not again:
         return made
@@ -212,12 +214,12 @@ def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
 
 
 def defined_in(block: Iterable[Any]) -> set[str]:
-    """The values that a block defines."""
+    """Return the values that a block defines."""
     return {x.dst for x in block if isinstance(x, Let | Load)}
 
 
 class Template(RuleExpressions):
-    """Compiles templates. known: what is bound when they are built; `locals_` finds the rules of `with rule r(..)`."""
+    """Compiler of templates. known: the names bound at build time; `locals_` finds the rules of `with rule r(..)`."""
 
     def __init__(self, level: str, known: frozenset[str], locals_: Locals, runs: Families | None = None):
         super().__init__(level, symbolic=True)
@@ -225,7 +227,7 @@ class Template(RuleExpressions):
         self._sticky_seen: dict[str, int] = {}
 
     def block(self, statements: s.Nodes) -> Closure:
-        """The closure of a block: a tuple of statements."""
+        """Return the closure of a block: a tuple of statements."""
         built = [(self.statement(statement), self.family(statement)) for statement in statements]
         pieces = [(part, family) for part, family in built if part is not None]
         parts = [part for part, _ in pieces]
@@ -243,14 +245,14 @@ class Template(RuleExpressions):
         return build if parts else lambda env: ()
 
     def family(self, node: s.Syntax) -> frozenset[str] | None:
-        """The variables that are renamed with a run; None for what is not a run of the pattern."""
+        """Return the variables that are renamed with a run; None if it is not a run of the pattern."""
         base = node.run.base if isinstance(node, s.RunStatement) else None
         while isinstance(base, s.Subscript):  # a run with substitutions
             base = base.base
         return self.families.get(base.text) if isinstance(base, s.NameOf) else None
 
     def statement(self, node: s.Syntax) -> Closure | None:
-        """A closure that gives a tuple of statements; None for `pass` and `drop`."""
+        """Return a closure that returns a tuple of statements; None for `pass` and `drop`."""
         if isinstance(node, s.PassStatement | s.DropStatement):
             return None
         if isinstance(node, s.RunStatement):
@@ -269,7 +271,7 @@ class Template(RuleExpressions):
         return lambda env: (build(env),)
 
     def kept(self, shape: Shape) -> dict[str, Closure]:
-        """The sticky fields that a statement does not mention: those of the statement that was matched."""
+        """Return the sticky fields that a statement does not mention: those of the statement that was matched."""
         cls: Any = shape.cls
         fields = [name for name in getattr(cls, "sticky", ()) if name not in shape.fields]
         if not fields:
@@ -295,7 +297,7 @@ class Template(RuleExpressions):
         return build
 
     def guard(self, node: s.IfBlock) -> Closure:
-        """`if c:` a guard that folds, or guards nothing, leaves no trace."""
+        """Compile `if c:`; a guard that is constant, or that guards nothing, leaves no trace."""
         condition, body = self.compile(node.condition), self.block(node.body)
 
         def build(env: Environment) -> Any:
@@ -336,7 +338,7 @@ def _kept(key: str, position: int, field: str, default: Any) -> Closure:
 
 
 def defined(statements: Iterable[s.Syntax], given: frozenset[str]) -> tuple[str, ...]:
-    """The names that a template defines itself, in text order: they are fresh in every rewrite."""
+    """Return the names that a template defines itself, in text order: they are fresh in every rewrite."""
     return tuple(name for name in dict.fromkeys(_definitions(statements)) if name not in given and name not in RESERVED)
 
 
@@ -394,7 +396,7 @@ class Weigher:
 
 
 def weighers(rule: Rule, expressions: RuleExpressions) -> tuple[Weigher, ...]:
-    """Every `choose` of a rule that stands by itself, in the order of the text."""
+    """Return every `choose` of a rule outside of comprehensions, in the order of the text."""
     found = [(p.name, p.default, True) for p in rule.parameters]
     found += [(clause.name, clause.value, False) for clause in rule.clauses if isinstance(clause, s.LetClause)]
     return tuple(
@@ -405,7 +407,7 @@ def weighers(rule: Rule, expressions: RuleExpressions) -> tuple[Weigher, ...]:
 
 
 def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice, ...]:
-    """What they weighed at a match; but for those that nobody asked there."""
+    """Return the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
     told = []
     for weigher in found:
         try:
@@ -417,6 +419,6 @@ def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice
 
 
 def _outermost(node: Any) -> Iterator[s.Chosen]:
-    """Those that no comprehension holds: what a comprehension binds, they may read."""
+    """Yield each `choose` outside of comprehensions; inside of one it may read the variable of the comprehension."""
     inner = {id(below) for found in walk(node) if isinstance(found, s.Comprehension) for below in walk(found)}
     return (found for found in walk(node) if isinstance(found, s.Chosen) and id(found) not in inner)

@@ -1,6 +1,6 @@
 """Patterns of values (rules on tensor) to Python.
 
-A name that a line of the pattern defines is matched where it first stands; the next time it is the same value.
+A name that a line of the pattern defines is matched where it first occurs; the next occurrence is the same value.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
 
 
 class ValueMatcher(Matcher):
-    """Writes the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
+    """Writer of the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
 
-    known: whoever calls it has looked at the root's class, and at its function if that is by elements.
+    known: the caller has checked the class of the root, and its function if that is elementwise.
     """
 
     def __init__(self, rule: Rule, deciding: bool = False, told: str = "", known: bool = False):
@@ -57,7 +57,7 @@ class ValueMatcher(Matcher):
 
     # ---- values
     def value(self, term: c.ValueTerm, x: str) -> None:
-        """Tests that a value is of this form."""
+        """Emit tests that a value is of this form."""
         with self.at(term.node, x) as x:
             cls, constants = head(term, self.deciding)
             if cls is not None:
@@ -104,7 +104,7 @@ class ValueMatcher(Matcher):
         return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
 
     def head(self, cls: type, constants: dict[str, Any], x: str) -> None:
-        """A node's class and its constants; an operation is there as soon as they are."""
+        """Match the class and the constants of a node; the operation is there as soon as they match."""
         known = self.known and x == "t"
         tests = [] if known else [f"{x}.__class__ is not {self.constant(cls)}"]
         for name, value in constants.items():
@@ -128,7 +128,7 @@ class ValueMatcher(Matcher):
         return None
 
     def several(self, waiting: list[tuple[Any, str]]) -> None:
-        """Sub-patterns, the one that refuses soonest first: numbers and what is bound, operations, variables."""
+        """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
 
         def eagerness(pair: tuple[Any, str]) -> int:
             term = pair[0]
@@ -159,13 +159,13 @@ class ValueMatcher(Matcher):
 
     # ---- axes
     def axis(self, item: c.AxisTerm, x: str) -> None:
-        """`k` or `k:8`: an axis, and its extent."""
+        """Match `k` or `k:8`: an axis, and its extent."""
         with self.at(item.node, x) as x:
             self.bind(item.name, x)
             self.extent(item, x)
 
     def extent(self, item: c.AxisTerm, x: str, maybe: bool = False) -> None:
-        """maybe: of an axis that may not be there."""
+        """Match the extent of an axis. maybe: the axis may be missing."""
         if isinstance(item.extent, int):
             absent = f"{x} is not None and " if maybe else ""
             self.reject(f"{absent}{x}.extent != {self.constant(item.extent)}")
@@ -175,9 +175,9 @@ class ValueMatcher(Matcher):
             self.bind(item.extent, f"{x}.extent")
 
     def left(self, name: str, x: str, root: bool) -> None:
-        """`y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
+        """Match `y[i:4, j] = ..`, once its right side has matched: y varies along these axes, in whatever order.
 
-        The root may be stored along more axes than it varies with: what only stands there is nothing, and matches.
+        The root may be stored along more axes than it varies with: a name for such an axis alone is None, and matches.
         """
         items = self.lefts.get(name)
         if items is None:
@@ -207,7 +207,7 @@ class ValueMatcher(Matcher):
 
     # ---- values read at places
     def places(self, term: c.ReadTerm, x: str) -> None:
-        """`x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these places."""
+        """Match `x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these indices."""
         if not isinstance(term.x, c.NameTerm):
             raise self.error("a value is read by its name: `x[i, k]`", term)
         inner, map_ = self.local("m"), self.local("m")
@@ -219,14 +219,14 @@ class ValueMatcher(Matcher):
             self.index(item, self.held(f"{map_}.get({own}[{place}], {own}[{place}])"))
 
     def arithmetic(self, node: c.Syntax, x: str) -> None:
-        """What `Index` or `Case` holds: a variable for all of it, or an expression."""
+        """Match the contents of `Index` or `Case`: a variable for all of it, or an expression."""
         if isinstance(node, c.NameOf) and node.text not in self.defined and node.text not in CONSTANTS:
             self.bind(node.text, x)
         else:
             self.index(node, x)
 
     def index(self, node: c.Syntax, x: str) -> None:
-        """An index expression: a name is an axis or a value, anything else is what it comes to over its leaves."""
+        """Match an index expression: a name is an axis or a value, anything else is evaluated over its leaves."""
         with self.at(node, x) as x:
             if isinstance(node, c.NameOf) and node.text not in CONSTANTS:
                 self.reject(f"not leaf({x})")
@@ -248,7 +248,7 @@ class ValueMatcher(Matcher):
         return self.bind(node.text, x)
 
     def compiled(self, node: c.Syntax, leaves: list[c.Syntax]) -> Build:
-        """An index expression as a function of its leaves, which are noted in the order of the text."""
+        """Return an index expression as a function of its leaves, which are noted in the order of the text."""
         if isinstance(node, c.Number):
             return lambda _: node.value
         if isinstance(node, c.NameOf) and isinstance(CONSTANTS.get(node.text), bool):
@@ -272,7 +272,7 @@ class ValueMatcher(Matcher):
 
 # The class and constants that the head of a pattern requires.
 def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
-    """The class that a value must have, and what must stand in its fields."""
+    """Return the class that a value must have, and the required values of its fields."""
     match term:
         case c.NumberTerm(value=value):
             return Const, {"value": value}
@@ -293,7 +293,7 @@ _HEADS: dict[type, type] = {c.MappedTerm: Remap, c.MatTerm: Mat, c.CaseTerm: Cas
 
 
 def begins_at(rule: Rule, term: Term) -> bool:
-    """Whether a value is made by the last operation of a pattern."""
+    """Return whether the last operation of a pattern computes a value."""
     cls, constants = head(list(rule.left.values())[-1])
     return term.__class__ is cls and all(v != v or getattr(term, name) == v for name, v in constants.items())
 
@@ -304,7 +304,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """The axes and values of an index expression, in the order in which its text has them."""
+    """Return the axes and values of an index expression, in the order in which its text has them."""
     if is_leaf(value):
         return [value]
     if value.__class__ is Sum:
@@ -315,7 +315,7 @@ def leaves_of(value: Any) -> list[Any]:
 
 
 def makes(build: Build, leaves: Sequence[Any], value: Any) -> bool:
-    """Whether an expression over these leaves comes to the value."""
+    """Return whether an expression over these leaves equals the value."""
     try:
         found = build(leaves)
     except (DplcError, ArithmeticError, TypeError):
@@ -324,7 +324,7 @@ def makes(build: Build, leaves: Sequence[Any], value: Any) -> bool:
 
 
 def orders_of(rest: list[Any], number: int) -> Any:
-    """Ways to give the axes that are left to as many names, the order they stand in first; None for those missing."""
+    """Return the ways to assign the remaining axes to `number` names, their own order first; None if one is missing."""
     return itertools.permutations([*rest, *[None] * (number - len(rest))])
 
 
@@ -349,7 +349,7 @@ class CompiledTermRule:
 
 
 class AtTerm(Evidence):
-    """Tells a site of the guards that kept a rule away from a term, and of nothing else."""
+    """Evidence that reports to a site only the guards that kept a rule away from a term."""
 
     __slots__ = ("site", "term")
 
@@ -370,7 +370,10 @@ class AtTerm(Evidence):
 
 
 def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[str, Any]]:
-    """What decides about matches of a rule on tensor, and the values that are given to its parameters."""
+    """Return the runner that decides about matches of a rule on tensor, and the values that its parameters are set to.
+
+    Raises DplcError for a parameter without a default or a value, and for a `pick`.
+    """
     keys = {p.name: f"{rule.name}.{p.name}" for p in rule.parameters}
     pinned = {name: parameters[key] for name, key in keys.items() if key in parameters}
     for parameter in rule.parameters:
@@ -383,7 +386,7 @@ def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[
 
 
 class TermRuleWriter(ValueMatcher):
-    """Writes the function of one rule. noted: note refusals; bind: give the bindings, not a replacement."""
+    """Writer of the function of one rule. noted: note refusals; bind: return the bindings, not a replacement."""
 
     def __init__(self, rule: Rule, parameters: dict[str, Any], evidence: bool = False, bind: bool = False):
         super().__init__(rule, deciding=bind, known=True)
@@ -395,7 +398,7 @@ class TermRuleWriter(ValueMatcher):
         }  # fmt: skip
 
     def keep(self, value: Any) -> str:
-        """An object of the rule, by a name of ours."""
+        """Return the generated name of an object of the rule."""
         return self.constant(value) if value.__class__ in (str, int, float, bool) else self.object(value)
 
     # ---- the function
@@ -421,7 +424,7 @@ class TermRuleWriter(ValueMatcher):
         return CompiledTermRule(self.rule, run, cls, constants.get("fn"), self.text(), collapses)
 
     def bindings(self) -> None:
-        """Locals for what clauses and template read, and for everything where it is put into an environment."""
+        """Define locals for clauses and template, and for every name that goes into an environment."""
         self.asks = bool(self.rule.clauses or self.rule.parameters) or self.deciding or self.noted
         for name, symbol in self.symbols.items():
             if self.asks or name in self.read:
@@ -464,7 +467,7 @@ class TermRuleWriter(ValueMatcher):
         return result
 
     def build(self, term: c.ValueTerm, local: dict[str, str]) -> str:
-        """The text that makes a value, or a piece of one."""
+        """Return the text that builds a value, or a piece of one."""
         match term:
             case c.NumberTerm():
                 return self.keep(term.value)
@@ -513,7 +516,7 @@ class TermRuleWriter(ValueMatcher):
 
 
 def _typed(value: Any, like: Any) -> Any:
-    """A template's result; a number takes the dtype of what it replaces."""
+    """Return a template's result; a number gets the dtype of the value that it replaces."""
     return value if isinstance(value, Term) else compose.const(value, dtype(like))
 
 
@@ -527,8 +530,10 @@ LEAVES = (Input, Const, Index)
 
 @dataclass(frozen=True)
 class NearMiss:
-    """followed: operations of the pattern that are there; expected: what the pattern has next, None if it is all there;
-    found: what stands there; root: where the pattern was held against the program.
+    """Furthest partial match of a pattern.
+
+    followed: the number of operations of the pattern that are there. expected: the next part of the pattern, None if
+    all of it is there. found: the value there. root: the value where the match began.
     """
 
     rule: Rule
@@ -539,7 +544,7 @@ class NearMiss:
 
 
 def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
-    """The furthest that a pattern comes in a program; None where no value is made by its last operation."""
+    """Return the furthest partial match of a pattern in a program; None if no value has its last operation."""
     match = _reporting(rule)
     best: NearMiss | None = None
     for term in postorder(tuple(roots)):
@@ -555,13 +560,13 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
 
 
 def _tells(found: Any) -> bool:
-    """An operation tells more than an input, wherever that is read."""
+    """Return whether a value is an operation: it is more informative than an input, wherever that is read."""
     return not isinstance(found.x if isinstance(found, Remap) else found, LEAVES)
 
 
 @functools.lru_cache(maxsize=512)
 def _reporting(rule: Rule) -> Callable[..., bool | None]:
-    """The matcher of a pattern that tells near misses."""
+    """Return the matcher of a pattern that reports near misses."""
     maker = ValueMatcher(rule, told="parts")
     maker.open("def match(t, near):")
     maker.root()

@@ -50,7 +50,7 @@ from .matcher import CompiledTermRule, TermRuleWriter
 
 
 class Packed(NamedTuple):
-    """Where a weight is in a packed one: whole[places] is the weight."""
+    """Position of a weight in a packed one: the weight is `whole`, read at an index map."""
 
     whole: Term
     places: AxisMap
@@ -61,7 +61,7 @@ Packs = dict[tuple[Term, frozenset[Axis]], Packed]
 
 
 def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[Term] | None = None) -> Packs:
-    """{(weight, axes that are summed): where it is packed}, for weights with a sibling.
+    """Return {(weight, summed axes): its position in a packed weight}, for weights with a sibling.
 
     terms: the values to look at, by default all below the roots.
     """
@@ -84,7 +84,7 @@ def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[
 
 
 def _weight(w: Any, weights: Collection[str]) -> bool:
-    """An input that is known when the program is loaded, perhaps under other names for its axes."""
+    """Return whether a value is an input that is known when the program is loaded, perhaps with renamed axes."""
     if w.__class__ is Remap and all(e.__class__ is Axis for _, e in w.map):
         w = w.x
     return w.__class__ is Input and w.name in weights
@@ -110,7 +110,7 @@ FUEL = 100  # firings allowed per term of the program before a set of rules coun
 
 
 def mentions_mat(rule: Rule) -> bool:
-    """Whether a rule is about what is stored: a rule of fusion, not of algebra."""
+    """Return whether a rule is about materialisation: a rule of fusion, not of algebra."""
     return any(call.fn == "mat" for call in calls((rule.match, rule.rewrite)))
 
 
@@ -119,7 +119,7 @@ CHANGES_DTYPE = "the result would have another dtype"
 
 @dataclass
 class TermEvidence:
-    """What a traced rewrite did and did not do, in order."""
+    """Record of a traced rewrite: its firings and its refusals, in order."""
 
     firings: list[RewriteStep] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -132,10 +132,10 @@ class TermEvidence:
 
 @dataclass
 class TermSite:
-    """What facts see on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
+    """Context of facts on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
 
-    roots: the results of the program, for what is found by looking at all of it. flow: the program as a flow, made by
-    the first fact that asks.
+    roots: the results of the program, for facts that search all of it. flow: the program as a flow, computed by the
+    first fact that needs it.
     """
 
     target: Target
@@ -156,7 +156,7 @@ class TermSite:
         self.evidence.refusals.append(failed_guard(rule, guard, env, Expressions, term=term))
 
     def unchanged(self, rule: Rule, term: Term) -> None:
-        """A match whose template gives what is there already, as terms in canonical form may be."""
+        """Note a match whose template returns the value that is there already, as terms in canonical form may."""
         assert self.evidence is not None
         self.evidence.refuse(rule, CHANGES_NOTHING, term)
 
@@ -186,11 +186,11 @@ class TermRules:
     def of(
         cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None
     ) -> TermRules:
-        """The algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
+        """Return the algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
         return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
 
     def table(self, evidence: bool) -> Table:
-        """The attempts, compiled when first asked for, in the variant that notes refusals or the one that does not."""
+        """Return the attempts, compiled at the first call, in the variant that notes refusals or the one without."""
         if evidence not in self._tables:
             self._tables[evidence] = Table(
                 [TermRuleWriter(rule, self.parameters, evidence).write() for rule in self.rules]
@@ -216,7 +216,7 @@ class Table:
         self._others: dict[type, tuple[tuple[CompiledTermRule, Run], ...]] = {}
 
     def at(self, term: Any) -> tuple[tuple[CompiledTermRule, Run], ...]:
-        """The attempts worth making at a term, in the order of their rules."""
+        """Return the attempts worth trying at a term, in the order of their rules."""
         kind = term.__class__
         if kind is Elementwise:
             found = self._elementwise.get(term.fn)
@@ -257,7 +257,7 @@ class Rewriter:
         self.limit = 10_000
 
     def rewrite(self, root: Term) -> Term:
-        """The normal form of a term. Raises DplcError if the rules do not come to an end."""
+        """Return the normal form of a term. Raises DplcError if the rules do not terminate."""
         normal, becomes, table = self.normal, self.becomes, self.table
         stack: list[Any] = [root]
         while stack:
@@ -296,7 +296,7 @@ class Rewriter:
         return normal[root]  # type: ignore[no-any-return]
 
     def _step(self, term: Any, table: Table) -> Any:
-        """The replacement of a term whose operands are in normal form, or None."""
+        """Return the replacement of a term whose operands are in normal form, or None."""
         for attempt, run in table.at(term):
             result = run(term, self.site)
             if result is None:
@@ -310,7 +310,7 @@ class Rewriter:
         return None
 
     def _collapsed(self, term: Any) -> Any:
-        """The operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
+        """Return the operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
         collapsing, site, found = self.table.collapsing, self.site, term
         while found.__class__ is Elementwise:
             for attempt, run in collapsing.get(found.fn, ()):
@@ -347,8 +347,9 @@ def rewrite_graph(
     weights: Iterable[str] = (),
     replaced: dict[Any, Any] | None = None,
 ) -> TensorGraph:
-    """The program with the rules applied everywhere, to a fixpoint. Names follow the values that have them, and so do
-    origins (the op that each term came from), which is added to.
+    """Return the program with the rules applied everywhere, to a fixpoint.
+
+    Names follow their values, and so do origins (the op that each term came from), to which this function adds.
 
     weights: the inputs that are known when the program is loaded. replaced: values that are others from the start.
     """

@@ -3,7 +3,7 @@
     lowered = lower(graph, load())
     print_graph(lowered.graph)
 
-What no rule accounts for is an error at the user's place in the text, with every candidate's reason.
+An op that no rule accounts for is an error at its location in the user's text, with every candidate's reason.
 """
 
 from __future__ import annotations
@@ -94,8 +94,11 @@ class ListSlices(NamedTuple):
 
 
 class TorchRule:
-    """Fires on an op or says why not. later: its clauses and its template are compiled when an op first asks for them,
-    as those of most rules never are; what is wrong with them is told then, not now."""
+    """Rule that fires on an op or says why not.
+
+    later: its clauses and its template are compiled when an op first needs them, which never happens for most rules.
+    Their errors are raised then.
+    """
 
     def __init__(self, rule: Rule, later: bool = False):
         self.rule = rule
@@ -123,7 +126,7 @@ class TorchRule:
 
     @cached_property
     def slices(self) -> tuple[ListSlices, ...]:
-        """What the template says of lists behind the result."""
+        """Lines of the template that describe the result as a list of slices."""
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
@@ -167,7 +170,7 @@ class TorchRule:
 
     # ---- firing
     def fire(self, lowering: Lowers, call: OpCall) -> View:
-        """The value of an op. Raises NotApplicable with the reason."""
+        """Fire on an op, and return its value. Raises NotApplicable with the reason."""
         try:
             return self._fired(lowering, call)
         except Undecided as undecided:
@@ -192,7 +195,7 @@ class TorchRule:
         return view
 
     def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
-        """The root first, then the producers that its fields name."""
+        """Match the root first, then the producers that its fields name."""
         if len(self.patterns) > 1 and self.root.op != call.statement.op:
             raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
         for pattern in reversed(self.patterns):
@@ -268,8 +271,10 @@ Refused = tuple[Rule, TorchOp, "NotApplicable"]  # a rule for an op that the rul
 
 @dataclass(frozen=True)
 class Lowered:
-    """graph: the program. firings (of an op, the term of its value), refusals: in order, empty unless asked for.
-    origins: the torch op that each term came from. bounds: the places that are looked at before it runs.
+    """Lowered program: `graph`.
+
+    firings (of an op, the term of its value), refusals: in order, empty unless requested. origins: the torch op that
+    each term came from. bounds: the indices that are checked before the program runs.
     """
 
     graph: TensorGraph
@@ -288,7 +293,7 @@ PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
 
 
 def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
-    """(value, slice): a value along the axes that it was computed along, if it was; a list may name them anew."""
+    """Yield (value, slice) along the axes that the value was computed along, if it was; a list may rename them."""
     if isinstance(part, Remap):
         images = {axis: dict(part.map).get(axis, axis) for axis in axes(part.x)}
         names = {image: axis for axis, image in images.items() if image.__class__ is Axis}
@@ -300,7 +305,7 @@ def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
 
 
 def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: frozenset[Term]) -> tuple[Term, ...]:
-    """The roots, over slices where they read what `slices` has one of. wholes: what slices are of."""
+    """Return the roots with slices for the values that `slices` has. wholes: the values that are sliced."""
     new: dict[Term, Term] = {whole: whole for whole in wholes}
     new |= {term: of for term, of in slices.items() if term not in wholes}
     waiting = list(roots)
@@ -323,7 +328,7 @@ Refusals = Sequence[tuple[Rule, NotApplicable]]
 
 
 def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | str | None) -> DplcError:
-    """The error for an op. origin: the user's op that it is part of; found: where that is written, or in which module.
+    """Return the error for an op. origin: the user's op that it is part of; found: the location or module of that.
 
     Where a size left something open, it says for which part of the range a rule would take the op.
     """
@@ -339,7 +344,7 @@ def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | 
 
 
 def _how_to_write(op: str, place: Span | None) -> str | None:
-    """The command that begins a rule for an op: a program that is a line of text goes with it."""
+    """Return the command that begins a rule for an op; it includes the program if that is a line of text."""
     if op not in names() or op == "Getitem":
         return None
     name = aten_name(op)
@@ -367,7 +372,7 @@ _COMPUTED = {
 
 
 def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: Set[str]) -> tuple[Named, ...]:
-    """A name for every line between inputs and outputs. fixed: names that are taken."""
+    """Return a name for every line between inputs and outputs. fixed: names that are taken."""
     taken = {*fixed, *(out.name for out in outs)}
     stored = {out.value for out in outs}
     named = []
@@ -398,7 +403,7 @@ DEPTH = 64  # of ops that templates make from ops that templates made
 
 
 class Captured(Protocol):
-    """What lowering reads of a captured program (`engine/capture/capture.py`)."""
+    """Fields of a captured program that lowering reads (`engine/capture/capture.py`)."""
 
     @property
     def graph(self) -> TorchGraph: ...
@@ -411,8 +416,11 @@ class Captured(Protocol):
 
 
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
-    """The torch rules by the op their pattern starts from, in the order of the pipeline; compiled once per set, our own
-    (which our tests judge) no further than their patterns until an op asks for one."""
+    """Return the torch rules by the op that their pattern starts from, in the order of the pipeline.
+
+    They are compiled once per set. Built-in rules (which the tests check) are compiled no further than their patterns
+    until an op needs one.
+    """
     found = _COMPILED.get(rules.digest)
     if found is None:
         load_facts()
@@ -428,7 +436,7 @@ _COMPILED: dict[str, dict[str, tuple[TorchRule, ...]]] = {}
 
 
 def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
-    """The Tensor IR of a captured program (constants folded). trace: keep the firings.
+    """Return the Tensor IR of a captured program (constants folded). trace: keep the firings.
 
     Raises DplcError for an op, or an argument of one, that no rule accounts for.
     """
@@ -441,7 +449,7 @@ def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
 
 
 def _numbers(tensor: Any) -> Any:
-    """A constant's elements; 16-bit floats as f32, since numpy has no bf16."""
+    """Return a constant's elements; 16-bit floats as f32, since numpy has no bf16."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
 
@@ -453,7 +461,10 @@ def lower_graph(
     spans: Mapping[str, Span | str] | None = None,
     trace: bool = False,
 ) -> Lowered:
-    """The same for a program alone. known: arrays of inputs whose value is known. spans: where the user wrote an op."""
+    """Lower a program without its capture.
+
+    known: arrays of inputs whose value is known. spans: the location of each op in the user's text.
+    """
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {}, policy_of(rules).few_values)
     lowering.run()
@@ -496,7 +507,7 @@ class TorchLowering:
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
-        """A new axis: i, j, ... w, i1, ..., whatever no value is called."""
+        """Return a new axis: i, j, ... w, i1, ..., with a name that no value has."""
         number = len(self.age)
         while True:
             round_, letter = divmod(number, len(AXIS_LETTERS))
@@ -510,7 +521,7 @@ class TorchLowering:
         return axis
 
     def make_formulas(self, known: Mapping[str, Any], few: int) -> None:
-        """Inputs of known value that are a formula are no inputs, nor are those without elements."""
+        """Replace the inputs of known value that are a formula, and the inputs without elements, by values."""
         for view in tuple(self.inputs):
             if 0 in view.shape:  # no element of it is ever read: any number stands for them
                 nowhere = (None,) * len(view.shape)
@@ -528,12 +539,12 @@ class TorchLowering:
         view.own(tuple(None if n == 1 else self.fresh(n) for n in view.shape))
 
     def hint(self, value: Any, name: str) -> None:
-        """The name a term would like to be printed under; the first one wins."""
+        """Note the preferred name of a term in prints; the first one wins."""
         if isinstance(value, Term):
             self.hints.setdefault(value, name)
 
     def bound(self, x: Any, low: int, end: int) -> None:
-        """Note that the values of x are places of low..end-1."""
+        """Note that the values of x are indices from low to end-1."""
         assert self.origin is not None
         if isinstance(x, Term):
             found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
@@ -560,14 +571,14 @@ class TorchLowering:
                 self._note_origin(view.term, statement)
 
     def _name(self, statement: TorchOp) -> View:
-        """Complex numbers: no term, but what their parts are read from, each where it is asked for."""
+        """Return a view without a term for complex numbers; its parts are lowered at each read."""
         kind = statement.types[0]
         view = self.env[statement.dst] = View(statement.dst, kind.dtype, kind.shape, None, ())
         self.producers[statement.dst] = statement
         return view
 
     def _note_origin(self, term: Term, op: TorchOp) -> None:
-        """Everything new below a value came from the op that made it."""
+        """Note the op as the origin of everything new below a value."""
         waiting = [term]
         while waiting:
             new = waiting.pop()
@@ -585,7 +596,7 @@ class TorchLowering:
         return wanted
 
     def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall:
-        """An op with its fields looked up."""
+        """Return an op with its fields looked up."""
         origin = origin or statement
         overload = resolve(statement.op, statement.args)
         if overload is None:
@@ -605,14 +616,14 @@ class TorchLowering:
         return self._name(made) if made.types[0].dtype in PARTS else Producer(made)
 
     def made_by(self, value: Any) -> TorchOp | None:
-        """The user's op whose result a value is."""
+        """Return the user's op whose result a value is."""
         if isinstance(value, Producer):
             return value.statement
         known = isinstance(value, View) and self.env.get(value.name) is value
         return self.producers.get(value.name) if known else None
 
     def lower(self, call: OpCall) -> View:
-        """The value of an op by the first rule that fires."""
+        """Return the value of an op by the first rule that fires."""
         statement = call.statement
         self.origin = call.origin
         start = self._starting_op(call)
@@ -638,14 +649,16 @@ class TorchLowering:
     def _note_refusals(
         self, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]], rest: tuple[TorchRule, ...]
     ) -> None:
-        """The rules that did not take an op. rest: the rule that did, and those that were not asked."""
+        """Note the rules that did not lower an op. rest: the rule that did, and those that were not tried."""
         self.refused += [(rule, statement, refusal) for rule, refusal in refusals]
         before = NotApplicable(f"`{rest[0].rule.name}` took it before")
         self.refused += [(later.rule, statement, before) for later in rest[1:]]
 
     def _starting_op(self, call: OpCall) -> str:
-        """The op that a pattern for this call starts from: for an element of a list, a part of complex numbers, what
-        made these."""
+        """Return the op that a pattern for this call starts from.
+
+        For an element of a list, or a part of complex numbers, it is the op that computed these.
+        """
         source = self.made_by(call.given.get("self")) if call.statement.op in READERS else None
         return call.statement.op if source is None else source.op
 
@@ -673,7 +686,7 @@ class TorchLowering:
         return view
 
     def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer:
-        """An op of a template that gives several tensors: each is lowered where `Getitem` reads it."""
+        """Return an op of a template with several results: each is lowered where `Getitem` reads it."""
         args = self._arguments(op, fields)
         statement = TorchOp(f"%{len(self.producers)}_", op, args, types)
         made = self.several_before.setdefault((op, repr(args), types), Producer(statement))
@@ -681,7 +694,7 @@ class TorchLowering:
         return made
 
     def _arguments(self, op: str, fields: dict[str | int, Any]) -> tuple[tuple[str, Any], ...]:
-        """The fields that a template gives to an op, by their names."""
+        """Return the fields that a template gives to an op, by their names."""
         return arguments_of(op, {key: self._reference(value) for key, value in fields.items()})
 
     def _reference(self, value: Any) -> Any:
@@ -698,7 +711,7 @@ class TorchLowering:
         return known
 
     def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
-        """The error for an op that no rule takes: for an element of a list, about what made these."""
+        """Return the error for an op that no rule lowers; for an element of a list, it is about the op of the list."""
         source = statement
         while source.op in READERS and isinstance(read := dict(source.args)["self"], Var):
             made = self.made_by(self._value(read))
@@ -715,7 +728,7 @@ class TorchLowering:
 
     # ---- the result
     def finish(self) -> TensorGraph:
-        """The graph: outputs are computed values, each stored once."""
+        """Return the graph: outputs are computed values, each stored once."""
         outs: list[Output] = []
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
@@ -735,7 +748,7 @@ class TorchLowering:
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
 
     def _results(self) -> tuple[list[View], Sequence[Term]]:
-        """What the program gives, and the values of that."""
+        """Return the results of the program, and their values."""
         found, terms = [self.env[param.name] for param in self.graph.outs], []
         for view in found:
             if view.term is None:

@@ -32,7 +32,8 @@ Entry = Any  # what stands at one position of a bracket: an index expression ove
 class NotApplicable(Exception):
     """The rule does not apply; the text says why.
 
-    saw: what its guard saw, made when somebody reads it; undecided: the condition that sizes leave open, if that is it.
+    saw: the values that its guard saw, computed when first read. undecided: the condition that sizes leave open, if
+    that is the reason.
     """
 
     def __init__(self, reason: str, saw: Callable[[], str] | None = None, undecided: Any = None):
@@ -70,9 +71,9 @@ class View:
 
 @dataclass
 class AxisSlot:
-    """An axis in the making. candidates: (of a computed value, age, axis) of the positions it stands at.
+    """Axis without a name yet. candidates: (of a computed value, age, axis) for the positions that it indexes.
 
-    free: a bracket made it, and its extent is that of the positions, of which those of size 1 say nothing.
+    free: a bracket created it, and its extent is that of the positions, of which those of size 1 say nothing.
     """
 
     extent: int
@@ -110,7 +111,7 @@ class OpCall:
 
 
 class Lowers(Protocol):
-    """What a firing asks of the pass over a program that it belongs to. age: of every axis, in the order of making."""
+    """Interface of the pass over a program to a firing in it. age: of every axis, in the order of creation."""
 
     age: dict[Axis, int]
     matched: Mapping[str, Any]  # what the rule bound that fired last
@@ -133,12 +134,12 @@ _UNNAMED = [Axis(f"?{n}") for n in range(64)]
 
 
 def unnamed(n: int) -> Axis:
-    """The n-th unnamed axis of a firing."""
+    """Return the n-th unnamed axis of a firing."""
     return _UNNAMED[n] if n < len(_UNNAMED) else Axis(f"?{n}")
 
 
 def views(value: Any) -> Iterable[View]:
-    """The tensors among what an op was given."""
+    """Return the tensors among the arguments of an op."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple):
@@ -152,7 +153,7 @@ Bind = Callable[[Any, Environment], str | None]  # None, or why the value does n
 
 
 def show(value: Any) -> str:
-    """A field's value as the text of a rule has it."""
+    """Return a field's value as it is written in a rule."""
     if isinstance(value, View):
         return value.name
     if isinstance(value, tuple):
@@ -161,7 +162,7 @@ def show(value: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality that tells numbers and truth values apart; nan is nan."""
+    """Return whether two values are equal, with numbers and truth values apart; nan equals nan."""
     if a.__class__ is float and a != a:
         return b.__class__ is float and b != b
     return a is b or (isinstance(a, bool) is isinstance(b, bool) and type(a) is not View and a == b)
@@ -201,7 +202,7 @@ def _list(items: s.Nodes) -> Bind:
 
 
 def compile_value(node: s.Syntax) -> Bind:
-    """The test and binding of one field's value."""
+    """Return the test and binding of one field's value."""
     if isinstance(node, s.NameOf):
         if node.text == "_":
             return lambda found, env: None
@@ -232,7 +233,7 @@ class TypePattern:
 
 
 class StatementPattern:
-    """`dst = Op(positional.., field=pattern, rest..)`, with types or without: `dst: f32[4, n] = ..`"""
+    """`dst = Op(positional.., field=pattern, rest..)`, with types or without: `dst: f32[4, n] = ..`."""
 
     def __init__(self, statement: s.Syntax):
         if (
@@ -252,7 +253,7 @@ class StatementPattern:
         self._plans: dict[str, str | tuple[tuple[tuple[str, Any, Bind], ...], frozenset[str]]] = {}
 
     def typed(self, types: tuple[TensorType, ...], env: Environment) -> str | None:
-        """Why the types of the results do not fit, if the pattern says any."""
+        """Return the reason why the types of the results do not fit, if the pattern has types; else None."""
         if not self.types:
             return None
         if len(types) != len(self.types):
@@ -278,7 +279,7 @@ class StatementPattern:
         return None
 
     def _plan(self, overload: Overload) -> str | tuple[tuple[tuple[str, Any, Bind], ...], frozenset[str]]:
-        """Which pattern each field of an overload meets, or why there is none."""
+        """Return the pattern of each field of an overload, or the reason why there is none."""
         arguments = {argument.name: argument for argument in overload.arguments}
         for name in self.keywords:
             if name not in arguments:
@@ -298,9 +299,9 @@ Arguments = tuple[tuple[str, Any], ...]
 
 
 def arguments_of(op: str, fields: dict[str | int, Any]) -> Arguments:
-    """The fields, given by position or by name, under the names of the first overload that takes them.
+    """Return the fields, given by position or by name, under the names of the first overload that accepts them.
 
-    Raises DplcError where there is no such op, and where no overload of it takes them.
+    Raises DplcError for an unknown op, or if no overload of the op accepts them.
     """
     if op not in names():
         raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
@@ -313,7 +314,7 @@ def arguments_of(op: str, fields: dict[str | int, Any]) -> Arguments:
 
 
 def _bound(overload: Overload, given: dict[str | int, Any]) -> Arguments | None:
-    """The fields of an overload, those given by position under their names; None if it does not take them."""
+    """Return the fields of an overload, those given by position under their names; None if it does not take them."""
     order = [argument.name for argument in overload.arguments]
     if any(isinstance(key, int) and key >= len(order) for key in given):
         return None
@@ -330,7 +331,7 @@ def _bound(overload: Overload, given: dict[str | int, Any]) -> Arguments | None:
 
 @dataclass(frozen=True)
 class Bound:
-    """The values of a term are places of low..end-1, says the rule of an op, which the user wrote at span.
+    """Bound on the values of a term: indices from low to end-1, by the rule of an op, which the user wrote at span.
 
     low, end: numbers, or expressions of sizes.
     """
@@ -343,7 +344,7 @@ class Bound:
 
     @property
     def knowable(self) -> bool:
-        """Whether it is made of integer inputs, element by element: reductions would be calculated twice."""
+        """Return whether it is computed from integer inputs elementwise: reductions would be calculated twice."""
         below = postorder((self.term,))
         reads = [term for term in below if isinstance(term, Input)]
         whole = all(dtype(term) not in FLOATS for term in below)
@@ -351,7 +352,7 @@ class Bound:
 
 
 def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Raises DplcError for the first place among these inputs' that is out of range, where sizes are these numbers."""
+    """Raise DplcError for the first index in these inputs that is out of range, with these sizes."""
     for bound in bounds:
         place, low, end = with_sizes((bound.term, bound.low, bound.end), sizes)
         inputs = {term.name: term for term in postorder((place,)) if isinstance(term, Input)}

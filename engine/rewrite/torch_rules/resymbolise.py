@@ -22,8 +22,10 @@ LARGEST = 1 << 63  # what index arithmetic cannot reach
 
 
 def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int) -> View | None:
-    """The value of a constant as a formula over its axes; None if it is none that we know. few: values that are asked
-    for one by one rather than stored."""
+    """Return the value of a constant as a formula over its axes; None if no known formula describes it.
+
+    few: the largest number of values that are selected one by one rather than stored.
+    """
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not _even(array, d)]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
     if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)], few) is None:
@@ -35,13 +37,13 @@ def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int)
 
 
 def _even(array: Array, d: int) -> bool:
-    """Whether an array does not vary along a dimension."""
+    """Return whether an array does not vary along a dimension."""
     first = np.take(array, [0], axis=d)
     return bool(np.all(_same(array, first)))
 
 
 def _same(a: Array, b: Any) -> Any:
-    """Equal to the bit: zeros have signs; nan is equal to nothing."""
+    """Return whether elements are equal to the bit: zeros have signs; nan is equal to nothing."""
     return (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
 
 
@@ -61,7 +63,7 @@ def _number(value: Any, dtype: str) -> Term | None:
 
 
 def _affine(array: Array, over: list[Axis]) -> Term | None:
-    """origin + sum of step * axis, in integers."""
+    """Return `origin + sum of step * axis`, in integers, or None."""
     if array.dtype.kind == "f" and not (
         np.all(np.isfinite(array)) and np.all(array == np.round(array)) and np.abs(array).max() < EXACT
     ):
@@ -81,7 +83,7 @@ def _affine(array: Array, over: list[Axis]) -> Term | None:
 
 
 def _condition(array: Array, over: list[Axis]) -> Term | None:
-    """A step along one axis, or a triangle or diagonal over two."""
+    """Return a step along one axis, or a triangle or diagonal over two."""
     if len(over) == 1:
         edge = int(np.argmax(array != array[0]))
         step = np.arange(len(array)) < edge
@@ -101,13 +103,13 @@ _COMPARE = {"<=": np.less_equal, ">": np.greater, "==": np.equal, "!=": np.not_e
 
 
 def _edges(array: Array, gap: Array) -> list[tuple[str, int]]:
-    """The comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
+    """Return the comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
     true, false = gap[array], gap[~array]
     return [("<=", int(true.max())), (">", int(false.max())), ("==", int(true.flat[0])), ("!=", int(false.flat[0]))]
 
 
 def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
-    """A handful of values along one axis, asked for one by one."""
+    """Return a chain of selections for at most `few` values along one axis, or None."""
     if len(over) != 1 or array.size > few:
         return None
     value: Any = compose.const(array[-1].item(), dtype)
@@ -118,7 +120,7 @@ def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
 
 
 def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
-    """`where(condition, a, b)` of an array that holds two values."""
+    """Return `where(condition, a, b)` for an array that holds two values, or None."""
     low, high = array.min(), array.max()
     if not np.all(_same(array, low) | _same(array, high)):
         return None

@@ -1,7 +1,7 @@
 """Templates of torch rules, compiled: `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
 
-Every part is compiled to an object with two methods: `scan` places its brackets, `build` makes its term once the axes
-have names. A number stays a number until it meets a term, whose dtype it takes; so does one of sizes.
+Every part is compiled to an object with two methods: `scan` aligns its brackets with dimensions, `build` returns its
+term once the axes have names. A number stays a number until it meets a term, whose dtype it gets; so does one of sizes.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class TorchSite:
 
     # ---- unnamed axes
     def axis(self, extent: int, free: bool = False) -> Axis:
-        """A new axis without a name."""
+        """Return a new axis without a name."""
         leaf = unnamed(len(self.slots))
         self.slots[leaf] = AxisSlot(extent, free)
         return leaf
 
     def extent(self, entry: Entry) -> int:
-        """The extent of an axis in the making."""
+        """Return the extent of an axis without a name yet."""
         return self.slots[entry].extent
 
     # ---- placing
     def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool) -> None:
-        """Let a bracket stand at the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
+        """Align a bracket with the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
         if view.dtype in PARTS:
             raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
         aligned = self.align(entries, view, short)
@@ -74,7 +74,7 @@ class TorchSite:
             self._suggest(view, aligned)
 
     def align(self, entries: Sequence[Entry], view: View, short: bool = False) -> tuple[Entry, ...]:
-        """One entry per dimension, from the right; extents of free axes are settled."""
+        """Return one entry per dimension, from the right; extents of free axes are settled."""
         spare = len(entries) - len(view.shape)
         if spare < 0:
             raise NotApplicable(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
@@ -90,7 +90,7 @@ class TorchSite:
         return aligned
 
     def place_result(self, entries: Sequence[Entry]) -> None:
-        """The brackets of the result: torch said its shape, so these extents are final."""
+        """Align the brackets of the result: torch gives its shape, so these extents are final."""
         self.result_entries = self.align(entries, self.result)
         for entry in self.result_entries:
             if entry in self.slots:
@@ -101,7 +101,7 @@ class TorchSite:
         return entry.axis if whole else entry
 
     def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:
-        """Whether an input is read at distinct whole axes."""
+        """Return whether an input is read at distinct whole axes."""
         read = [entry for entry, n in zip(entries, view.shape, strict=True) if n != 1]
         whole = all(
             e in self.slots and self.slots[e].extent == n for e, n in zip(entries, view.shape, strict=True) if n != 1
@@ -132,14 +132,14 @@ class TorchSite:
                 view.own(tuple(None if n == 1 else self.named(e) for e, n in zip(entries, view.shape, strict=True)))
 
     def named(self, leaf: Axis) -> Axis:
-        """The named axis that an unnamed one became."""
+        """Return the named axis that an unnamed one became."""
         slot = self.slots[leaf]
         if slot.axis is None:
             slot.axis = self.lowering.fresh(slot.extent)
         return slot.axis
 
     def resolve(self, entry: Entry) -> Expr:
-        """An index expression over named axes."""
+        """Return an index expression over named axes."""
         if entry.__class__ is Axis:
             if entry not in self.images:
                 self.images[entry] = 0 if self.slots[entry].extent == 1 else self.named(entry)
@@ -152,7 +152,7 @@ class TorchSite:
 
     # ---- reading
     def stack(self, axis: Axis, terms: Sequence[Term]) -> Term:
-        """The values of an op that stacks some, along an axis of our own."""
+        """Return the values of an op that stacks tensors, along an axis of our own."""
         assert self.call is not None
         lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
         kind, shape = dtype(terms[0]), tuple(lane.extent for lane in lanes)
@@ -165,7 +165,7 @@ class TorchSite:
         return remap(made.term, {own: other for own, other in named if own is not None})
 
     def read(self, key: Any) -> Term:
-        """The operand that stands behind a bracket."""
+        """Return the operand that a bracket reads."""
         view, entries = self.placed[key]
         assert view.term is not None, view
         mapping = {dim: self.resolve(e) for e, dim in zip(entries, view.dims, strict=True) if dim is not None}
@@ -173,12 +173,15 @@ class TorchSite:
 
 
 def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
-    """Who chooses first: axes of computed values, then axes that are not reduced, then those with little choice."""
+    """Return the order in which axes choose their names.
+
+    Axes of computed values are first, then axes that are not reduced, then those with few candidates.
+    """
     return not any(c[0] for c in slot.candidates), slot.bound, len({c[2] for c in slot.candidates})
 
 
 def _leaves(e: Any) -> dict[Axis, None]:
-    """The unnamed axes of an index expression (it holds no terms yet), in text order."""
+    """Return the unnamed axes of an index expression (it holds no terms yet), in text order."""
     return dict.fromkeys(part for part in walk(e) if part.__class__ is Axis)
 
 
@@ -192,7 +195,7 @@ class Part:
         self.children, self.build = children, make
 
     def scan(self, firing: TorchSite) -> None:
-        """Place the brackets in it."""
+        """Align its brackets with dimensions."""
         for child in self.children:
             child.scan(firing)
 
@@ -224,7 +227,7 @@ class Value(Part):
 
 
 class IndexedRead(Part):
-    """`x[os.., k]`. A number in the place of a tensor stands for itself."""
+    """`x[os.., k]`. A number in the position of a tensor is used as it is."""
 
     def __init__(self, name: str, bracket: Bracket, short: bool):
         super().__init__(make=self.value)
@@ -282,7 +285,7 @@ class StackedRead(Part):
         return compose.remap(made, {axis: place})
 
     def note_slices(self, firing: TorchSite, whole: Any, bracket: Bracket) -> None:
-        """Each tensor of the list is the whole, whose bracket this is, at its number along the place."""
+        """Note each tensor of the list as a slice of the whole (with this bracket), at its number on the list axis."""
         place, own = self.place(firing.env), firing.result_entries
         for number in range(len(firing.env[self.name])):
             view, entries = firing.placed[(self, number)]
@@ -316,7 +319,7 @@ class Item:
         self.part = part
 
     def values(self, firing: TorchSite) -> tuple[Entry, ...] | None:
-        """What it stands for; None for a run that is not bound yet."""
+        """Return the entries of the item; None for a run that is not bound yet."""
         if self.part is not None:
             self.part.scan(firing)
             return (self.part,)
@@ -335,7 +338,7 @@ class Bracket:
         self.items = items
 
     def entries(self, firing: TorchSite, rank: int = 0) -> list[Entry]:
-        """One entry per position. A run that is not bound gets what the rank leaves."""
+        """Return one entry per position. An unbound run gets the positions that the rank leaves."""
         groups = [item.values(firing) for item in self.items]
         if None in groups:
             open_run = groups.index(None)
@@ -347,13 +350,13 @@ class Bracket:
 
 
 class FoldedAxes:
-    """What a fold goes over: axes and runs of them, nothing else."""
+    """Axes of a reduction: axes and runs of them, nothing else."""
 
     def __init__(self, items: tuple[Item, ...], spans: tuple[Span, ...]):
         self.items = [(Bracket((item,)), span) for item, span in zip(items, spans, strict=True)]
 
     def axes(self, firing: TorchSite) -> list[Axis]:
-        """The axes of all items. Raises DplcError at an item that is none."""
+        """Return the axes of all items. Raises DplcError at an item that is not an axis."""
         found: list[Axis] = []
         for item, span in self.items:
             for entry in item.entries(firing):
@@ -377,18 +380,18 @@ class Numbers(Expressions):
 
 
 class TemplateCompiler:
-    """Compiles the right sides of one template. locals: the values that it defines."""
+    """Compiler of the right sides of one template. locals: the values that it defines."""
 
     def __init__(self, locals_: frozenset[str]):
         self.locals = locals_
         self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
 
     def part(self, node: s.Syntax) -> Part:
-        """The part of a value as it is written."""
+        """Return the part of a value as it is written."""
         return self.of(s.term_of(node, torch=True))
 
     def of(self, term: s.ValueTerm, short: bool = False) -> Part:
-        """short: an operand of a Case, which may be shorter than the axis that indexes it."""
+        """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
             case s.ReadTerm(x=s.NameTerm(name=name)):
                 return IndexedRead(name, self.bracket(term.places), short)
@@ -437,7 +440,7 @@ class TemplateCompiler:
 
     @staticmethod
     def _cast(x: Part, to: Closure, span: Span) -> Part:
-        """`cast(x, dtype)`: the dtype is calculated."""
+        """Compile `cast(x, dtype)`: the dtype is calculated."""
 
         def build(firing: TorchSite) -> Any:
             dtype = to(firing.env)
@@ -449,7 +452,7 @@ class TemplateCompiler:
 
     @staticmethod
     def _place(x: Part, low: Closure, end: Closure) -> Part:
-        """`place(x, low, end)`: x, whose elements are places of low..end-1. Torch raises an error for any other."""
+        """Return x with a bound: its elements are indices from low to end-1. Torch raises an error for any other."""
 
         def build(firing: TorchSite) -> Any:
             term = x.build(firing)
@@ -468,12 +471,12 @@ class TemplateCompiler:
         return Reduction(self._over(term.node), (operand,), lambda over, xs: compose.reduce(term.fn, over, *xs))
 
     def _over(self, node: s.Syntax) -> FoldedAxes:
-        """What stands between the function of a fold and its operands."""
+        """Return the axes between the function of a reduction and its operands."""
         items = node.items[1:-1]  # type: ignore[attr-defined]
         return FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
 
     def index(self, node: s.Syntax) -> Closure:
-        """An index, a list of them or a condition of them: of axes and numbers, never of tensors."""
+        """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
         compute = self.symbolic.compile(node)
         names = tuple({part.text for part in typed_slots.walk(node) if isinstance(part, s.NameOf)})
 
@@ -510,7 +513,7 @@ class TemplateCompiler:
 
 
 def _operands(found: Any) -> Iterator[Any]:
-    """What an index, or a condition of them, calculates with."""
+    """Yield the operands of an index, or of a condition on indices."""
     for pair in nodes(found, Binary):
         yield from (pair.a, pair.b)
     for total in nodes(found, Sum):
@@ -518,5 +521,5 @@ def _operands(found: Any) -> Iterator[Any]:
 
 
 def _is_term(item: s.Syntax) -> bool:
-    """Whether an item of a bracket is a value that was read: a gather."""
+    """Return whether an item of a bracket is a value that was read: a gather."""
     return isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place"))

@@ -23,11 +23,11 @@ MOST_VALUES = 64  # of a parameter, to be tried one after the other
 
 
 class Unknown(Exception):
-    """What cannot be said over the integers, in words."""
+    """Statement that cannot be expressed over the integers, in words."""
 
 
 def solver_module() -> Any:
-    """Z3, or None where it is not installed."""
+    """Return Z3, or None if it is not installed."""
     try:
         import z3  # type: ignore[import-untyped]
     except ImportError:
@@ -36,7 +36,7 @@ def solver_module() -> Any:
 
 
 class Integers:
-    """Translates the expressions of one rule. known: numbers for unknowns, by name; all others are Z3's."""
+    """Translator of expressions of one rule. known: numbers for unknowns, by name; all others are Z3's."""
 
     def __init__(self, rule: Rule, known: Mapping[str, int] | None = None):
         self.z3, self.rule, self.known = solver_module(), rule, known
@@ -50,7 +50,7 @@ class Integers:
         self.holding: set[str] = set()  # conditions that a guard says always hold
 
     def unknown(self, name: str) -> Any:
-        """The unknown of a name; with known numbers, its number."""
+        """Return the unknown of a name; with known numbers, its number."""
         if name not in self.unknowns:
             if self.known is not None:
                 self.unknowns[name] = self.known.get(name, 1)
@@ -60,7 +60,7 @@ class Integers:
 
     # ---- numbers
     def number(self, node: s.Syntax, scope: Scope) -> Any:
-        """The integer that an expression is. Raises Unknown."""
+        """Return the integer value of an expression. Raises Unknown."""
         if isinstance(node, s.Number) and isinstance(node.value, int):
             return node.value
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
@@ -97,7 +97,7 @@ class Integers:
         return isinstance(node, s.Apply) and node.fn == "fresh"
 
     def asked(self, node: s.Apply, scope: Scope) -> Any:
-        """A fact: arithmetic where it is that, otherwise one unknown for each question."""
+        """Return the value of a fact: arithmetic if it is that, otherwise one unknown for each query."""
         if node.fn == "ceildiv" and len(node.items) == 2:
             a, b = (self.number(item, scope) for item in node.items)
             return -self.divided("//", -a, b)
@@ -124,7 +124,7 @@ class Integers:
 
     # ---- truth values
     def truth(self, node: s.Syntax, scope: Scope) -> Any:
-        """The truth value that a condition is. Raises Unknown."""
+        """Return the truth value of a condition. Raises Unknown."""
         if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
             return self.truth(node.items[0], scope)
         if isinstance(node, s.NameOf):
@@ -140,7 +140,7 @@ class Integers:
         raise Unknown(f"`{expression(node)}` is not a comparison of integers")
 
     def condition(self, name: str, scope: Scope) -> Any:
-        """A condition that the pattern binds: any function of the loops around it."""
+        """Return a condition that the pattern binds: any function of the loops around it."""
         if name in ("true", "false") or name in self.holding:
             return name != "false"
         if name not in self.conditions:
@@ -161,7 +161,7 @@ class Integers:
         return self.z3.And(values) if op == "and" else self.z3.Or(values)
 
     def member(self, value: Any, domain: s.Syntax, scope: Scope) -> Any:
-        """Whether a number is in a domain of the rule language."""
+        """Return whether a number is in a domain of the rule language."""
         if isinstance(domain, s.NameOf) and domain.text in self.lets:
             return self.member(value, self.lets[domain.text], scope)
         if isinstance(domain, s.Group):
@@ -187,7 +187,7 @@ class Integers:
 
     # ---- what the rule says about its unknowns
     def values(self, name: str) -> tuple[int, ...] | None:
-        """The values of a parameter, or of the bytes of an element, where they are few and known; else None."""
+        """Return the values of a parameter, or of the bytes of an element, where they are few and known; else None."""
         if name.startswith("item("):
             return SIZES
         parameter = self.parameters.get(name)
@@ -207,7 +207,7 @@ class Integers:
         return None
 
     def premises(self) -> list[Any]:
-        """What the parameters' domains and the guards say, as far as it can be said here."""
+        """Return the constraints of the parameters' domains and of the guards, as far as integers express them."""
         found = []
         for name, parameter in self.parameters.items():
             if parameter.domain is not None:
@@ -219,7 +219,7 @@ class Integers:
         return found
 
     def _said_by(self, node: s.Syntax) -> list[Any]:
-        """A guard; of a conjunction every part that can be said."""
+        """Return the constraints of a guard; for a conjunction, those parts that integers express."""
         if isinstance(node, s.Operation) and node.op == "and":
             return self._said_by(node.a) + self._said_by(node.b)
         if isinstance(node, s.Apply) and node.fn == "always" and isinstance(node.items[0], s.NameOf):
@@ -235,7 +235,7 @@ class Integers:
 
 
 def whole(item: s.Syntax) -> tuple[int, ...] | None:
-    """The value of a number that stands there."""
+    """Return the value of a literal number as a tuple, or None for other syntax."""
     return (int(item.value),) if isinstance(item, s.Number) else None
 
 
@@ -258,7 +258,7 @@ SMALL = 9  # extents of a counterexample, if there is one so small
 
 
 class SolverEffort:
-    """What has been spent on a rule."""
+    """Solver effort spent on a rule."""
 
     def __init__(self) -> None:
         self.first: int | None = None
@@ -279,10 +279,9 @@ class Solver:
         self.premises = list(premises)
 
     def counterexample(self, premises: Sequence[Any], conclusions: Sequence[Any]) -> dict[str, int] | None:
-        """None if the conclusions follow; numbers for which one does not. Raises Unknown where Z3 gives up.
+        """Return numbers for which a conclusion does not hold, or None if all follow. Raises Unknown if Z3 gives up.
 
-        Where it gives up at first, parameters take each of their values in turn: most products then have a number as
-        one factor.
+        After a first failure, it tries each combination of parameters: most products then have a number as a factor.
         """
         given, wanted = [*self.premises, *premises], [c for c in conclusions if c is not True]
         if not wanted or any(p is False for p in given):
@@ -302,19 +301,19 @@ class Solver:
         return None
 
     def _few(self) -> list[Any]:
-        """That what has few values has one of them."""
+        """Return the constraints that each unknown with few values equals one of them."""
         found = ((unknown, self.integers.values(name)) for name, unknown in self.integers.unknowns.items())
         return [self.z3.Or([unknown == v for v in values]) for unknown, values in found if values]
 
     def _choices(self, asked: Sequence[Any]) -> Iterator[list[tuple[Any, Any]]]:
-        """The values of the parameters that are asked about."""
+        """Yield the values of the parameters in a query."""
         used = {str(x) for part in asked for x in self.z3.z3util.get_vars(part)}
         few = [(n, values) for n in self.integers.unknowns if n in used and (values := self.integers.values(n))]
         for values in itertools.product(*(values for _, values in few)):
             yield [(self.z3.Int(name), self.z3.IntVal(v)) for (name, _), v in zip(few, values, strict=True)]
 
     def _model(self, asked: Sequence[Any], units: int) -> dict[str, int] | None:
-        """Numbers for which everything that is asked holds, small ones if there are any."""
+        """Return numbers that satisfy the whole query, small ones if there are any; None if it is unsatisfiable."""
         whole = self._checked(asked, units)
         if whole is None:
             return None
@@ -342,7 +341,10 @@ class Solver:
 
 @dataclass(frozen=True)
 class Refuted:
-    """numbers: extents, parameters and values for which a claim fails, by name; problem: how, in words."""
+    """Counterexample to a claim.
+
+    numbers: extents, parameters and values for which the claim fails, by name; problem: how, in words.
+    """
 
     numbers: dict[str, int] = field(hash=False)
     problem: str
@@ -358,13 +360,13 @@ class Proof:
 
     @property
     def result(self) -> str:
-        """proved, refuted, not provable, or none: it has no arithmetic of indices."""
+        """Verdict: proved, refuted, not provable, or none (it has no arithmetic of indices)."""
         if self.refuted is not None:
             return "refuted"
         return "not provable" if self.open else "proved" if self.proved else "none"
 
     def record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the record for `--json`."""
         found: dict[str, Any] = {"result": self.result, "proved": list(self.proved), "open": list(self.open)}
         if self.refuted is not None:
             found |= {"problem": self.refuted.problem, "numbers": self.refuted.numbers}
@@ -372,12 +374,12 @@ class Proof:
 
 
 def shown(numbers: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of what a rule names: not what facts answer, not single turns."""
+    """Return the numbers of names in the rule: not results of facts, not single iterations."""
     return {name: value for name, value in numbers.items() if name.isidentifier()}
 
 
 def told(proofs: Iterable[tuple[str, Proof]], each: bool) -> list[str]:
-    """Lines for people: how many rules are proved, and for each of them what and why not."""
+    """Return a summary: the number of proved rules, and for each rule its claims and the reasons of failures."""
     known = [(rule, proof) for rule, proof in proofs if proof.result != "none"]
     if not known:
         return []

@@ -1,8 +1,9 @@
-"""That other loops and axes make every turn of the old ones once.
+"""Proof that other loops and axes execute every iteration of the old ones exactly once.
 
-Each run of a pattern stands under loops, axes and conditions; so does each place where the template puts it back, with
-expressions for its old indices. The proof is that the places together map onto the old turns, one to one: none outside,
-none twice, none left out. For the last one an inverse is guessed, digit by digit, and proved to be one.
+Loops, axes and conditions enclose each run of a pattern. They also enclose each occurrence of the run in the template,
+which has expressions for its old indices. The proof is that the occurrences together map onto the old iterations, one
+to one: none outside, none twice, none left out. For the last one an inverse is guessed, digit by digit, and proved to
+be one.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class RunOccurrence:
-    """One occurrence of a run. moves: what is put in for a name, or for an affine form of two; changed: local rules
-    rewrite it here; listed: it stands once for every item of a list.
+    """One occurrence of a run.
+
+    moves: the substitutions for a name, or for an affine form of two; changed: local rules rewrite it here; listed: it
+    occurs once for every item of a list.
     """
 
     run: str
@@ -47,14 +50,14 @@ class RunOccurrence:
     def within(
         self, turns: Iterable[Turn] = (), conditions: Iterable[s.Syntax] = (), listed: bool = False
     ) -> RunOccurrence:
-        """The place one block further in."""
+        """Return the occurrence one block further in."""
         return replace(
             self, turns=(*self.turns, *turns), conditions=(*self.conditions, *conditions), listed=self.listed or listed
         )
 
 
 def places(rule: Rule, block: Iterable[s.Syntax]) -> list[RunOccurrence]:
-    """The runs of a pattern or a template, in order."""
+    """Return the runs of a pattern or a template, in order."""
     lets = {clause.name: clause.value for clause in rule.clauses if isinstance(clause, s.LetClause)}
     return list(_places(block, RunOccurrence(""), lets))
 
@@ -84,7 +87,7 @@ def _places(block: Iterable[s.Syntax], around: RunOccurrence, lets: dict[str, s.
 
 
 def _axes(call: s.Syntax) -> list[Turn]:
-    """The axes that a Tile names; those that it takes as a run come back as they are."""
+    """Return the axes that a Tile names; a run of axes is returned as it is."""
     items = call.items if isinstance(call, s.Apply) and call.fn == "Tile" else ()
     return [
         Turn(item.name, s.Number(item.span, 0), item.extent, s.Number(item.span, 1))
@@ -117,9 +120,9 @@ class Old:
 
 @dataclass(frozen=True)
 class Claim:
-    """Some of the indices around one run, and the places of the template that set them.
+    """Some of the indices around one run, and the occurrences in the template that set them.
 
-    once: no turn may come twice (a run of pure values may).
+    once: no iteration may be repeated (a run of pure values may repeat).
     """
 
     run: str
@@ -137,7 +140,7 @@ class Claim:
 
 
 def claims(rule: Rule) -> Iterator[Claim]:
-    """What is to be proved of a rule. Raises Unknown where a run stands in a way that nothing is known about."""
+    """Yield the claims of a rule to prove. Raises Unknown if a run occurs in a way that the proof does not cover."""
     before = {place.run: place for place in places(rule, rule.match)}
     after: dict[str, list[RunOccurrence]] = {}
     for place in places(rule, rule.rewrite):
@@ -150,7 +153,7 @@ def claims(rule: Rule) -> Iterator[Claim]:
 
 
 def _asked(rule: Rule, fact: str) -> set[str]:
-    """The runs that a guard asks one fact of."""
+    """Return the runs for which a guard requires one fact."""
 
     def found(node: Any) -> set[str]:
         if isinstance(node, s.Operation) and node.op == "and":
@@ -163,7 +166,7 @@ def _asked(rule: Rule, fact: str) -> set[str]:
 
 
 def _moved(old: RunOccurrence, new: RunOccurrence) -> bool:
-    """Whether anything but statements has changed around a run."""
+    """Return whether anything but statements has changed around a run."""
     return bool(new.moves) or _shape(old) != _shape(new)
 
 
@@ -201,7 +204,7 @@ def _claims(rule: Rule, run: str, old: RunOccurrence, found: tuple[RunOccurrence
 
 
 def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> tuple[Old, ...]:
-    """The old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
+    """Return the old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
     turns = {turn.name: turn for turn in old.turns}
     out: list[Old] = []
     for place in found:
@@ -214,14 +217,14 @@ def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> t
 
 
 def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
-    """Whether a guard says that a run depends on two names through one affine form only."""
+    """Return whether a guard says that a run depends on two names through one affine form only."""
     conditions = [guard.condition for guard in rule.guards if guard.kind == "where"]
     asked = [c for c in conditions if isinstance(c, s.Apply) and c.fn == "strided"]
     return any([getattr(item, "text", "") for item in c.items[:3]] == [run, *names] for c in asked)
 
 
 def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) -> list[list[Old]]:
-    """The old indices, those together that one new loop or one condition ties to each other."""
+    """Return the old indices, grouped if one new loop or one condition links them."""
     groups: list[tuple[set[str], list[Old]]] = []
     conditions = [names_in(condition) for condition in place.conditions]
     for old in olds:
@@ -239,13 +242,13 @@ def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) 
 
 
 def _reads(place: RunOccurrence, old: Old) -> set[str]:
-    """The new loops and axes that an old index is computed from."""
+    """Return the new loops and axes that an old index is computed from."""
     turns = {turn.name for turn in place.turns}
     return names_in(image_of(place, old)) & turns
 
 
 def image_of(place: RunOccurrence, old: Old) -> s.Syntax:
-    """What a place puts in for an old index: itself, if it says nothing."""
+    """Return the expression of an occurrence for an old index: by default, the index itself."""
     for left, right in place.moves:
         if (old.form is not None and left == old.form) or (isinstance(left, s.NameOf) and (left.text,) == old.names):
             return right
@@ -255,7 +258,7 @@ def image_of(place: RunOccurrence, old: Old) -> s.Syntax:
 
 
 class Terms:
-    """A claim over integers: who is in which domain, and where a new turn leads."""
+    """Claim over integers: the domains of its indices, and the image of a new iteration."""
 
     def __init__(self, integers: Integers, claim: Claim):
         self.integers, self.claim = integers, claim
@@ -265,7 +268,7 @@ class Terms:
                 integers.conditions.setdefault(condition.text, scope)
 
     def inside(self, turns: tuple[Turn, ...], conditions: s.Nodes, scope: dict[str, Any]) -> list[Any]:
-        """That some turns are within their bounds, and conditions hold."""
+        """Return the constraints that some loops are within their bounds, and that conditions hold."""
         number = self.integers.number
         found = []
         for turn in turns:
@@ -281,7 +284,7 @@ class Terms:
         return found
 
     def old_inside(self, values: list[Any]) -> list[Any]:
-        """That old indices have these values in a turn that there was."""
+        """Return the constraints that old indices have these values in an old iteration."""
         scope: dict[str, Any] = {}
         found = []
         for old, value in zip(self.claim.olds, values, strict=True):
@@ -296,11 +299,11 @@ class Terms:
         return found + self.inside(turns, self.claim.before.conditions, scope)
 
     def images(self, n: int, scope: dict[str, Any]) -> list[Any]:
-        """The old indices that a turn of the n-th place stands for."""
+        """Return the old indices to which an iteration of the n-th occurrence maps."""
         return [self.integers.number(image_of(self.claim.after[n], old), scope) for old in self.claim.olds]
 
     def sizes(self) -> list[Any]:
-        """How many extents there are: all of them are at least one."""
+        """Return the constraints that all extents are at least one."""
         turns = [turn for old in self.claim.olds for turn in old.turns]
         stops = [
             self.integers.number(turn.stop, {}) for turn in turns if not names_in(turn.stop) & {t.name for t in turns}
@@ -309,7 +312,7 @@ class Terms:
 
 
 def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
-    """Guesses of the turn of the n-th place that stands for some old indices."""
+    """Yield guesses of the iteration of the n-th occurrence that maps to some old indices."""
     names = [turn.name for turn in terms.claim.turns[n]]
     integers = terms.integers
     if len(olds) == 1:
@@ -327,7 +330,7 @@ def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[str, Any]]:
-    """One old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
+    """Yield one old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
     zero = dict.fromkeys(names, 0)
     (base,) = terms.images(n, zero)
     weights = {name: terms.images(n, {**zero, name: 1})[0] - base for name in names}
@@ -348,7 +351,7 @@ Scope = dict[str, Any]
 
 
 def of_loops(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | None]]:
-    """What a rule claims about its loops and axes, and what refutes it. Raises Unknown."""
+    """Yield the claims of a rule about its loops and axes, each with its counterexample or None. Raises Unknown."""
     for claim in claims(rule):
         yield claim.text, _Decision(rule, claim, effort).made()
 
@@ -367,7 +370,7 @@ class _Decision:
         self.images = [self.terms.images(n, scope) for n, scope in enumerate(self.scopes)]
 
     def made(self) -> Refuted | None:
-        """None if the claim holds. Raises Unknown."""
+        """Return a counterexample, or None if the claim holds. Raises Unknown."""
         if self.solver.counterexample([], [False]) is None:
             raise Unknown("no extents satisfy its guards")
         return self._outside() or (self._twice() if self.claim.once else None) or self._left_out()
@@ -388,12 +391,12 @@ class _Decision:
         return Refuted(shown(found), problem)
 
     def _outside(self) -> Refuted | None:
-        """That every new turn stands for an old one."""
+        """Check that every new iteration maps to an old one."""
         ways = zip(self.within, self.images, strict=True)
         return next((bad for within, image in ways if (bad := self._asked(within, self.terms.old_inside(image)))), None)
 
     def _twice(self) -> Refuted | None:
-        """That no two new turns stand for one old turn."""
+        """Check that no two new iterations map to the same old iteration."""
         for n, m in combinations_with_replacement(range(len(self.claim.after)), 2):
             other = self._scope(m, 1)
             equal = [a == b for a, b in zip(self.images[n], self.terms.images(m, other), strict=True)]
@@ -403,7 +406,7 @@ class _Decision:
         return None
 
     def _left_out(self) -> Refuted | None:
-        """That every old turn is one of some new turn."""
+        """Check that some new iteration maps to every old one. Raises Unknown if no guessed inverse can be proved."""
         if not self.claim.olds:
             return None
         olds = [self.integers.z3.Int(f"{'-'.join(old.names)}!old") for old in self.claim.olds]
@@ -419,7 +422,7 @@ class _Decision:
         raise last
 
     def _leads(self, n: int, guess: Scope, olds: list[Any]) -> Any:
-        """That a guessed turn of the n-th place is one of its turns, and stands for the old one."""
+        """Return the condition that a guess is an iteration of the n-th occurrence, and maps to the old one."""
         equal = [a == b for a, b in zip(self.terms.images(n, guess), olds, strict=True)]
         return self.integers.joined("and", [*self._inside(n, guess), *equal])
 
@@ -428,7 +431,10 @@ class _Decision:
 
 
 def counted(rule: Rule, claim: Claim, numbers: dict[str, int]) -> str | None:
-    """What is wrong with a claim for some numbers, turn by turn; None if nothing is, or there are too many turns."""
+    """Return the failure of a claim for some numbers, by counting its iterations.
+
+    Returns None if the claim holds, or if there are too many iterations.
+    """
     terms = Terms(Integers(rule, numbers), claim)
     old_turns = tuple(turn for old in claim.olds for turn in old.turns)
     before = _points(terms, old_turns, claim.before.conditions)
@@ -464,7 +470,7 @@ def _value(terms: Terms, old: Old, point: Scope) -> int:
 
 
 def _points(terms: Terms, turns: tuple[Turn, ...], conditions: s.Nodes) -> list[Scope] | None:
-    """The values that some loops take together."""
+    """Return the combinations of values of some loops."""
     number: Callable[..., Any] = terms.integers.number
     points: list[Scope] = [{}]
     for turn in turns:

@@ -25,7 +25,10 @@ COMPARISONS = {
 
 
 def of_terms(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | None]]:
-    """What a rule on tensor claims about integers, and what refutes it; nothing where it speaks of anything else."""
+    """Yield the claims of a rule on tensor about integers, each with its counterexample or None.
+
+    Yields nothing for a rule about anything else.
+    """
     if rule.level != "tensor" or mentions_mat(rule):
         return
     before, after = rule.left, rule.right
@@ -59,7 +62,10 @@ class _Values(Integers):
         return self.leaves[node.text] if node.text in self.leaves else super().name(node, scope)
 
     def value(self, term: ValueTerm, defined: dict[str, ValueTerm], kind: str | None) -> Any:
-        """kind: `b8` where a truth value is wanted. Raises Unknown for what is not a function of integers."""
+        """Return the value of a term. kind: `b8` if a truth value is required.
+
+        Raises Unknown for a term that is not a function of integers.
+        """
         match term:
             case NumberTerm():
                 if isinstance(term.value, float) and not term.value.is_integer():
@@ -118,13 +124,14 @@ Claims = Iterator[tuple[str, Refuted | None]]
 
 
 def available() -> bool:
-    """Whether Z3 is installed."""
+    """Return whether Z3 is installed."""
     return solver_module() is not None
 
 
 def prove(rule: Rule) -> Proof:
-    """The claims of a rule about integers, each proved, refuted or left open. A local rule has none of its own: the
-    names in it come from the rules that use it.
+    """Return the claims of a rule about integers, each proved, refuted or left open.
+
+    A local rule has no claims of its own: the names in it come from the rules that use it.
     """
     source: Callable[[Rule, SolverEffort], Claims] = of_loops if rule.level in STATEMENTS else of_terms
     if "local" in rule.attributes:
