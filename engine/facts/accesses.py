@@ -55,8 +55,11 @@ def address_of(site: Any, stmt: Any) -> Any:
 
 
 class Step(NamedTuple):
-    """An access that goes to the next element of its buffer as a name goes on. item: bytes of an element that is read
-    and written as vectors, 0 for another; repeated: it is a load that a loop repeats."""
+    """Access that advances to the next element of its buffer when a name advances.
+
+    item: bytes of an element that is read and written as vectors, 0 for another; repeated: whether it is a load that
+    a loop repeats.
+    """
 
     stmt: Load | Store
     address: Any
@@ -68,7 +71,7 @@ Steps = dict[str, list[Step]]  # by the name
 
 
 def _steps(site: Any, body: Block) -> Steps:
-    """Every rule asks it of every axis of a Tile, so a kernel remembers it of each of its blocks."""
+    """Return the steps of a block, remembered per kernel because every rule queries them for every axis of a Tile."""
     known = _steps_of_blocks(site.kernel)
     if body not in known:
         known[body] = _found_steps(site.kernel, body)
@@ -153,8 +156,10 @@ def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
 
 @statement_fact
 def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
-    """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
-    instructions ask for the same sectors."""
+    """Return the accesses that advance with an axis but are not vectors along it.
+
+    For `width` elements of a thread, as many instructions access the same sectors.
+    """
     vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
     others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
     return tuple(stmt for stmt in others if _moves(address_of(site, stmt), axis))
@@ -214,7 +219,7 @@ def _one_index(found: Coefficients, i: Var, r: Var, factor: int) -> bool:
 
 @memoised
 def _coefficients(stmt: Stmt) -> Coefficients:
-    """The coefficients in a statement: it is walked once, though rules ask about every pair of axes."""
+    """Return the coefficients in a statement, gathered once although rules query every pair of axes."""
     found: Coefficients = {}
     _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "slab"]), found)
     return found
@@ -277,8 +282,11 @@ def blocks(axes: AxisList) -> int:
 
 @statement_fact
 def registers(site: Any, axes: AxisList, body: Block) -> int:
-    """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value, and
-    what it fetched and did not yet put."""
+    """Estimate the registers of a thread.
+
+    Every accumulator and loaded fragment counts once per register value. Fetched values that are not yet put count
+    too.
+    """
     found = summary(body)
     vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
     extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
@@ -305,7 +313,10 @@ def registers(site: Any, axes: AxisList, body: Block) -> int:
 
 @statement_fact
 def copies(site: Any, body: Block) -> int:
-    """How often a thread does what a run accumulates: once for every value of the register axes that it varies with."""
+    """Count how often a thread repeats the accumulation of a run.
+
+    It repeats once for every value of the register axes that the accumulated value varies with.
+    """
     return _most_values(site, body, lambda term: dependencies(term, body))
 
 
@@ -324,7 +335,7 @@ def _most_values(site: Any, body: Block, varies: Callable[[Any], frozenset[str]]
 
 @statement_fact
 def trips(site: Any, body: Block) -> int:
-    """How often the innermost statement of a run is executed, if its loops stand in one another."""
+    """Count the executions of the innermost statement of a run, assuming that its loops are nested."""
     unknown: int = policy(site.target).unknown_turns
     return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
@@ -338,9 +349,9 @@ def shares(body: Block, axis: Var) -> bool:
 
 @statement_fact
 def rows_alike(body: Block, axis: Var, extent: int) -> int:
-    """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone.
+    """Count the neighbouring rows that load the same elements in every loop: n if each load depends on `row // n` only.
 
-    Of a run without loops, all its loads.
+    In a run without loops, all its loads count.
     """
     found, known = extent, False
     for looped in [loop.body for loop in summary(body).loops] or [body]:
@@ -356,7 +367,7 @@ def rows_alike(body: Block, axis: Var, extent: int) -> int:
 
 @statement_fact
 def simplified(idx: ExpressionList, name: Var, extent: int) -> ExpressionList:
-    """Places, in as few operations as it takes where a name is at least 0 and below an extent."""
+    """Simplify indices, given that a name is at least 0 and below an extent."""
     return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
 
 
@@ -392,12 +403,12 @@ def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
 
 @statement_fact
 def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
-    """Whether i and j stand in addresses only, and there as `c*(i*extent + j)`."""
+    """Return whether i and j appear in addresses only, and there only as `c*(i*extent + j)`."""
     return as_one(site, body, accesses(body), i, j, extent)
 
 
 def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
-    """Whether i and j stand in the addresses of some accesses only, and there as `c*(i*extent + j)`."""
+    """Return whether i and j appear in addresses only, and in those of `looked_at` only as `c*(i*extent + j)`."""
     known = {i.name, j.name}
     for stmt in looked_at:
         terms, _ = linear(address_of(site, stmt))
@@ -409,7 +420,7 @@ def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, ext
 
 
 def values_of(body: Block) -> Iterator[Any]:
-    """The expressions that a run computes and tests, but for the places of its accesses."""
+    """Yield the expressions that a run computes and tests, except the indices of its accesses."""
     for stmt in body:
         skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
         yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
@@ -429,8 +440,10 @@ class BlockShape(NamedTuple):
 
 @statement_fact
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
-    nor `tile_side` where the area is no larger than its square."""
+    """Return the most nearly square tile of at most an area: `.rows`, `.columns`, `.area`.
+
+    Neither side exceeds the available extent. Neither exceeds `tile_side` if the area is at most its square.
+    """
     side, odd = policy(site.target).tile_side, policy(site.target).odd_square
     return _squarest(area, hinted(rows), hinted(columns), side, odd)
 
@@ -453,8 +466,10 @@ def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> 
 
 @statement_fact
 def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
-    """How busy the device is with outputs, in thousandths, if each multiprocessor takes so many tiles of an area at a
-    time, side by side."""
+    """Return the useful share of the device's work, in thousandths, if blocks compute tiles of an area.
+
+    The last parameter is the number of tiles that each multiprocessor computes at a time.
+    """
     rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
@@ -468,7 +483,7 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: in
 
 @statement_fact
 def windowed(site: Any, body: Block) -> bool:
-    """Whether a load of a run has a place that an axis of the Tile and a loop of a reduction make together."""
+    """Return whether an axis of the Tile and a loop of a reduction together form an index of a load in a run."""
     axes = axis_names(site)
     places = [e for load in summary(body).loads for e in load.idx]
     return any(axes & names and not names <= axes for names in map(free_names, places))
@@ -490,8 +505,11 @@ def along_the_same(body: Block, i: Var, j: Var) -> bool:
 
 @statement_fact
 def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
-    """Numbers whose multiples can be taken out of the digits of k in places: the largest out of all of them, the next
-    out of all but the slowest. Of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3; none where k stands alone."""
+    """Return the numbers whose multiples can be factored out of the digits of k in indices, the largest first.
+
+    The largest can be factored out of all digits, the next out of all but the slowest. For `k // 3 // 3, k // 3 % 3,
+    k % 3` they are 9 and 3. There are none if k appears undivided.
+    """
     known = ranges_of(site.kernel)
     places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
     each = sorted({period for e in places for period in _periods(e, k.name)})
@@ -524,7 +542,7 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
 
 @statement_fact
 def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
-    """Whether i and j stand in addresses only, and in those of loads as `c*(i*extent + j)`."""
+    """Return whether i and j appear in addresses only, and in those of loads only as `c*(i*extent + j)`."""
     return as_one(site, body, summary(body).loads, i, j, extent)
 
 
@@ -557,14 +575,14 @@ def _last_places(body: Block) -> list[Any]:
 
 @statement_fact
 def tiles_kept(i: Var, j: Var, body: Block) -> int:
-    """How many sums a thread keeps for each place along two axes: those that vary with both."""
+    """Count the sums that a thread keeps for each index along two axes: the sums that vary with both axes."""
     sums = {stmt.acc for stmt in summary(body).sums}
     return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
 @statement_fact
 def sums_kept(body: Block) -> int:
-    """How many sums a thread keeps for each of its places."""
+    """Count the sums that a thread keeps for each of its elements."""
     return len({stmt.acc for stmt in summary(body).sums})
 
 

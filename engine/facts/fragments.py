@@ -36,8 +36,10 @@ from .shared_memory import kept_inside, thread_number
 
 
 class AtomRecord(NamedTuple):
-    """An atom as rules ask for it: its name, what it sums as, its m x n x k, the extents of its axes by name, 1 of
-    those that it has not."""
+    """MMA atom as rules see it: its name, the dtype of its sums, its m x n x k and the extents of its axes by name.
+
+    The extent of an axis that the atom does not have is 1.
+    """
 
     name: Var
     sums: Var
@@ -133,7 +135,7 @@ def bytes_alike(site: Any, body: Block, axis: Var) -> int:
 
 @tile_fact
 def chunks(body: Block) -> int:
-    """The turns of the one serial loop of a run; 1 where they are not known, or it has several."""
+    """Return the number of iterations of the one serial loop of a run; 1 if unknown, or if there is not exactly one."""
     loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
     return _turns(loops[0]) if len(loops) == 1 else 1
 
@@ -235,7 +237,7 @@ def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
 
 
 def _turns(loop: For) -> int:
-    """How often a loop is run through; 1 where that is not known."""
+    """Return the number of iterations of a loop; 1 if unknown."""
     known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
     return loop.stop if known else 1
 
@@ -247,7 +249,10 @@ def _along(body: Block) -> bool:
 
 
 def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:
-    """Whether an atom multiplies operands of one or two dtypes here: f32 loses bits, so it is asked for by name."""
+    """Return whether an atom multiplies operands of one or two dtypes on this target.
+
+    f32 operands lose bits, so they need the policy `tf32_products`.
+    """
     asked = "f32" not in dtypes or policy(site.target).tf32_products > 0
     return atom.on(site.target.sm) and asked and bool(dtypes) and atom.multiplies(min(dtypes), max(dtypes))
 
@@ -257,8 +262,11 @@ def _record(atom: Atom) -> AtomRecord:
 
 
 def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[str], set[str]]]:
-    """The products that a loop's body sums, each as the dtypes of what it multiplies, of some buffers and slabs, and of
-    its sum. None where the body does anything else."""
+    """Return the products that a loop's body sums; an empty list if the body does anything else.
+
+    Each product is a pair: the dtypes of its factors, read from the buffers and slabs `sources`, and the dtype of its
+    sum.
+    """
     own = (stmt for stmt in body if isinstance(stmt, Load) and stmt.buf in sources)
     loads = {Var(stmt.dst) for stmt in own if kept_inside(kernel, stmt)}
     values = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
@@ -282,11 +290,14 @@ def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[
 
 
 class Operand(NamedTuple):
-    """part: what a loop does to the cells of a slab alone; sums: what it accumulates. rest: the loop without it.
+    """Operand of a loop, with the computations on it that need nothing else.
 
-    values: what the rest needs of it (besides loads, which the rest has too); raw: whether it needs the cell as it is.
-    buf, idx: the cell of the slab. lanes: the thread axes along which all do the same; threads along them, and `lane`:
-    the number of one among those.
+    part: the statements of a loop that compute from the cells of a slab alone; sums: the accumulations of the loop;
+    rest: the loop without the part.
+    values: the values of the part that the rest needs, except loads, which the rest has too; raw: whether the rest
+    needs the cell as it is.
+    buf, idx: the cell of the slab. lanes: the thread axes along which all threads do the same; threads: their number
+    along these axes; lane: the number of one thread among them.
     """
 
     part: Block
@@ -314,7 +325,7 @@ def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ..
 
 @memoised
 def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
-    """The operands of a kernel's loops, as far as asked for: several rules ask one after the other."""
+    """Return the cached operands of a kernel's loops: several rules query them one after the other."""
     return {}
 
 
@@ -373,7 +384,10 @@ def holds(site: Any, operand: Operand) -> bool:
 
 @tile_fact
 def own_cells(site: Any, operand: Operand, k: Var) -> bool:
-    """Whether no two places of an operand are one cell: terms of its address that do not reach into one another."""
+    """Return whether different indices of an operand are different cells.
+
+    The terms of its address must not reach into one another.
+    """
     known = ranges_of(site.kernel)
     terms, _ = linear(address(site.kernel, operand.buf.name, operand.idx))
     uniform = {axis.name for axis in site.tile.axes if axis.role == "BLOCK"}

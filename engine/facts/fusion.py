@@ -1,6 +1,6 @@
-"""Facts that fusion rules ask. `v` is the value whose `mat` is in question, `y` the operation that would take it in.
+"""Facts for fusion rules. `v` is the value whose `mat` is in question, `y` the operation that would absorb it.
 
-All are asked of the kernel that would result: what y's part of it already holds is in the site, not in the terms.
+All facts describe the resulting kernel. The site, not the terms, records the contents of y's part of that kernel.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def uses_of(site: Any, v: Any) -> Iterator[Use]:
 
 @tensor_fact
 def scattered(site: Any, v: Value) -> bool:
-    """Whether an element of v is made of several elements of one value in memory: no slab holds what a block needs."""
+    """Return whether an element of v is computed from several elements of one value in memory.
+
+    In that case no slab holds the elements that a block needs.
+    """
     made, _ = cost.parts(v, site.kept)
     sources = [term.x for term in made if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
@@ -74,7 +77,10 @@ def by_every_warp(site: Any, v: Value) -> float:
 
 
 def _asked(site: Any, use: Use) -> float:
-    """Seconds of L2 for one element of an operand at every place of a product: a sector, and what few blocks share."""
+    """Return the seconds of L2 traffic for one element of an operand at every index of a product.
+
+    Each access reads a sector. Fewer blocks than multiprocessors reach only their share of the bandwidth.
+    """
     flow, target = site.flow, site.target
     patch, tile = policy(target).patch_columns, policy(target).tile_columns
     result = flow.mask[use.total]
@@ -103,26 +109,28 @@ def evaluations(site: Any, v: Term) -> int:
 
 @tensor_fact
 def places_read(site: Any, v: Term) -> int:
-    """Count the elements of v and of its operands that consumers of v need: one, and one more for each further
-    place at which views read the same value."""
+    """Count the elements of v and of its operands that consumers of v need.
+
+    An element counts once, and once more for each further index at which views read the same value.
+    """
     return site.places.count[v]  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def elements(site: Any, v: Term) -> int:
-    """How many elements a value has."""
+    """Count the elements of a value."""
     return site.flow.elements(site.flow.mask[v])  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def readers(site: Any, v: Term) -> int:
-    """How many operations read a value."""
+    """Count the operations that read a value."""
     return len(site.flow.readers[v])
 
 
 @tensor_fact
 def recompute(site: Any, v: Value, y: Value, tile: int) -> int:
-    """How often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
+    """Count how often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
     missing = site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded)
     return cost.blocks_across((at_hint(axis.extent) for axis in missing), tile)
 
@@ -175,19 +183,19 @@ def folded_together(site: Any, v: Value, y: Value) -> bool:
 
 @tensor_fact
 def rows(site: Any, v: Value) -> int:
-    """How many independent elements of v the kernel would hold: its blocks, if v is folded cooperatively."""
+    """Count the independent elements of v that the kernel would hold: its blocks, if v is reduced cooperatively."""
     return site.flow.elements(site.seen[v])  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def row(site: Any, v: Value, y: Value) -> int:
-    """How many elements y has for one of v, along axes that the kernel folds."""
+    """Count the elements of y for one of v, along axes that the kernel reduces."""
     return site.flow.elements(site.space & ~site.seen[v] & site.folded)  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def repeats(site: Any, y: Value, v: Value) -> bool:
-    """Whether y's index map would compute an element of v more than once, or one that only running it tells."""
+    """Return whether y's index map would compute an element of v repeatedly, or an element known only at run time."""
     before = site.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
         return True
@@ -198,7 +206,7 @@ def repeats(site: Any, y: Value, v: Value) -> bool:
 
 @tensor_fact
 def fixed(y: Value) -> bool:
-    """Whether y's index map reads one place along the axes that it replaces."""
+    """Return whether y's index map reads one index along the axes that it replaces."""
     return all(e.__class__ is int for _, e in y.map)
 
 
@@ -237,7 +245,7 @@ def _read(site: Any, term: Any, reach: int) -> int:
 
 @tensor_fact
 def kernels(site: Any, v: Value) -> int:
-    """How many kernels would compute a value."""
+    """Count the kernels that would compute a value."""
     return int(site.owners[v]).bit_count()
 
 
@@ -268,7 +276,7 @@ def same_loops(site: Any, v: Value, w: Value) -> bool:
 
 @tensor_fact
 def common_operand(site: Any, v: Value, w: Value) -> bool:
-    """Whether the reductions of two kernels fold the same buffer, at the same places."""
+    """Return whether the reductions of two kernels reduce the same buffer at the same indices."""
     over = set(site.reduction(v).over)
     shared = _reads(site, w)
     return any(over & set(axes(read)) for read in _reads(site, v) if read in shared)
@@ -294,19 +302,19 @@ def independent(site: Any, v: Value, w: Value) -> bool:
 
 @tensor_fact
 def same_place(site: Any, v: Value, w: Value) -> bool:
-    """Whether w reads v, only where it stands itself, and nothing stored between the two that needs v."""
+    """Return whether w reads v only at the index of its own element, and needs no other stored value that needs v."""
     return site.same_place(v, w)  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def folded(site: Any, v: Value) -> int:
-    """How many elements the reductions of a kernel fold into one, at most; 1 where it folds nothing."""
+    """Return the largest number of elements that the reductions of a kernel reduce to one; 1 without reductions."""
     return max((_places(term.over) for term in site.folds(v)), default=1)
 
 
 @tensor_fact
 def distance(site: Any, v: Value, w: Value) -> int:
-    """How many launches lie between two stored values, one for neighbours."""
+    """Return the distance in launches between two stored values; 1 for neighbours."""
     return site.place(w) - site.place(v)  # type: ignore[no-any-return]
 
 
@@ -328,7 +336,7 @@ def beside(site: Any, v: Value, y: Value) -> bool:
 
 
 def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
-    """Whether what a reduction is made of needs no v, and reads something that v reads."""
+    """Return whether the computation of a reduction needs no v, and reads something that v reads."""
     return v not in made and not set(read).isdisjoint(reads)
 
 
@@ -349,10 +357,11 @@ def _in_block(site: Any, v: Any, walked: Any) -> float:
 
 @tensor_fact
 def in_turns(site: Any, v: Value, y: Value) -> float:
-    """Seconds that v takes longer in the turns of y's loop than in a kernel of its own; 0 if y does not fold along it.
+    """Return the additional seconds of v inside y's loop, compared with a kernel of its own.
 
-    The loop has the blocks of y's results, whatever v has; and a product of v has no tiles there: each of its terms
-    loads its factors.
+    The result is 0 unless v is a reduction and y reduces along its axes.
+    The loop has the blocks of y's results, whatever blocks v has. A product of v has no tiles there: each of its
+    terms loads its factors.
     """
     if not reduction(v) or not sweeps(site, y, v):
         return 0.0
@@ -369,7 +378,7 @@ def in_turns(site: Any, v: Value, y: Value) -> float:
 
 @tensor_fact
 def product_blocks(site: Any, v: Value, tile: int) -> int:
-    """How many blocks of a product compute its operand v: one for every tile of the columns that v lacks."""
+    """Count the blocks of a product that compute its operand v: one for every tile of the columns that v lacks."""
     flow = site.flow
     found = (cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target) for use in uses_of(site, v))
     return max(found, default=1)
@@ -384,7 +393,10 @@ def again_in(site: Any, blocks: int, v: Value) -> float:
 
 @tensor_fact
 def multiplied_narrow(site: Any, y: Value) -> bool:
-    """Whether nothing reads a value but products that tensor cores make of what both factors are widened from."""
+    """Return whether tensor cores can multiply for all consumers of a value.
+
+    All consumers must be products, and an atom must multiply the dtypes from which both factors are widened.
+    """
     readers = [
         reader for r in site.flow.readers[y] for reader in (site.flow.readers[r] if r.__class__ is Remap else (r,))
     ]
@@ -397,7 +409,7 @@ def multiplied_narrow(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def joins_products(site: Any, v: Value) -> bool:
-    """Whether v is made of a product that groups of four warps multiply, and a reader of v of another such product."""
+    """Return whether v contains a product of groups of four warps, and a consumer of v another such product."""
     own = set(_group_products(site, cost.parts(v, site.kept)[0]))
     readers = (cost.parts(reader, site.kept)[0] for reader in site.flow.readers[v]) if own else ()
     return any(total not in own for made in readers for total in _group_products(site, made))
@@ -521,13 +533,16 @@ def _flow(site: Any, v: Any) -> Any:
 
 @tensor_fact
 def sums(s: Value, k: Axis) -> bool:
-    """Whether a value is made of a sum along an axis."""
+    """Return whether the computation of a value contains a sum along an axis."""
     return any(term.__class__ is Reduce and k in term.over for term in cost.parts(s, ())[0])
 
 
 @tensor_fact
 def picked(site: Any, y: Value) -> bool:
-    """Whether only some places of a value are read: all that it flows into are index maps that have fewer elements."""
+    """Return whether consumers read only some elements of a value.
+
+    All consumers that it flows into must be index maps with fewer elements.
+    """
     flow = _flow(site, y)
     todo, found = [y], False
     while todo:
@@ -574,8 +589,12 @@ PASSES = 3  # a unit: the kernels of three passes
 
 
 class OnlineShape(NamedTuple):
-    """A sum over n of functions of x times v: what is independent, rows and columns of the scores, products of a score,
-    results of a row. seen: the scores of a row in the middle that count; hides: whether there are others."""
+    """Extents of a sum over n of functions of x times v.
+
+    batch: independent instances; rows, columns: extents of the scores; products: products of a score; results:
+    results of a row.
+    seen: the number of scores that count in a row in the middle; hides: whether there are others.
+    """
 
     batch: int
     rows: int
@@ -614,7 +633,7 @@ def _shape(x: Term, v: Term, n: Axis) -> OnlineShape:
 
 
 def _seen(x: Term, n: Axis) -> float | None:
-    """The places along n that count in the middle of all rows, if `x = where(n <= e, y, -inf)` says; else none."""
+    """Return the number of indices along n that count in the middle row if `x = where(n <= e, y, -inf)`, else None."""
     if not isinstance(x, Elementwise) or x.fn != "where" or not isinstance(x.args[0], Index):
         return None
     end, hidden = upper_bound(x.args[0].expr, n), x.args[2]
@@ -678,8 +697,12 @@ def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
 
 
 def _in_rows(shape: OnlineShape, target: Any) -> float:
-    """A row a block, or several blocks and a second kernel, as `online_row` and `split_fold` do where rows have values
-    of their own: keys and values are read once, and the lanes of a warp share the products of a score."""
+    """Return the seconds of a kernel with a row a block, or of several blocks and a second kernel.
+
+    The rules `online_row` and `split_fold` build these kernels if rows have values of their own: a kernel reads keys
+    and values once, and the lanes of a warp share the products of a score. The result is infinite if the rules do not
+    apply.
+    """
     p = policy(target)
     whole = math.gcd(shape.products, shape.results)
     vectors = [n for n in p.online_row_lanes if whole % (p.vector_float * n) == 0]

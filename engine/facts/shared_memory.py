@@ -89,9 +89,9 @@ TILE = "module loop tile"
 
 @statement_fact
 def footprints(site: Any, body: Block, axes: AxisList, *more: Any) -> tuple[Footprint, ...]:
-    """The boxes that a run reads of each input, over its loops and the axes inside of a block.
+    """Return the boxes that a run reads of each input, over its loops and the axes inside of a block.
 
-    more: the context that the run stands in, or a loop (its variable and extent) that counts as inside.
+    more: the context of the run, or a loop (its variable and extent) that counts as inside.
     """
     return find_footprints(_region(site, body, axes, more))
 
@@ -236,7 +236,7 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
 
 @statement_fact
 def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
-    """Whether turn k of a loop copies to slot k % depth of some slabs, and its body touches no other slot of them."""
+    """Return whether iteration k of a loop copies to slot k % depth of slabs, and its body accesses only that slot."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
     accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
     touched = ((access.buf, access.idx[0]) for access in accesses if access.buf in slots)
@@ -320,7 +320,7 @@ def zero_product(site: Any, body: Block, condition: Expression, *zero: Var) -> b
 
 
 def _without_reductions(body: Block) -> Block:
-    """The statements of a run, those of its reductions in their places."""
+    """Return the statements of a run, with each reduction replaced by its own statements."""
     inner = (_without_reductions(s.body) if isinstance(s, For) and s.role == "reduce" else (s,) for s in body)
     return tuple(stmt for part in inner for stmt in part)
 
@@ -377,7 +377,7 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
 
 
 def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) -> bool:
-    """Whether a place is outside of its buffer wherever a condition fails."""
+    """Return whether an index is outside of its buffer whenever a condition fails."""
     known, shape = ranges_of(kernel), params(kernel)[buf].shape
     if condition.__class__ is Binary and condition.op == ">=":
         return any(_falls_below(place, condition, known) for place in position)
@@ -390,7 +390,7 @@ def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) 
 
 
 def kept_inside(kernel: Kernel, load: Load) -> bool:
-    """Whether a load asks for nothing but places of its buffer, and gives zero elsewhere: as a copy of it would."""
+    """Return whether a load reads nothing outside of its buffer and gives zero there, as a copy of it would."""
     if load.when is True:
         return True
     known = params(kernel)
@@ -399,15 +399,16 @@ def kept_inside(kernel: Kernel, load: Load) -> bool:
 
 
 def _falls_below(place: Any, condition: Any, known: Any) -> bool:
-    """Whether a place is negative wherever `a >= b` fails: it is a - b and nothing more."""
+    """Return whether an index is negative whenever `a >= b` fails: the index is at most a - b."""
     more = tidy(subtract(place, subtract(condition.a, condition.b)), known)
     return interval(more, known)[1] <= 0
 
 
 def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
-    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more.
+    """Return whether an index is beyond an extent whenever `a < b` fails.
 
-    A quotient by n is where what is divided is beyond n times the extent.
+    The index is c*a or more, and c*b is the extent or more. A quotient by n is beyond if its dividend is beyond n
+    times the extent.
     """
     whole = tidy(place, known)
     divided = _one_quotient(whole)
@@ -420,7 +421,10 @@ def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
 
 
 def _one_quotient(place: Any) -> tuple[Any, int] | None:
-    """(a, n) of what is `a // n`, if it is one quotient and multiples beside it."""
+    """Return (a, n) of an expression that equals `a // n`, or None if it does not contain exactly one quotient.
+
+    Terms next to the quotient are multiplied by n and added to a.
+    """
     terms, constant = linear(place)
     quotients = [atom for atom, times in terms.items() if times == 1 and atom.__class__ is Binary and atom.op == "//"]
     if len(quotients) != 1 or not is_int(quotients[0].b) or quotients[0].b <= 0:
@@ -434,9 +438,9 @@ def _one_quotient(place: Any) -> tuple[Any, int] | None:
 
 
 class ResultBox(NamedTuple):
-    """`buf[origin]` and what follows it: rows of dimension `row` by columns of the last one. smem: a name for a slab.
+    """Box of results at `buf[origin]`: rows of dimension `row` by columns of the last dimension.
 
-    bytes: shared memory of such a slab, its rows a vector apart, which turns them against the banks.
+    smem: a name for a slab. bytes: shared memory of such a slab, with rows padded by a vector against bank conflicts.
     pieces: whether a store of a warp fills its sectors only in part. edges: the dimensions at whose ends guards stop.
     """
 
@@ -456,9 +460,10 @@ class ResultBox(NamedTuple):
 
 @tile_fact
 def result_boxes(site: Any) -> tuple[ResultBox, ...]:
-    """The boxes that the threads of a block store whole, each by one store behind all loops, a row being neighbours in
-    memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges of the buffer.
+    """Return the boxes that the threads of a block store whole, each by one store after all loops.
 
+    Elements of a row are neighbours in memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges
+    of the buffer.
     `.pieces`: an instruction of a warp leaves parts of its sectors to others.
     """
     stores = list(_stores(site.tile.body, (), False))
@@ -482,10 +487,10 @@ def bytes_of_results(site: Any) -> int:
 
 @tile_fact
 def left_by_ring(site: Any) -> int:
-    """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
+    """Return the bytes of the copied slabs that nothing needs after the one loop that fills and reads them.
 
-    0 where something else is copied or read later, and where TMA copies: it may do so again before anything orders it
-    after what threads store.
+    The result is 0 if something else is copied or read later, or if TMA copies: TMA may copy again before anything
+    orders the copy after the stores of threads.
     """
     loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
     inside, whole = summary(loops[0].body if len(loops) == 1 else ()), summary(site.tile.body)
@@ -498,13 +503,13 @@ def left_by_ring(site: Any) -> int:
 
 
 def _reads(found: Any, names: set[str]) -> int:
-    """How many loads and stores name one of some slabs."""
+    """Count the loads and stores that name one of some slabs."""
     return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
 @tile_fact
 def placed(box: ResultBox, cell: ExpressionList) -> ExpressionList:
-    """The place in the buffer of a row and a column of a box of results."""
+    """Return the index in the buffer of a row and a column of a box of results."""
     dims = (box.row, len(box.origin) - 1)
     return tuple(add(at, cell[dims.index(dim)]) if dim in dims else at for dim, at in enumerate(box.origin))
 
@@ -521,7 +526,7 @@ def within_edges(box: ResultBox, cell: ExpressionList) -> Expression:
 
 @fact("cell_of(record, [expr]) -> [expr]", "tile")
 def cell_of_box(box: ResultBox, idx: Any) -> tuple[Any, ...]:
-    """The row and the column in a box of results of a place in the buffer."""
+    """Return the row and the column in a box of results for an index in the buffer."""
     return tuple(subtract(idx[dim], box.origin[dim]) for dim in (box.row, len(idx) - 1))
 
 
@@ -597,7 +602,7 @@ def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
 
 
 def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bool:
-    """Whether the widest instruction that a warp can make of a store touches more sectors than it fills."""
+    """Return whether the widest store instruction of a warp touches more sectors than it fills."""
     flat = address(site.kernel, store.buf, store.idx)
     replicated = [axis for axis in site.tile.axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
@@ -610,5 +615,5 @@ def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bo
 
 
 def _along(e: Any, lanes: dict[str, Any]) -> Any:
-    """The part of a place that lanes differ in."""
+    """Return the part of an index that differs between lanes."""
     return from_linear({at: n for at, n in linear(e)[0].items() if not free_names(at).isdisjoint(lanes)}, 0)

@@ -1,4 +1,4 @@
-"""Facts about a run of statements: its contents, where it stands, what its guards do, and what Kernel IR changes."""
+"""Facts about a run of statements: its contents, its position, the effect of its guards, and changes of Kernel IR."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def folds_tuples(body: Block) -> bool:
 
 @statement_fact
 def starts_inside(site: Any, body: Block) -> bool:
-    """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
+    """Return whether a run contains all uses of an accumulator, which restarts whenever the run is reached."""
     found = summary(body)
     inside = uses(body).intersection(found.folded)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
@@ -136,12 +136,12 @@ def starts_inside(site: Any, body: Block) -> bool:
 
 @statement_fact
 def mentions(site: Any, name: Var) -> int:
-    """How many statements of the kernel mention a value."""
+    """Count the statements of the kernel that mention a value."""
     return _mentions(site.kernel.body, name.name)
 
 
 def _mentions(block: Block, name: str) -> int:
-    """How many statements, those inside of others by themselves, mention a name."""
+    """Count the statements that mention a name; nested statements count by themselves."""
     return sum(
         _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in names_in(stmt)
         for stmt in block
@@ -155,8 +155,11 @@ def _added(body: Block) -> frozenset[str]:
 
 @statement_fact
 def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis, ...]:
-    """The axes of a list with which an accumulated value varies: by what is added, or by whether it is; also through
-    what stands before the run, as the row of a table that is looked up there."""
+    """Return the axes of a list with which an accumulated value varies.
+
+    The added value or the condition of the addition may vary with an axis, also through statements that precede the
+    run, such as the load of a row number from a table.
+    """
     adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
     names = dependencies((acc, *adding), (*before, *body))
     return tuple(axis for axis in axes if axis.name in names)
@@ -235,7 +238,7 @@ def made(body: Block) -> tuple[Var, ...]:
 
 @statement_fact
 def reads(body: Any, name: Var) -> int:
-    """How often a run mentions a value, or loads from a buffer."""
+    """Count how often a run mentions a value or loads from a buffer."""
     mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
     return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
 
@@ -291,8 +294,10 @@ def zero(site: Any, buf: Var) -> Number:
 
 @statement_fact
 def visible(body: Block, x: Var, j: Var) -> Any:
-    """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
-    says; none if it does not."""
+    """Return the end of the iterations of a loop over j for which a value may be more than -inf.
+
+    The definition `x = where(j <= e, y, -inf)` gives the end. The result is None for another definition.
+    """
     lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     chosen = lets.get(x.name)
     if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
@@ -377,7 +382,7 @@ def changes(body: Block, e: Expression) -> bool:
 
 @statement_fact
 def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
-    """Whether what threads read of a slab is safe only behind a barrier or a wait that stands in a run."""
+    """Return whether reads of a slab are safe only after a barrier or a wait in a run."""
     return buf.name in stages(site.kernel) and summary(body).barriers > 0
 
 
@@ -412,7 +417,7 @@ class KeptValue(NamedTuple):
 
 @statement_fact
 def kept_values(first: Block, later: Block) -> tuple[KeptValue, ...]:
-    """The values that `crossing` finds, each as `.value` with its `.place` in a buffer of all of them."""
+    """Return the values that `crossing` finds, each as `.value` with its position in a buffer of all of them."""
     return tuple(KeptValue(value, place) for place, value in enumerate(crossing(first, later)))
 
 
@@ -428,10 +433,10 @@ def float_values(names: NameList, body: Block, params: ValueList) -> bool:
 
 @statement_fact
 def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool:
-    """Whether a guard may be what keeps an index in its buffer.
+    """Return whether an index may need a guard to stay in its buffer.
 
-    It is not where the two vary with nothing in common, nothing around asks more of what the guard varies with, and
-    the guard holds somewhere: what is read where it fails is then read where it holds, too.
+    It does not if guard and index vary with nothing in common, no surrounding statement depends on the names of the
+    guard, and the guard holds somewhere. The elements read where the guard fails are then also read where it holds.
     """
     if not _bounds_axes(condition) or decide(condition, site.ranges) is False:
         return True
@@ -455,8 +460,10 @@ def _bounds_axes(condition: Any) -> bool:
 
 @statement_fact
 def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> ExpressionList:
-    """The value at each place of an axis, if `where` chooses it there among values that do not vary with the
-    axis; else nothing."""
+    """Return the value at each index of an axis if `where` chooses it there, else an empty list.
+
+    The values to choose from must not vary with the axis.
+    """
     lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     fixed: dict[str, bool] = {}
     found = []
@@ -481,7 +488,7 @@ def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> Express
 
 
 class StoredPiece(NamedTuple):
-    """The value of one place, and what a run computes for it that earlier places have not asked for."""
+    """Value with its number, and the statements of a run that it needs and no earlier value needs."""
 
     place: int
     value: Any
@@ -490,8 +497,10 @@ class StoredPiece(NamedTuple):
 
 @statement_fact
 def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
-    """For each of some values `.value`, its number `.place`, and the statements `.run` of a run that only it and later
-    ones depend on: each can be stored as soon as it is there."""
+    """Return each value with its number and the statements of a run that only it and later values depend on.
+
+    Each value (`.value`, computed by `.run`) can thus be stored as soon as it is computed.
+    """
     left, out = list(body), []
     for place, value in enumerate(values):
         needed = dependencies(value, body)
@@ -502,7 +511,7 @@ def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
 
 @statement_fact
 def loads_without(body: Block, axis: Var) -> int:
-    """The loads of a run that do not vary with an axis, neither by their place nor by their guard."""
+    """Count the loads of a run that do not vary with an axis, neither by their index nor by their guard."""
     loads = summary(body).loads
     return sum(axis.name not in dependencies((load.idx, load.when), body) for load in loads)
 
@@ -527,7 +536,7 @@ def changes_register(body: Block, e: Any) -> bool:
 
 @kernel_fact
 def clash(first: Block, second: Block) -> bool:
-    """Whether two runs define the same name, so that they cannot stand in one block."""
+    """Return whether two runs define the same name, so that one block cannot contain both."""
     return not _defined(first).isdisjoint(_defined(second))
 
 
@@ -537,7 +546,7 @@ def _defined(body: Block) -> set[str]:
 
 @kernel_fact
 def apart(near: Expression, far: Expression) -> int:
-    """How far one offset lies behind another where that is a number; 0 where it is not."""
+    """Return the distance from one offset to another if it is a number, else 0."""
     distance = subtract(far, near)
     return distance if is_int(distance) else 0
 

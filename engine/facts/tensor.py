@@ -1,6 +1,6 @@
 """Facts about Tensor IR values, about numbers and lists, and about fusing prefix sums.
 
-They hold for every spelling of a value, so algebra rules may ask them, and egglog too.
+They hold for every spelling of a value, so algebra rules and egglog can use them.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def dtype_of(x: Term) -> Var:
 
 @tensor_fact
 def extent(axis: Axis) -> int:
-    """How many places an axis has."""
+    """Return the number of indices of an axis."""
     return axis.extent  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def number(x: Value) -> Any:
-    """The number that a function of numbers is; none if it is not a function of numbers, or its value is no number."""
+    """Return the value of a function of numbers; None for another term, or if the value is not a number."""
     if x.__class__ is not Elementwise:
         return None
     for arg in x.args:
@@ -140,8 +140,9 @@ def image_axes(places: Any) -> tuple[Axis, ...]:
 
 @tensor_fact
 def packed(site: Any, w: Term, over: AxisList) -> Any:
-    """The weight that holds w beside its siblings, which are summed over the same axes against the same value; else
-    none.
+    """Return the weight that holds w together with its siblings, or None.
+
+    Siblings are summed over the same axes against the same value.
     """
     found = site.packs.get((w, frozenset(over)))
     return None if found is None else found.whole
@@ -167,13 +168,13 @@ def first_along(over: AxisList) -> Any:
 
 @tensor_fact
 def one_over(c: Term, over: AxisList) -> bool:
-    """Whether a number is one over how many places axes have together: a sum times it is a mean."""
+    """Return whether a number is one over the number of elements along axes: a sum times it is a mean."""
     return c.__class__ is Const and is_one_over(c.value, places(over))
 
 
 @tensor_fact
 def places(over: AxisList) -> int:
-    """How many places axes have together, each counted once."""
+    """Return the number of elements along axes, each axis counted once."""
     return math.prod(int(axis.extent) for axis in dict.fromkeys(over))
 
 
@@ -212,7 +213,7 @@ def _extreme(pick: Any, values: Any) -> Any:
 
 @every_fact
 def ceildiv(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """Divide a by b and round up."""
     return -(-a // b)
 
 
@@ -287,15 +288,16 @@ def subsets(items: ValueList) -> tuple[Any, ...]:
 
 @tensor_fact
 def runs(site: Any, v: Value, places: int) -> bool:
-    """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
+    """Return whether computing a value contains an inclusive scan of at least a given length."""
     folds = (one for one in (v, *site.open.get(v, ())) if places_of_fold(one) is not None)
     return any(at_hint(one.over[0].extent) >= places for one in folds)
 
 
 @tensor_fact
 def sum_before_scan(site: Any, y: Value, places: int) -> bool:
-    """Whether y's kernel folds two things, each of at most so many: what stands up to each place of its rows, and what
-    all places of a row share.
+    """Return whether y's kernel contains an inclusive scan along its rows and a reduction that a row shares.
+
+    Neither may be longer than a given length.
     """
     below = y.x if y.__class__ is Remap else y
     seen = site.seen if below is y else site.open.get(below, {})
@@ -317,8 +319,9 @@ def sum_before_scan(site: Any, y: Value, places: int) -> bool:
 
 @tensor_fact
 def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
-    """Whether y would bring a value and a fold of what stands up to each of so many places or more, in another loop
-    than the value's, into one kernel.
+    """Return whether y would bring a value and an inclusive scan in another loop into one kernel.
+
+    Only scans of at least a given length count.
     """
     open_values = site.open
     decided = {one for x in operands(y) if v in open_values.get(x, ()) for one in open_values[x]}
@@ -333,8 +336,9 @@ def _loop(one: Any) -> Any:
 
 
 def _side_by_side(site: Any, y: Any) -> set[Axis]:
-    """The axes of y along which what is stored of it, and only that, has neighbours; none where it is stored again and
-    again.
+    """Return the axes of y along which its only stored result has neighbours.
+
+    The set is empty if y has several consumers, or if its elements are stored repeatedly.
     """
     path = [y]
     while path[-1] not in site.kept:

@@ -104,13 +104,13 @@ def total(xs: NumberList) -> int:
 
 @torch_fact
 def joined(xs: Tensors, d: int) -> NumberList:
-    """The shape of tensors one behind the other along a dimension."""
+    """Return the shape of tensors concatenated along a dimension."""
     d %= len(xs[0].shape)
     return (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
 
 
 def _with_ones(site: TorchSite, x: View, *places: int) -> View:
-    """A tensor with dimensions of size 1 at some places of its result, the first of them first."""
+    """Insert dimensions of size 1 at some indices of the result's shape, the first of them first."""
     if x.term is None:
         site.lowering.own(x)
     shape, dims = list(x.shape), list(x.dims)
@@ -143,7 +143,7 @@ def columns(site: TorchSite, xs: Tensors) -> Tensors:
 
 @torch_fact
 def element(x: Number, to: Var) -> Number:
-    """A number as an element of a dtype: integers lose what stands behind the point."""
+    """Return a number as an element of a dtype: integers lose the fraction."""
     return bool(x) if to.name == "b8" else int(x) if to.name in INTEGERS else x
 
 
@@ -176,7 +176,7 @@ def root(x: Number) -> Number:
 
 @torch_fact
 def power(x: Number, n: Number) -> Number:
-    """x to the n"""
+    """Return x to the power of n."""
     return float(x**n)
 
 
@@ -226,7 +226,10 @@ def tail(xs: ValueList, n: int) -> Any:
 
 @torch_fact
 def at(xs: ValueList, d: Any) -> Any:
-    """The element at a dimension; a list of them for a list. A rule that asks for one that is not there refuses."""
+    """Return the element at a dimension, or the elements at a list of dimensions.
+
+    Raises NotApplicable, so that the rule does not apply, if the list has no such dimension.
+    """
     try:
         return tuple(xs[n] for n in d) if isinstance(d, tuple) else xs[d]
     except IndexError:
@@ -235,9 +238,9 @@ def at(xs: ValueList, d: Any) -> Any:
 
 @torch_fact
 def inserted(places: NumberList, n: int, whole: int) -> NumberList:
-    """The order of n dimensions that tensors gave and, behind them, of some that are taken whole, as x[..] has it.
+    """Return the order of n dimensions of index tensors, followed by the dimensions that x[..] takes whole.
 
-    Those that tensors gave stand where the first was taken out, or first of all if others lie between.
+    The n dimensions replace the first indexed dimension, or come first if others lie between the indexed ones.
     """
     start = places[0] if places[-1] - places[0] < len(places) else 0
     behind = range(n, n + whole)
@@ -301,7 +304,7 @@ def broadcast(site: TorchSite, *values: Tensor) -> AxisList:
 
 @torch_fact
 def put(os: ValueList, d: int, x: Any) -> ValueList:
-    """x in the place of the element at dimension d. An axis put there may be shorter than the dimension."""
+    """Replace the element at dimension d by x. An axis x may be shorter than the dimension."""
     if not os:
         return os
     d %= len(os)
@@ -314,7 +317,7 @@ def _exactly(x: Any) -> Any:
 
 @torch_fact
 def starts(os: ValueList) -> ValueList:
-    """Axes that may be shorter than the dimensions they stand at."""
+    """Return axes that may be shorter than their dimensions."""
     return tuple(map(_exactly, os))
 
 
@@ -334,7 +337,7 @@ def squeezed(site: TorchSite, os: AxisList, ds: NumberList) -> AxisList:
 
 @torch_fact
 def flat_place(places: ExpressionList, sizes: NumberList) -> Expression:
-    """The place in memory order of an element at some places of dimensions of some sizes."""
+    """Return the offset in memory order of an element, given its indices and the sizes of the dimensions."""
     flat: Expr = 0
     for place, n in zip(places, sizes, strict=True):
         flat = add(multiply(flat, n), place)
@@ -343,7 +346,7 @@ def flat_place(places: ExpressionList, sizes: NumberList) -> Expression:
 
 @torch_fact
 def strided(os: AxisList, strides: NumberList) -> Expression:
-    """How far an element is from the first, by the strides of its dimensions."""
+    """Return the offset of an element from the first, by the strides of its dimensions."""
     place: Expr = 0
     for o, stride in zip(os, strides, strict=True):
         place = add(place, multiply(o, stride))
@@ -352,7 +355,10 @@ def strided(os: AxisList, strides: NumberList) -> Expression:
 
 @torch_fact
 def covered(site: TorchSite, os: AxisList, sizes: NumberList, d: int) -> Expression:
-    """Whether a place is in a tensor of these sizes, which may be smaller, along all dimensions but one."""
+    """Return the condition that an index is in a tensor of these sizes, along all dimensions but one.
+
+    The tensor may be smaller than the axes.
+    """
     condition: Expr = True
     for e, (o, n) in enumerate(zip(os, sizes, strict=True)):
         if e != d % len(os) and n < site.extent(o):
@@ -432,7 +438,7 @@ def heads(bs: AxisList, group: int) -> ExpressionList:
 
 @torch_fact
 def inside(site: TorchSite, os: AxisList, x: Tensor, pads: NumberList) -> Expression:
-    """Whether a place of a padded tensor is in the original."""
+    """Return the condition that an index of a padded tensor is in the original."""
     condition: Expr = True
     for n in range(len(pads) // 2):
         d = len(os) - 1 - n
@@ -446,7 +452,7 @@ def inside(site: TorchSite, os: AxisList, x: Tensor, pads: NumberList) -> Expres
 
 @torch_fact
 def shifted(os: AxisList, pads: NumberList) -> ExpressionList:
-    """The place in the original that a place of a padded tensor is."""
+    """Return the index in the original for an index of a padded tensor."""
     last = len(os) - 1
     return tuple(
         _exactly(subtract(o, pads[2 * (last - d)])) if 2 * (last - d) < len(pads) else o for d, o in enumerate(os)
@@ -475,8 +481,9 @@ def regroup(site: TorchSite, x: Tensor, os: AxisList) -> ExpressionList:
 
 
 def _group(source: tuple[int, ...], target: tuple[int, ...], i: int, j: int) -> tuple[int, int]:
-    """The ends of the shortest runs of dimensions, from i and j, that hold equally many elements; of what sizes leave
-    open, all that is left.
+    """Return the ends of the shortest runs of dimensions, from i and j, that hold equally many elements.
+
+    If the sizes leave this open, the runs contain all remaining dimensions.
     """
     p, i = (source[i], i + 1) if i < len(source) else (1, i)
     q, j = (target[j], j + 1) if j < len(target) else (1, j)
@@ -569,15 +576,20 @@ class RecurrenceParts(NamedTuple):
 
 @torch_fact
 def alike(xs: Tensors) -> bool:
-    """Whether tensors of one shape are computed by one formula of their number in the list, but for operands that are
-    the steps of a recurrence."""
+    """Return whether tensors of one shape are computed by one formula of their number in the list.
+
+    Operands that are the steps of a recurrence may differ.
+    """
     terms = _along_the_first(xs)
     return len(terms) > 1 and stacked(Axis("number", len(terms)), terms, lambda others: others[0]) is not None
 
 
 @torch_fact
 def recurrence(xs: Tensors) -> RecurrenceParts:
-    """`.factors` and `.summands`: how each tensor but the first is made of the one before. Empty where one is not."""
+    """Return the `.factors` and `.summands` that compute each tensor but the first from the preceding one.
+
+    They are empty if a tensor is not computed in this way.
+    """
     found = steps(_along_the_first(xs))
     factors = tuple(_part(xs[0], step.factor) for step in found)
     return RecurrenceParts(factors, tuple(_part(xs[0], step.summand) for step in found))
@@ -628,7 +640,7 @@ def met(
     padding: NumberList,
     x: Tensor,
 ) -> Expression:
-    """Whether some window that begins at an element of x covers a place of the output with its k-th place."""
+    """Return the condition that the window from some element of x covers output index `ps` with its element `ks`."""
     condition: Expr = True
     extents = x.shape[len(x.shape) - len(ps) :]
     for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, extents, strict=True):
@@ -650,7 +662,7 @@ def within(
     x: Tensor,
     more: int,
 ) -> Expression:
-    """Whether a place of a window is in x. more: 1 to count what x is padded with, too."""
+    """Return the condition that an index of a window is in x. more: 1 to include the padding of x."""
     condition: Expr = True
     extents = x.shape[len(x.shape) - len(ps) :]
     for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, extents, strict=True):
@@ -676,14 +688,14 @@ def part_axes(site: TorchSite, ps: AxisList, x: Tensor) -> AxisList:
 
 @torch_fact
 def part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> ExpressionList:
-    """The place in the input of each place of each part."""
+    """Return the index in the input for each index of each part."""
     sizes = x.shape[len(x.shape) - len(ps) :]
     return tuple(add(floordiv(multiply(p, n), site.extent(p)), k) for p, k, n in zip(ps, ks, sizes, strict=True))
 
 
 @torch_fact
 def in_part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> Expression:
-    """Whether a part has so many places."""
+    """Return the condition that an index is below the length of its part."""
     condition: Expr = True
     for p, k, n in zip(ps, ks, x.shape[len(x.shape) - len(ps) :], strict=True):
         m = site.extent(p)
