@@ -1,9 +1,9 @@
 """Count the work of one launch in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
-All threads of the middle block are followed at once (of the first, where that does more: the grid may reach beyond the
-output), every statement once, weighted with how often it runs; addresses are those of the first turn of every loop,
-guards are asked at every turn. So counts are exact where they depend neither on data nor on the block. The emulator's
-counters of checked mode, which follow every access of a real run, are the test of this.
+All threads of the middle block are followed at once (of the first, if that does more: the grid may reach beyond the
+output). Every statement is followed once, weighted with how often it runs. Addresses are those of the first iteration
+of every loop; guards are evaluated at every iteration. So counts are exact if they depend neither on data nor on the
+block. The emulator's counters of checked mode, which follow every access of a real run, test this.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ HALVES = ATOMS["m16n8k16"]
 
 
 class SpelledAtoms:
-    """Counts such atoms, and the words that their operands are made of."""
+    """Counter of the atoms that some targets lack, and of the words in their operands."""
 
     def __init__(self) -> None:
         self._times: dict[str, float] = {}
@@ -108,7 +108,7 @@ class SpelledAtoms:
 
 
 class MoreWork(NamedTuple):
-    """Beside a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
+    """Work in addition to a product for each atom: instructions, those on the fp32 pipe, tensor core operations."""
 
     issued: float
     fma: float
@@ -116,7 +116,7 @@ class MoreWork(NamedTuple):
 
 
 def beside(spelled: WordCounts, sm: int) -> MoreWork:
-    """The work of a machine in the place of atoms that it lacks."""
+    """Return the additional work of a target that replaces the atoms that it lacks."""
     issued = fma = tensor = 0.0
     for name, times, words in spelled:
         other = ATOMS[name].spelling(sm)
@@ -137,13 +137,14 @@ Followed = Literal["none", "one", "all"]
 
 @dataclass(frozen=True)
 class InstructionCounts:
-    """One launch. Sizes in bytes.
+    """Counts of one launch. Sizes in bytes.
 
-    blocks, threads (of a block), shared: as launched. registers of a thread, None where nothing assembled the kernel.
-    dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
-    wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
-    fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
-    late: of them those of late atoms. hits: of the sectors, those in L1. spelled: atoms that some machines lack.
+    blocks, threads (of a block), shared: as launched. registers of a thread, None if nothing assembled the kernel.
+    dram: bytes of all buffers once, or the requested bytes if they are fewer. Of one block: sectors requested from L2
+    and wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp:
+    issued, fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of
+    16 bits; late: of them those of late atoms. hits: of the sectors, those in L1. spelled: atoms that some machines
+    lack.
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
@@ -168,7 +169,7 @@ class InstructionCounts:
 
     @property
     def fill(self) -> float:
-        """Bytes of the sectors that a block asks of L2."""
+        """Bytes of the sectors that a block requests from L2."""
         return (self.sectors - self.hits) * SECTOR
 
     @property
@@ -410,7 +411,7 @@ class _Counter:
             self.hits += times * touched * self.cache.served(root, copies, mask)
 
     def unrolled(self, offset: Any) -> Iterator[Any]:
-        """The values of an offset in all copies that replication makes of it."""
+        """Yield the values of an offset in all its replicated copies."""
         names = [name for name in self.turns if name in free_names(offset) and name in self.scope.replicated_names]
         first = {name: self.env[name] for name in names}
         for point in itertools.product(*(self.turns[name].tolist() for name in names)):
@@ -428,9 +429,9 @@ class _Counter:
             return None
 
     def where(self, condition: Any, mask: Any) -> tuple[Any, float]:
-        """The threads for which a condition holds at some turn, and the share of the turns at which it does for any.
+        """Return the threads for which a condition holds at some iteration, and the share of these iterations.
 
-        Turns are those of the innermost loop and of what is replicated. All threads where data decides.
+        Iterations are those of the innermost loop and of replicated axes. The result is all threads if data decides.
         """
         if condition is True:
             return mask, 1.0
@@ -453,7 +454,7 @@ class _Counter:
         self.work.issued += count * times * busy_warps(mask)
 
     def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
-        """Count what a turn of the innermost loop computes for places and guards that are digits of a number."""
+        """Count the work of an iteration of the innermost loop on indices and guards that are digits of a number."""
         self.work.add(self.scope.digits(values, self.varying), times * busy_warps(mask))
 
     def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:

@@ -1,8 +1,8 @@
-"""A kernel before it has a schedule: what it loads, computes, folds and stores over its axes, and what that would take.
+"""Kernels without a schedule: the loads, computations, reductions and stores over their axes, and the estimated time.
 
-To count instructions needs Kernel IR. Fusion asks earlier, for thousands of kernels that will never be built: here
-they are estimated for each tile of a small menu, and the same model (predict) says which tile is best. Axes are
-bits of a mask. An estimate that is not a single loop nest has no price, but a reason.
+To count instructions needs Kernel IR. Fusion needs an estimate earlier, for thousands of kernels that will never be
+built. Here they are estimated for each tile of a small menu, and the same model (predict) says which tile is best.
+Axes are bits of a mask. An estimate that is not a single loop nest has no price, but a reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def bits(mask: int) -> Iterator[int]:
 
 @dataclass
 class BlockWork:
-    """Work that so many blocks repeat: bytes asked of L2, instructions of threads, operations of tensor cores."""
+    """Work that a number of blocks repeat: bytes from L2, instructions of threads, operations of tensor cores."""
 
     fill: float = 0.0
     issued: float = 0.0
@@ -146,7 +146,10 @@ class Pricing:
         return self._sweeps()
 
     def _computed_again(self) -> int:
-        """How many blocks compute a fold that another fold needs, at most; beside it, they may."""
+        """Return the largest number of blocks that compute a reduction that another reduction needs.
+
+        Reductions that no other one needs may be repeated by any number of blocks.
+        """
         needed = [False] * len(self.steps)
         most = 1
         for n in reversed(range(len(self.steps))):
@@ -198,7 +201,7 @@ class Pricing:
         return kind, len(self.folds), len(self.products), self.sweeps, rows
 
     def _evaluated(self, n: int, resident: bool) -> float:
-        """How often a step is evaluated, if no block repeats it."""
+        """Count the evaluations of a step, if no block repeats it."""
         return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
 
     def loads(self, resident: bool) -> dict[int, BlockWork]:
@@ -264,7 +267,7 @@ class Pricing:
         self.once = self._from_memory(0)
 
     def _menu(self) -> dict[int, list[int]]:
-        """The sides that a tile may have along some axes: those whose places share what they read."""
+        """Return the sides that a tile may have along some axes: those whose indices share loads."""
         extents, loads = self.estimate.extents, [step for step in self.steps if step.is_load]
         options: Sequence[int] = ROWS
         axes = [
@@ -283,18 +286,18 @@ class Pricing:
         return {bit: sorted({min(option, extents[bit]) for option in options}) for bit in chosen}
 
     def _which(self, mask: int) -> int:
-        """Which sides a set of axes has: the place of their product."""
+        """Return which sides a set of axes has: the index of their product."""
         return bool(mask & self.first) + 2 * bool(mask & self.second)
 
     def _chunk(self, mask: int) -> int:
-        """How much of folded axes is on chip: all of what is swept again, else a chunk."""
+        """Return the number of elements of reduced axes on chip: all of the axis that is swept again, else a chunk."""
         extents, again = self.estimate.extents, self.again
         return math.prod(extents[bit] if bit == again else min(CHUNK, extents[bit]) for bit in bits(mask))
 
     # ---- one tile
 
     def take(self, sides: tuple[int, ...]) -> None:
-        """The tile that is asked about from now on."""
+        """Select the tile that later queries are about."""
         extents = self.estimate.extents
         a, b = (*sides, 1, 1)[:2]
         self.part = (1, a, b, a * b)

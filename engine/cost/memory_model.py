@@ -28,7 +28,10 @@ def busy_warps(mask: Any) -> float:
 
 
 def sectors(places: Any, mask: Any) -> float:
-    """Sectors that warps touch. places: the first byte of each lane (warps, lanes), aligned to what the lane moves."""
+    """Count the sectors that warps touch.
+
+    The first argument is the first byte of each lane (warps, lanes), aligned to the bytes that the lane moves.
+    """
     found = np.sort(np.where(mask, places // SECTOR, FAR), axis=1)
     new = found != FAR
     new[:, 1:] &= found[:, 1:] != found[:, :-1]
@@ -65,7 +68,7 @@ KEPT_BELOW = 16  # bytes of a copy that L1 keeps
 
 
 class FirstCache:
-    """The sectors that a block has asked for, of each buffer."""
+    """Sectors of each buffer that a block has requested."""
 
     def __init__(self) -> None:
         self._asked: dict[str, set[int]] = {}
@@ -78,7 +81,7 @@ class FirstCache:
         self._asked = outside
 
     def served(self, buffer: str, copies: Iterable[Any], mask: Any) -> float:
-        """The share of sectors of an unrolled access that were asked for before.
+        """Return the share of sectors of an unrolled access that were requested before.
 
         copies: of each, the first byte of each lane (warps, lanes).
         """
@@ -107,10 +110,11 @@ ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has
 
 @dataclass(eq=False)
 class Waits:
-    """Counts what each warp of a block waits for.
+    """Counter of the waits of each warp of a block.
 
-    memory, shared, barriers, clusters: times; ring: round trips to memory over the turns of lead. fills: how often a
-    block begins to fill a ring, and ends with what it made of it; ahead: other threads fill it, through to the end.
+    memory, shared, barriers, clusters: times; ring: round trips to memory over the iterations of lead. fills: how
+    often a block begins to fill a ring, and ends with the work on its last contents; ahead: other threads fill it,
+    through to the end.
     """
 
     memory: float = 0.0
@@ -128,11 +132,11 @@ class Waits:
         self._memory = self._shared = self._copies = self._waited = False
 
     def loads(self, shared: bool) -> None:
-        """A load whose value something behind it needs."""
+        """Record a load whose value a later statement needs."""
         self._shared, self._memory = self._shared or shared, self._memory or not shared
 
     def copies(self) -> None:
-        """An asynchronous copy was begun in this turn."""
+        """Record that an asynchronous copy began in this iteration."""
         self._copies = True
 
     def slot(self) -> None:
@@ -147,7 +151,7 @@ class Waits:
         return self.phases
 
     def waits(self, keep: int) -> None:
-        """Wait for all but the latest copies. Those of this very turn are waited for at full length."""
+        """Count a wait for all but the latest copies. A wait for copies of the same iteration has its full length."""
         if keep == 0 and self._copies:
             self._memory = True
             self._flush()
@@ -164,7 +168,10 @@ class Waits:
 
     @contextmanager
     def loop(self, turns: float, unroll: int, barriers: bool) -> Iterator[None]:
-        """A loop around what is counted within. barriers: whether there are any in it, so that its turns stay apart."""
+        """Count a loop around everything that the context counts.
+
+        barriers: whether it contains barriers, so that its iterations stay apart.
+        """
         outside = self._rounds
         self._flush()
         together = 1 if barriers else max(1.0, min(turns, unroll or ASSEMBLER_UNROLLS))

@@ -1,17 +1,18 @@
-"""The analytic model: T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) +
-prologues + epilogues + launch.
+"""Analytic model of the time of a kernel.
 
-Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a little
-of what the others do beside it (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same busiest resource
-the one that asks less of the rest is faster (a deeper ring, wider reads). How many fit is never a price by itself: it
-only says how the blocks fall into waves. The last wave is as wide as what is left of the grid, so one block too many
-costs a wave, but not a full one.
+T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) + prologues + epilogues +
+launch.
+Blocks run in waves of as many as fit on the device at once. A wave takes as long as its busiest resource, and a
+little of the time of the other resources (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same
+busiest resource the one that needs less of the rest is faster (a deeper ring, wider reads). How many fit is never a
+price by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of the grid, so
+one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
-products reach. L1 serves what a load of the same straight-line code of the block had asked for; other hits, and the
-order of blocks, are not modelled. Latency is what one block takes by itself
-(`memory_model.alone`): however little there is to do, no wave is shorter. Made for ranking variants of one kernel and
-for seeing what binds, not for absolute times.
+products reach. L1 serves the sectors that a load of the same straight-line code of the block had requested; other
+hits, and the order of blocks, are not modelled. Latency is the time that one block takes by itself
+(`memory_model.alone`): however little there is to do, no wave is shorter. The model ranks variants of one kernel and
+shows what binds; it does not predict absolute times.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Counts(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
+    """Predicted time of a launch.
 
+    seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
     bounds: {resource: the seconds it alone would take, summed over waves}; busiest: those of the resource that takes
     longest in each wave, summed; binding: the resource that takes longest over all waves.
     `seconds == fixed + busiest + UNHIDDEN * (sum(bounds.values()) - busiest)`, but for rounding.
@@ -161,9 +163,9 @@ class MeasuredVariant:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well predictions agree with measurements of variants of kernels.
+    """Agreement of predictions with measurements of variants of kernels.
 
-    tau, loss: means over the kernels, which differ by orders of magnitude; tau: None where all variants tie. error: the
+    tau, loss: means over the kernels, which differ by orders of magnitude; tau: None if all variants tie. error: the
     median of |predicted / measured - 1|; ratio: the median of predicted over measured. loss: measured time of the
     variant that the model prefers, over the fastest.
     """
@@ -177,7 +179,7 @@ class Agreement:
 
 
 def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
-    """How well the model agrees with all points, under the name "all"."""
+    """Return the agreement of the model with all points, under the name "all"."""
     every = list(points)
     groups: dict[str, list[MeasuredVariant]] = {}
     for one in every:

@@ -60,11 +60,11 @@ def replayed(values: Values, tools: Toolchain, target: Target, remembered: Itera
 
 
 class ExplorationWarning(UserWarning):
-    """Exploration could not do all that it is asked for: the note says what the rules decide instead."""
+    """Exploration was not possible as requested: the note says what the rules decide instead."""
 
 
 def warn(note: str) -> None:
-    """Tells a Python program a note of exploration."""
+    """Warn a Python program with a note of exploration."""
     warnings.warn(f"dplc: {note}", ExplorationWarning, stacklevel=2)
 
 
@@ -78,7 +78,8 @@ def chosen(
 ) -> Explore:
     """Return the choice of a candidate for compile, by its number; 1 is the best. Raises UsageError if there is none.
 
-    The best one is asked for without knowing it: where the search fails, `tell` is told why and the rules decide.
+    Compile requests the best one without knowing it. If the search fails, `tell` receives the reason, and the rules
+    decide.
     """
 
     def best(values: Values) -> Candidate | None:
@@ -138,11 +139,11 @@ def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKe
 
 
 class Fusing:
-    """The candidates of a program, built one by one. top: how many at most, what the rules decide among them; tensors:
-    makes those that the capture does not hold.
+    """Candidates of a program, built one by one.
 
-    Without egglog there is nothing to choose: no candidate could be proved when it comes back. Nor is there with a
-    length that is known at a call: exploration counts elements.
+    top: the maximum number, including the choice of the rules; tensors: returns those that the capture does not hold.
+    Without egglog there is nothing to choose: no stored candidate could be proved. The same holds for a length that
+    is known only at a call, because exploration counts elements.
     """
 
     def __init__(
@@ -179,8 +180,10 @@ class Fusing:
         return list(found.values())
 
     def ways(self) -> list[FusionVariant]:
-        """The fusion that the rules decide in their order, then the candidates. It searches the regions, but builds no
-        candidate."""
+        """Return the fusion that the rules decide in their order, then the candidates.
+
+        This searches the regions, but builds no candidate.
+        """
         explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
         names = ("rules", *(f"candidate {number}" for number in explored))
         return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]

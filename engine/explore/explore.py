@@ -66,9 +66,9 @@ STRICT = "DPLC_STRICT"  # in the environment: a failure of exploration is an err
 
 
 def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """Return the result of `make`; if it fails, tell why, and call `otherwise`. DPLC_STRICT raises the failure.
+    """Return the result of `make`; if it fails, report why, and call `otherwise`. DPLC_STRICT raises the failure.
 
-    A program that is too large is no failure: there is nothing to mend.
+    A program that is too large is not a failure: there is nothing to fix.
     """
     try:
         return make()
@@ -98,7 +98,10 @@ LINEAR = ("multiply", "add", "subtract", "divide", "negative")
 
 @dataclass(frozen=True)
 class Region:
-    """roots: the values that it computes for others, in the order of the program."""
+    """Part of a program that is explored by itself.
+
+    roots: the values that it computes for others, in the order of the program.
+    """
 
     roots: tuple[Term, ...]
 
@@ -133,7 +136,7 @@ class Cutting:
         return any(read_again(self.flow.mask[term], self.flow.mask[x]) for x in factors(term))
 
     def _across(self) -> Iterable[Term]:
-        """Values that meet something that a contraction made of them."""
+        """Yield values that meet the result of a contraction of themselves."""
         flow = self.flow
         for value in flow.order:
             if is_leaf(value) or len(flow.readers[value]) < 2:
@@ -152,7 +155,7 @@ class Cutting:
                     plain.add(term)
 
     def _factor(self, term: Any) -> bool:
-        """Whether a value is a factor that a contraction sums: x again beside weights that were made of x."""
+        """Return whether a value is a factor that a contraction sums: x again, next to weights computed from x."""
         readers = self.flow.readers[term]
         return bool(readers) and all(self._repeats(reader) for reader in readers)
 
@@ -175,7 +178,7 @@ class Cutting:
             bent[term] = any(bent.get(x, False) for x in below) or (above and function)
 
     def _viewed(self) -> Iterable[Term]:
-        """Values with a reduction in them that an index map reads at other places."""
+        """Yield values that contain a reduction and that an index map reads at other indices."""
         folds: dict[Any, bool] = {}
         for term in self.flow.order:
             below = operands(term)
@@ -187,7 +190,7 @@ class Cutting:
     # ---- levels and components
 
     def _level(self) -> None:
-        """How many cuts lie below a term. A fold that is read at a higher level than its own becomes a cut."""
+        """Count the cuts below each term. A reduction that is read at a higher level than its own becomes a cut."""
         flow = self.flow
         while True:
             level: dict[Any, int] = {}
@@ -287,7 +290,7 @@ class KernelPrice:
 
 
 class KernelPricer:
-    """Prices kernels of Loop IR by what the rules make of them."""
+    """Prices of kernels of Loop IR, found by lowering them with the rules."""
 
     def __init__(self, schedule: Schedule, target: Target):
         self.schedule, self.target = schedule, target
@@ -364,8 +367,11 @@ class Trial:
         self.left = search.effort.lowerings
 
     def choose(self, found: Iterable[PricedSolution]) -> list[PricedSolution]:
-        """Solutions, best first. The first one is made of kernels that were lowered, and so is the order of rules,
-        which comes last in `found`: nothing that is expected to be better stands before it unseen."""
+        """Return solutions, best first.
+
+        The kernels of the first one were lowered. So were those of the order of the rules, which comes last in
+        `found`: no solution that is only expected to be better precedes it.
+        """
         pool = self._once(found)
         rules = pool[-1]
         self.lower(rules)
@@ -394,7 +400,7 @@ class Trial:
         return all(kernel.key in self.extraction.corrections for kernel in found.table.values())
 
     def lower(self, found: PricedSolution) -> None:
-        """Prices the kernels of a solution by what the rules make of them."""
+        """Correct the prices of the kernels of a solution by lowering them with the rules."""
         extraction = self.extraction
         count = itertools.count(1)  # nobody sees the names of weights that loading computes
         rebuilder = Rebuilder(extraction, found, self.problem, self.stand_ins, lambda hint: f"{hint}{next(count)}_")
@@ -428,7 +434,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class ExplorationOptions:
-    """top: how many candidates."""
+    """Options of an exploration. top: the number of candidates."""
 
     top: int = 4
     effort: Effort = field(default_factory=Effort)
@@ -538,7 +544,7 @@ class Exploration:
 
     @functools.cached_property
     def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
-        """The values that the kernels store which the rules make of the program as it is spelled."""
+        """Values that the kernels store if the rules fuse the program as it is spelled."""
         arranged = Kernels(self.graph, self.rule_order, self.fusion, self.target, self.origins)
         arranged.arrange()
         return arranged.stores

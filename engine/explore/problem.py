@@ -82,7 +82,10 @@ class IndexForm:
 
 @dataclass(frozen=True)
 class Pack:
-    """A weight beside its siblings: the nodes of the weight and of the whole, what is summed, the map of its part."""
+    """Weight packed with its siblings.
+
+    The fields are the nodes of the weight and of the whole, the summed axes, and the map of the weight's part.
+    """
 
     weight: int
     over: int
@@ -92,7 +95,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Mean:
-    """A number that is one over how many places some axes have, and the map that reads the first element along them."""
+    """Number that is one over the number of elements along some axes, and the map that reads the first element."""
 
     number: int
     over: int
@@ -101,8 +104,10 @@ class Mean:
 
 @dataclass
 class Problem:
-    """One region. nodes: its terms, operands first; roots: those that others read, of which the `fixed` ones have a
-    buffer of their own. extents: {axis: places}; dtypes, masks: of every node.
+    """Region as plain data.
+
+    nodes: its terms, operands first; roots: the terms that others read, of which the `fixed` ones have a buffer of
+    their own. extents: the extent of each axis; dtypes, masks: of every node.
     """
 
     nodes: list[ENode] = field(default_factory=list)
@@ -316,7 +321,7 @@ LISTS = {"E": "E", "Op": "O", "Fold": "F"}  # constructors with a number of oper
 
 @dataclass(frozen=True)
 class Stop:
-    """How saturation ended: `saturated`, or the budget that ran out. rows: e-nodes before twins are merged."""
+    """End of a saturation: `saturated`, or the budget that ran out. rows: e-nodes before twins are merged."""
 
     reason: str
     iterations: int
@@ -326,10 +331,11 @@ class Stop:
 
 @dataclass
 class EGraph:
-    """classes: the spellings of each class, the original one first; of: {node of the problem: class}.
+    """E-graph of a region after saturation.
 
-    mask, dtype: of each class; known: those that loading computes. fired: rules that matched.
-    missed: {kernel: how far the model was below what the lowering made of it}, which problems of one structure share.
+    classes: the spellings of each class, the original one first; of: {node of the problem: class}.
+    mask, dtype: of each class; known: the classes that loading computes. fired: rules that matched.
+    missed: {kernel: lowered price over the model's price}, which problems of one structure share.
     """
 
     problem: Problem

@@ -2,7 +2,8 @@
 
 A rule is an equation between values. Its pattern becomes a query and its template a union. Guards that are true of
 every spelling of a value (axes, extents, dtypes, known when loaded) hold inside the e-graph. A guard about one kernel
-does not, so its rule is refused with the place of the guard. Such a rule still works where rules are run as rewrites.
+does not, so its rule is refused with the location of the guard. Such a rule still works where rules are run as
+rewrites.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ MOST_OPERANDS = 3
 
 @dataclass(eq=False)
 class Kind:
-    """A dtype that is not known yet. asked: texts that give it; name: the dtype, where it is fixed; folded: the dtype
-    whose elements a reduction adds up to one of this (16-bit floats give f32)."""
+    """Dtype that is not known yet.
+
+    The first list holds texts that give it. name: the dtype, if it is fixed; folded: the dtype whose elements a
+    reduction adds up to one of this (16-bit floats give f32).
+    """
 
     same: Kind | None = None
     asked: list[str] = field(default_factory=list)
@@ -67,7 +71,7 @@ class Dtypes:
         self.asked: dict[str, str] = {}  # what a template asks, and the variable that holds the answer
 
     def of_variable(self, name: str) -> Kind:
-        """The dtype of a value that a variable stands for."""
+        """Return the dtype of the value of a variable."""
         return self.variables.setdefault(name, Kind(asked=[f"(dtype v_{name})"])).root()
 
     def agree(self, a: Kind, b: Kind) -> Kind:
@@ -108,7 +112,7 @@ class Dtypes:
         return kind.asked[0]
 
     def of_number(self, kind: Kind) -> str:
-        """The dtype of a number in the template, where nothing can be asked: a variable of the query."""
+        """Return the dtype of a number in the template, which cannot query it: a variable of the query holds it."""
         text = self.bound(kind)
         return self.asked.setdefault(text, f"d{len(self.asked)}") if text.startswith("(") else text
 
@@ -159,7 +163,7 @@ def export(rules: Iterable[Rule]) -> RuleTexts:
 
 
 def number_text(value: Any) -> str:
-    """A number as it stands in the e-graph: equal numbers are one text, truth values are none."""
+    """Return the text of a number in the e-graph: equal numbers have one text, truth values `true` or `false`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(float(value)) if float(value) == value or value != value else str(value)
@@ -350,7 +354,7 @@ class RuleText:
         return list(dict.fromkeys(out))
 
     def let(self, clause: s.LetClause) -> list[str]:
-        """A name for the answer of a fact, which may be missing; any other name stands for its text."""
+        """Bind a name to the result of a fact, which may be missing, or record the text of any other name."""
         name, value = clause.name, clause.value
         if not isinstance(value, s.Apply) or value.fn not in ANSWERS:
             self.lets[name] = value
@@ -449,7 +453,7 @@ class RuleText:
         raise self.unknown(node)
 
     def named(self, node: s.Syntax) -> Any:
-        """The text that the name of a `let` or of a parameter stands for."""
+        """Return the text that the name of a `let` or of a parameter is bound to."""
         for _ in range(10):
             following = self.lets.get(node.text) if isinstance(node, s.NameOf) else None
             if following is None:
@@ -487,7 +491,10 @@ CONSTRUCTORS: dict[type[s.ValueTerm], str] = {
 
 @dataclass(frozen=True)
 class Permissions:
-    """folding: the constructors that may take in a value with a reduction in it; plain: whether others are inlined."""
+    """Permissions of the fusion rules.
+
+    folding: the constructors that may absorb a value with a reduction in it; plain: whether others are inlined.
+    """
 
     folding: frozenset[str]
     plain: bool

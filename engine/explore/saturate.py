@@ -39,9 +39,9 @@ _here = threading.local()  # an e-graph of egglog belongs to the thread that mad
 
 @functools.cache
 def bindings() -> Any:
-    """egglog's compiled module by itself: the classes for Python programs around it take 40 times as long to import.
+    """Return the compiled module of egglog by itself. Raises ImportError if egglog is not installed.
 
-    Raises ImportError where egglog is not here.
+    The classes for Python programs around the module take 40 times as long to import.
     """
     name = "egglog.bindings"
     package = importlib.util.find_spec("egglog")
@@ -248,7 +248,7 @@ def moved(form: IndexForm) -> tuple[int, int]:
 
 
 def sizes(problem: Problem) -> dict[int, int]:
-    """The places along sets of axes, for those sets that a rule can ask for."""
+    """Return the number of elements along each set of axes that a rule can query."""
     masks = {node[1][1] for node in problem.nodes if node[0] == "Red"}.union(
         problem.extents, *map(moved, problem.forms)
     )
@@ -264,8 +264,9 @@ def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...
 
 
 def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None = None) -> tuple[list[str], set[str]]:
-    """The rules that can match at all, by name: all that they need is there, or another rule brings it. With them all
-    that is there then, in the words of `RuleTexts`. only: leave out all other rules.
+    """Return the names of the rules that can match at all: the region or another rule provides all that they need.
+
+    The second result is all that is then available, in the words of `RuleTexts`. only: leave out all other rules.
     """
     there = _contents(problem)
     chosen: set[str] = set()

@@ -34,10 +34,11 @@ LONGEST_BEAM = 64  # solutions of a beam
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a search may take: kernels that are priced, so that the answer does not depend on the machine's load.
+    """Limits of a search.
 
-    seconds: where it stops all the same. width: of the beam. lowerings: kernels of a region that are lowered to see
-    what they really take.
+    kernels: the number of kernels that it prices, so that the answer does not depend on the machine's load. seconds:
+    the time after which it stops all the same. width: of the beam. lowerings: kernels of a region that it lowers to
+    find their actual price.
     """
 
     kernels: int = 1000
@@ -57,8 +58,10 @@ class EgraphSearch:
 
     # ---- the program as written
     def as_written(self, stored: Iterable[int] | None = None, groups: Sequence[Group] = ()) -> PricedSolution:
-        """The original spellings. stored: classes that are written, by default every operation's result; groups of them
-        share a kernel."""
+        """Return the solution with the original spellings.
+
+        stored: the classes that are written, by default every operation's result; groups of them share a kernel.
+        """
         graph = self.graph
         choice: dict[int, int] = {}
         for place, (op, attributes, children) in enumerate(graph.problem.nodes):
@@ -88,7 +91,7 @@ class EgraphSearch:
 
     # ---- moves that keep the spellings
     def descend(self, start: PricedSolution, upwards: bool = False, near: set[int] | None = None) -> PricedSolution:
-        """Takes the first store that is better dropped or added, in turn, until there is none."""
+        """Drop or add the first store for which that is an improvement, and repeat until there is none."""
         extraction, best = self.extraction, start
         roots, leaves = extraction.roots, extraction.leaves
         improved = True
@@ -108,8 +111,10 @@ class EgraphSearch:
         return best
 
     def merge(self, start: PricedSolution) -> PricedSolution:
-        """Kernels that read a common buffer become one, and kernels of several values go into their readers, while that
-        is cheaper."""
+        """Merge kernels while that is cheaper.
+
+        Kernels that read a common buffer become one. Kernels of several values go into their consumers.
+        """
         best = start
         while True:
             better = next(self._merged(best), None)
@@ -199,7 +204,7 @@ class EgraphSearch:
         return cls not in self.extraction.leaves and node[0] in ("Red", "Fold")
 
     def _settled(self, found: PricedSolution, before: PricedSolution, best: float) -> PricedSolution:
-        """A move, with the stores around it decided anew."""
+        """Return a move for which the stores around it are decided again."""
         choice, old = found.solution.choice, before.solution.choice
         near = {c for c in choice if old.get(c) != choice[c]}
         near |= {child for c in near for child in self.extraction.node(c, choice)[2]}
@@ -209,8 +214,11 @@ class EgraphSearch:
         return self.merge(found) if found.seconds < best * GOOD_ENOUGH_TO_MERGE else found
 
     def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
-        """Changes of spelling: all who could read a class that is not read yet, all sums of one value that have
-        a factor in common, then one class at a time."""
+        """Return changes of spelling.
+
+        First all consumers that could read a class that is not read yet, then all sums of one value that have a
+        factor in common, then one class at a time.
+        """
         single: list[tuple[tuple[int, int], ...]] = []
         pulled: dict[tuple[int, str | int], list[tuple[int, int]]] = {}
         for cls, chosen in now.choice.items():

@@ -1,7 +1,7 @@
-"""A solution: one spelling for every class that is needed, and which classes are written to memory.
+"""Solutions: one spelling for every class that is needed, and which classes are written to memory.
 
-Its price is the sum over its kernels. Kernels are priced by the model, remembered by what they compute; where the
-lowering has shown what a kernel really takes, that price stands instead (corrections).
+The price of a solution is the sum over its kernels. The model prices kernels, remembered by their computation. If
+lowering has shown the actual price of a kernel, that price is used instead (corrections).
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class Body:
         return KernelEstimate(tuple(self.steps), stores, self.extents, sizes)
 
     def paired(self, first: int, own: int) -> Under | None:
-        """The axes of a root as those of the first one of its kernel; None if there are other places."""
+        """Return the axes of a root as those of the first one of its kernel; None if their extents differ."""
         extents, mine, others = self.graph.problem.extents, own & ~first, first & ~own
         pairs = tuple(zip(bits(mine), bits(others), strict=False))
         same = mine.bit_count() == others.bit_count()
         return pairs if same and all(extents[a] == extents[b] for a, b in pairs) else None
 
     def side_by_side(self, roots: Sequence[int]) -> list[Under | None] | None:
-        """The axes of roots that read ranges of one value, with its places as an axis of their kernel."""
+        """Return the axes of roots that read ranges of one value, with that value's indices as one kernel axis."""
         views = [self.ranges(root) for root in roots]
         found = side_by_side(views, self.graph.problem.extents)
         if found is None:
@@ -216,7 +216,11 @@ BETTER = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Solution:
-    """choice: {class: place of its spelling}, for the classes that are reached; stored; groups that share a kernel."""
+    """Spellings and stores of a region.
+
+    choice: {class: index of its spelling}, for the classes that are reached; stored: the classes that are written;
+    groups: classes that share a kernel.
+    """
 
     choice: dict[int, int]
     stored: frozenset[int]
@@ -363,7 +367,7 @@ class Extraction:
         return True
 
     def _decide_stores(self, cls: int, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
-        """Decides the stores right below a class. Whether computing it folds something in place."""
+        """Decide the stores directly below a class. Return whether computing it includes an unstored reduction."""
         classes, leaves = self.graph.classes, self.leaves
         op, _, children = classes[cls][needed[cls]]
         folding = op in FOLDS
@@ -400,10 +404,11 @@ class Extraction:
         return PricedKernel(found, touched, key)
 
     def correct(self, kernel: PricedKernel, lowered: Price) -> None:
-        """Note the lowered price of a kernel; others of its form are expected to miss the model's price by as much.
+        """Record the lowered price of a kernel; the model is expected to miss others of its form by the same factor.
 
-        Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon. The
-        same kernel at other extents, in another region of this structure, is expected to miss by what it missed here.
+        If several kernels have one form, the one that the model predicted best counts, so that nothing is given up
+        too soon. In another region of this structure, the model is expected to miss the same kernel at other extents
+        by the factor that it missed here.
         """
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered
@@ -414,7 +419,7 @@ class Extraction:
                 self.graph.missed[kernel.key] = ratio
 
     def forget(self) -> None:
-        """Frees what only a search needs: a price that is asked for again is found again."""
+        """Free what only a search needs: a later query computes a price again."""
         self.prices.clear()
         self.corrections.clear()
 
@@ -426,9 +431,10 @@ class Extraction:
     def evaluate(
         self, solution: Solution, bound: float = math.inf, before: PricedSolution | None = None
     ) -> PricedSolution:
-        """The seconds of a solution, and its kernels. Above `bound` the answer may be incomplete, its seconds infinite;
-        without one every kernel is there, even where one has no price.
+        """Return the seconds of a solution, and its kernels.
 
+        Above `bound` the answer may be incomplete and its seconds infinite. Without a bound it has every kernel, even
+        one without a price.
         before: an evaluation whose kernels are kept where the change does not touch them.
         """
         total = 0.0

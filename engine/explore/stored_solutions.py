@@ -1,7 +1,8 @@
-"""Solutions as plain data: what a search chose is put into the e-graph again, and proved there.
+"""Solutions as plain data: the choice of a search is put into the e-graph again, and proved there.
 
-Nothing is taken on trust. A recorded solution is a list of e-nodes over the leaves, forms and axes of its region; it
-stands for the program only if the rules that are named with it, as they are written now, make the two equal again.
+A recorded solution is a list of e-nodes over the leaves, forms and axes of its region, and none of it is trusted. It
+is accepted for the program only if the rules that are named with it, as they are written now, prove the two equal
+again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ WORD = re.compile(r"[A-Za-z0-9_.+-]+")  # functions, dtypes, numbers
 
 
 class StoredSolution(msgspec.Struct, frozen=True):
-    """The solution of one region. region: a hash of the region; rules: that prove it; nodes: (constructor, attributes,
-    places of operands), operands first; roots, stored, groups: places of nodes.
+    """Solution of one region.
+
+    region: a hash of the region; rules: the rules that prove it; nodes: (constructor, attributes, indices of
+    operands), operands first; roots, stored, groups: indices of nodes.
     """
 
     region: str
@@ -101,9 +104,9 @@ def met(problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget:
 def needed_rules(
     extraction: Extraction, solution: Solution, exported: RuleTexts, budget: SaturationBudget
 ) -> tuple[str, ...]:
-    """A smallest set of rules with which the e-graph still holds a solution, in the order of the rules.
+    """Return a smallest set of rules with which the e-graph still holds a solution, in the order of the rules.
 
-    Each rule that matched is left out in turn; where the solution still equals the program, it stays out.
+    Each rule that matched is left out in sequence. If the solution still equals the program, the rule stays out.
     """
     graph = extraction.graph
     if graph.stop is None:

@@ -101,8 +101,11 @@ def run_examples(
 
 
 class ExampleOutcome(NamedTuple):
-    """The result of a rule on the program of an example. fired: whether it fired; reasons: why not; got: the program
-    that it gives; wanted: reads the program that the example gives; text: prints one; key: equal for equals."""
+    """Result of a rule on the program of an example.
+
+    fired: whether it fired; reasons: why not; got: the resulting program; wanted: reads the program that the example
+    gives; text: prints one; key: equal for equals.
+    """
 
     fired: bool
     reasons: Iterable[str]

@@ -1,15 +1,15 @@
-"""Which values are stored: fusion rules run forward over the program.
+"""Choice of the stored values: fusion rules run forward over the program.
 
-Every computed value starts stored: `mat(v)`. Going forward, each operation y asks the rules to take in the values below
-it whose `mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the terms
-above v at every firing and ask again at every later operation, since a kernel that may hold v may still be refused
-further up. So a `mat` here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the axes
-y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are
-asked of the kernel that would end in y. If every v is accepted they stay open and the next operation is asked; if one
-is refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
-and the walk goes back to that place. It ends: each way back stores a value that was not stored, and none is taken back,
-so there are no more of them than operations. Each operation is visited once plus once per store between it and what it
-reads: linear in practice, and no term is rebuilt.
+Every computed value starts stored: `mat(v)`. Going forward, each operation y queries the rules to absorb the values
+below it whose `mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the
+terms above v at every firing, and again at every later operation, since a kernel that may hold v may still be refused
+further up. So a `mat` here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the
+axes y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen. The guards
+check the kernel that would end in y. If every v is accepted, they stay open and the next operation follows. If one is
+refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
+and the walk goes back to that operation. The walk ends: each way back stores a value that was not stored, and none is
+removed, so there are at most as many as operations. Each operation is visited once, and once per store between it and
+its operands: linear in practice, and no term is rebuilt.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ from .index_maps import Places
 
 @dataclass(frozen=True)
 class Stored:
-    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so; of a rule
-    that stored it, what its names are bound to and the values in its guards, if the plan records them."""
+    """Reason why a value is stored.
+
+    value: the stored value; reader: the operation that could not absorb it; reason: the guard that failed. For a rule
+    that stored the value, bound holds what its names are bound to and held the values in its guards, if the plan
+    records them.
+    """
 
     value: Term
     reader: Term | None
@@ -52,9 +56,11 @@ class Stored:
 
 @dataclass(frozen=True)
 class Fused:
-    """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in; None where
-    it was dropped for all that read it. bound: what its names are bound to, if the plan records it; held: the
-    guards with their values, if the rule is in `asked`. They are kept at once: the site changes later.
+    """Rule that fired.
+
+    value: the value whose `mat` was dropped (or climbed); reader: the operation that absorbed it, or None if the
+    `mat` was dropped for all consumers. bound: what its names are bound to, if the plan records it; held: the guards
+    with their values, if they are recorded for the rule. They are kept at once, because the site changes later.
     """
 
     rule: Rule
@@ -66,10 +72,11 @@ class Fused:
 
 @dataclass
 class FusionDecisions:
-    """The program as a flow, its stored values, and the record of why.
+    """Program as a flow, its stored values, and the reasons.
 
-    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
-    asked: names of rules, or of their files, whose guards are recorded when they hold; None: nobody reads why.
+    groups: stored values that share a kernel, if that is decided; None leaves it to the rules for siblings.
+    The last field holds names of rules, or of their files, whose guards are recorded when they hold. None: no reasons
+    are needed.
     """
 
     flow: Dataflow
@@ -82,15 +89,16 @@ class FusionDecisions:
 
 
 def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str] | None, called: Called | None) -> tuple[str, ...]:
-    """Return the guards of a rule that fired, with their values, if the rule is in `asked`."""
+    """Return the guards of a rule that fired, with their values, if they are recorded for the rule."""
     if asked is None or asked.isdisjoint((rule.name, rule.file, rule.family)):
         return ()
     return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
 
 def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> Refusal:
-    """Return the guard that did not hold, with its values, if the plan records them (called: the names of values). They
-    are read at once: the site changes later.
+    """Return the guard that did not hold, with its values, if the plan records them (called: the names of values).
+
+    The values are read at once, because the site changes later.
     """
     found = failed_guard(rule, guard, {} if called is None else env, Expressions, term=value)
     text = "" if called is None else found.text(called)
@@ -133,8 +141,10 @@ class Siblings:
         return {a: first, v: first, b: second, w: second}
 
     def decided(self, first: Any, second: Any, site: Any) -> Environment | None:
-        """The environment in which two stored values may share a kernel; the site is told of a guard that keeps them
-        apart."""
+        """Return the environment in which two stored values may share a kernel, or None.
+
+        The site records a guard that keeps them apart.
+        """
         env = {**self.names_of(first, second), SITE: site, "target": site.target}
         return self.decide(env, self.pinned, AtTerm(site, second))
 
@@ -187,7 +197,10 @@ def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
 
 
 def kind_of(rule: Rule) -> str:
-    """inline, fuse, climb, share or siblings. Raises DplcError for a rule that does not only move a `mat`."""
+    """Return the kind of a fusion rule: inline, fuse, climb, share or siblings.
+
+    Raises DplcError for a rule that does not only move a `mat`.
+    """
     if len(rule.rewrite) == 1 and isinstance(rule.rewrite[0], s.Assign) and isinstance(rule.rewrite[0].target, s.Group):
         return "siblings"
     sides = []
@@ -224,8 +237,10 @@ NEVER_STORED = (Input, Const, Index)
 
 
 class Fusion:
-    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. asked: if
-    somebody reads why, every refusal is kept with the values of its guard, and so are the firings of these rules.
+    """Run of the rules over one program.
+
+    marked: for examples, the only values whose `mat` is in question. If the last parameter is given, every refusal is
+    kept with the values of its guard, and so are the firings of the named rules.
     """
 
     def __init__(
@@ -277,7 +292,7 @@ class Fusion:
         return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
 
     def stored(self, operand: Any) -> Any:
-        """The value that `mat(v)` stands for at this operand, or None."""
+        """Return the value that `mat(v)` matches at this operand, or None."""
         return self.value if operand is self.value or self.value in self.open.get(operand, ()) else None
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
@@ -296,7 +311,7 @@ class Fusion:
             place = place + 1 if back is None else back
 
     def _visit(self, term: Any) -> int | None:
-        """Takes in what is below, or stores something of it: then the place to go on from."""
+        """Absorb the values below an operation, or store one of them and return the index to go on from."""
         seen = self._seen(term)
         if seen:
             refused = self._refused(term, seen)
@@ -346,7 +361,7 @@ class Fusion:
         return found
 
     def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, Refusal | None] | None:
-        """The first open value that no rule lets this operation take in."""
+        """Return the first open value that no rule lets this operation absorb."""
         self._at(term, seen)
         values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
         attempts = self.rules.fuse.at(term)
@@ -369,8 +384,10 @@ class Fusion:
         return found
 
     def _instead(self, value: Any, refused: Any, term: Any) -> bool:
-        """Whether storing a value is enough where an earlier one was refused: what its store climbs to is no larger
-        than what the other's would, and all goes through it.
+        """Return whether storing a value is enough if an earlier one was refused.
+
+        The value to which its store climbs must not be larger than that of the other, and the other must reach the
+        operation only through it.
         """
         if refused not in self.open.get(value, {}):
             return False
@@ -453,7 +470,7 @@ class Fusion:
         return self._climb(value, reader)
 
     def _picks(self, reader: Any, value: Any) -> bool:
-        """Whether a view reads some places of what a smaller value is part of."""
+        """Return whether a view reads only some elements of its operand, and a value is smaller than that operand."""
         return max(self._elements(value), self._elements(reader)) < self._elements(reader.x)
 
     def _elements(self, term: Any) -> int:
@@ -504,7 +521,7 @@ class Fusion:
 
     # ---- values that several kernels would compute
     def _share(self) -> int | None:
-        """Stores what several kernels compute, where a rule says so: the first place that changed, or None."""
+        """Store values that several kernels compute, if a rule says so. Return the first changed index, or None."""
         if not self.rules.share.attempts:
             return None
         owners, readers = self._owners(), self.flow.readers

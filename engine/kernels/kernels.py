@@ -1,6 +1,4 @@
-"""From decisions to kernels: the layout of every stored value, siblings put together, each kernel lifted, the launch
-plan.
-"""
+"""From decisions to kernels: layouts of stored values, siblings combined, each kernel lifted, the launch plan."""
 
 from __future__ import annotations
 
@@ -61,10 +59,11 @@ def in_order(
 
 @dataclass(frozen=True)
 class Plan:
-    """A program as launches. Kernels in order; every buffer by name, dtype and shape.
+    """Program as launches: its kernels in order, and every buffer by name, dtype and shape.
 
-    inputs: what the caller passes, weights and constants too; temporaries: what the kernels pass on; outputs: in the
-    program's order, with `results` giving torch's shapes (size-1 dimensions included) where the caller told them.
+    inputs: the buffers that the caller passes, weights and constants too; temporaries: the buffers between kernels;
+    outputs: in the program's order, with `results` giving torch's shapes (size-1 dimensions included) if the caller
+    passed them.
     """
 
     name: str
@@ -110,7 +109,7 @@ class Kernels:
         return [lift() for _, lift in self.summarised()]
 
     def summarised(self) -> Iterator[tuple[Callable[[], FusionSummary], Callable[[], Kernel]]]:
-        """The kernels in the order of their launches: what summarises and what lifts each, before the next is asked."""
+        """Yield, in launch order, the functions that summarise and lift each kernel, before arranging the next one."""
         for group in self.arrange():
             writes = [replace(w, value=in_memory(w.value, self.filled)) for w in self._writes(group)]
             # not all buffers: pushing index maps can spell a value that is only stored later
@@ -149,7 +148,7 @@ class Kernels:
         self.entries.append(StoredValue(term, root, buffer))
 
     def _temporary(self, term: Any) -> BufferLayout:
-        """Axes that every reader merges stand side by side, and the buffer is written merged."""
+        """Return the buffer of a temporary. Axes that every consumer merges are neighbours and written merged."""
         name, loops = self.names.temporary(term), self.flow.natural(term)
         readers = self.flow.readers[term]
         maps = [dict(reader.map) for reader in readers if reader.__class__ is Remap and reader.x is term]
@@ -202,7 +201,7 @@ class Kernels:
         return in_order(list({id(group[0]): group for group in every}.values()), self._needs)
 
     def _parts(self, group: Sequence[StoredValue]) -> Parts | None:
-        """How values of different extents stand side by side in one kernel; None where they do not."""
+        """Return the arrangement of values of different extents side by side in one kernel, or None."""
         if any(entry.copy for entry in group) or len({self.extents(entry.value) for entry in group}) < 2:
             return None
         if {entry.value for entry in group} & frozenset().union(*(self.leaves(entry.value) for entry in group)):
@@ -210,9 +209,9 @@ class Kernels:
         return parts_of([e.value for e in group], [e.buffer.loops for e in group], self.decisions.stored)
 
     def _elsewhere(self, entry: StoredValue, group: list[StoredValue]) -> bool:
-        """Whether a value reads another one of its kernel where that is not at hand: at other places than its own.
+        """Return whether a value reads another one of its kernel at indices other than its own.
 
-        One place of a row (its first element) is computed again, where nothing is folded for it.
+        One index of a row (its first element) is computed again, if nothing is reduced for it.
         """
         beside = {other.value: other.buffer.loops for other in group if other is not entry}
         mine = entry.buffer.loops
@@ -295,7 +294,10 @@ class Kernels:
         return self._place[value]
 
     def same_place(self, first: Any, second: Any) -> bool:
-        """Whether a kernel reads what another one stores, at its own places, and nothing between that waits for it."""
+        """Return whether a kernel reads the result of another one, only at its own indices.
+
+        Nothing else that the kernel needs may depend on that result.
+        """
         one, other = (self.entries[self.place(value)] for value in (first, second))
         needed = self.leaves(second)
         if first not in needed or self._elsewhere(other, [one, other]):
@@ -362,7 +364,7 @@ class Kernels:
 
 
 def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
-    """The value to store: one that turns out to be in memory, as the first row of two, is read from there."""
+    """Return the value to store: one that is found to be in memory, as the first row of two, is read from there."""
     return Remap(value, ()) if value.__class__ is Input or value in buffers else value
 
 
@@ -382,8 +384,11 @@ def compile_graph(
     results: Sequence[TensorType] | None = None,
     asked: frozenset[str] | None = None,
 ) -> Plan:
-    """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
-    asked: if given, the plan records every refusal with its values, and the firings of these rules.
+    """Fuse and lift a program. Return its plan.
+
+    origins: the torch op that each term came from; results: torch's output types.
+    If the last parameter is given, the plan records every refusal with its values, and the firings of the named
+    rules.
     """
     machine = target or default_target()
     return plan(graph, Fusion(graph, rules, machine, asked=asked).decide(), rules, machine, origins, results)
@@ -421,7 +426,7 @@ def plan(
 
 @dataclass(frozen=True)
 class Buffers:
-    """The buffers of a program; their extents may be made of sizes."""
+    """Buffers of a program. Their extents may contain symbolic dimensions."""
 
     inputs: tuple[Param, ...]
     outputs: tuple[Param, ...]

@@ -143,7 +143,7 @@ def literal(term: Const) -> Any:
 
 
 def number(term: Const) -> Any:
-    """A constant as a value. A bare number is f32 where nothing beside it says otherwise: one of f64 says it."""
+    """Return a constant as a value. A bare number is f32 unless its operands say otherwise, so f64 is explicit."""
     return Call("f64", (literal(term),)) if term.dtype == "f64" else literal(term)
 
 
@@ -182,7 +182,7 @@ LIBRARY = frozenset(_LIBRARY.split())
 
 
 class Names:
-    """Names of one program. values: what the lines between are called; origins: the torch op behind each term."""
+    """Names of one program. values: the names of its lines; origins: the torch op of each term."""
 
     def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, TorchOp]):
         self.flow, self.stored, self.origins = flow, stored, origins
@@ -249,7 +249,7 @@ def identifier(text: str) -> str:
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """The place of a stored value. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
+    """Layout of a stored value. dims: its dimensions; element (loops..) is at `address`, one expression each."""
 
     name: str
     dtype: str
@@ -332,9 +332,9 @@ class Lift:
         self.shared, self.beyond = shared_guards(order, needed, read, self._needed)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
-        """The axes under which folds are computed, and what needs them.
+        """Return the axes under which reductions by `Fold`, and the values that need them, are computed.
 
-        Those of one key share their loop, so each stands where the last of them can be computed.
+        Reductions of one key share their loop, so each is computed as late as the last of them.
         """
         found: dict[Any, tuple[Axis, ...]] = {}
         for term in order:
@@ -359,7 +359,7 @@ class Lift:
         return all(arg.__class__ is Const or arg in self.anywhere or self._always_there(arg) for arg in term.args)
 
     def _always_there(self, term: Any) -> bool:
-        """Whether an element is read from memory that is there for every place of the loops."""
+        """Return whether memory holds the element that a term reads for every iteration of the loops."""
         source, mapping = (term.x, dict(term.map)) if term.__class__ is Remap else (term, {})
         buffer = self._buffer(source)
         if buffer is None:
@@ -502,7 +502,7 @@ class Lift:
         return True if guard is True or term in self.anywhere else self.shared.get(term, guard)
 
     def _known(self, term: Any, stack: list[Block], guard: Any) -> tuple[int, Any]:
-        """The place in the stack where a value belongs, and the value if it is there already."""
+        """Return the index in the stack of the block for a value, and the value if the block has it already."""
         guard, bound = self._guard(term, guard), axes(term)
         if self._buffer(term) is not None:
             bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
@@ -594,7 +594,7 @@ class Lift:
         return condition
 
     def _reduce(self, term: Any, stack: list[Block], guard: Any) -> Any:
-        """A reduction, and with it the others that fold the same axes at the same place: they share the loop."""
+        """Lower a reduction together with the others over the same axes in the same block: they share the loop."""
         here = stack[-1]
         group = [other for other in self._beside(term) if other not in here.memo] if guard is True else [term]
         names = [self.fresh(self.names.get(other, ACCUMULATORS.get(other.fn, "fold"))) for other in group]
@@ -636,7 +636,10 @@ class Lift:
         return here.memo[term if guard is True else (term, guard)]
 
     def _case(self, term: Any, stack: list[Block], guard: Any) -> Any:
-        """Either side is only read where it is taken: guarded loads, then a selection (or a lone load with `other`)."""
+        """Lower a choice so that either side is only read where it is chosen.
+
+        Guarded loads precede a selection; a single load with `other` replaces both if one side is a constant.
+        """
         here = stack[-1]
         sides = ((both(guard, term.cond), term.a, term.b), (both(guard, invert(term.cond)), term.b, term.a))
         for when, side, rest in sides:

@@ -1,8 +1,8 @@
-"""Kernels that differ in names only are compiled once: which kernel stands for which launches, and with which buffers.
+"""Kernels that differ in names only are compiled once: each launch maps to a kernel and its buffers.
 
-A model's layers are alike, so 256 launches are 13 kernels. A kernel that a schedule cuts in two (split-K) stays a chain
-of kernels that are launched together, with buffers between them for every launch of the chain. `key` is the structural
-key of a kernel, `fusion_summary` that of a kernel that is not lifted yet.
+A model's layers are alike, so 256 launches are 13 kernels. A kernel that a schedule cuts in two (split-K) stays a
+chain of kernels that are launched together, with buffers between them for every launch of the chain. `key` is the
+structural key of a kernel, `fusion_summary` that of a kernel that is not lifted yet.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], s
 
 
 def _spell(value: Any, numbers: dict[str, str], put: Any, leaf: Callable[[Any], str]) -> None:
-    """A value in text order. Every name gets its number where it is first met: binders stand before their uses."""
+    """Write a value in text order. Every name gets its number at its first occurrence: binders precede their uses."""
     kind = value.__class__
     if kind is tuple:
         put("(")
@@ -92,9 +92,10 @@ _SYMBOLS = frozenset(("op",))  # Binary.op is a Name by sort and a sign by meani
 
 @dataclass(frozen=True)
 class Sharing:
-    """kernels: one of every structure, in the order of their first launch. place: for every launch its kernel's index.
+    """Kernels of a program, each structure once.
 
-    launches: the kernels as the program launches them, each with the names of its own buffers.
+    kernels: one of every structure, in the order of their first launch. The second field is the index of the kernel
+    for every launch. launches: the kernels as the program launches them, each with the names of its own buffers.
     """
 
     kernels: tuple[Kernel, ...]
@@ -119,8 +120,11 @@ def share(launches: Sequence[Kernel]) -> Sharing:
 
 @dataclass(frozen=True)
 class ScheduledLaunch:
-    """One launch after scheduling. index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's};
-    place: the launch of Loop IR that it is part of; also: those whose last kernel's work it does as well."""
+    """One launch after scheduling.
+
+    index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's}. The third field is the index of
+    the launch of Loop IR that it is part of. also: those whose last kernel's work it does as well.
+    """
 
     index: int
     buffers: Mapping[str, str]
@@ -159,7 +163,10 @@ def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | 
 
 
 def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range]:
-    """For every kernel the positions of what it became: they stand together, and the last completes its outputs."""
+    """Return for every kernel the positions of the kernels that it became.
+
+    They are adjacent, and the last one completes the outputs of the kernel.
+    """
     made, start, place = [], 0, 0
     for kernel in kernels:
         missing = {param.name for param in kernel.outs}

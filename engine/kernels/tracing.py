@@ -103,8 +103,9 @@ def _no_last(rule: Rule) -> str:
 
 
 def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
-    """A firing for every torch op: the op, and the lines of Tensor IR that it became. Who was asked and did not take
-    one is told where somebody asks for the rule: an op has many.
+    """Trace a firing for every torch op: the op, and the lines of Tensor IR that it became.
+
+    An op has many rules that do not apply, so a refusal is traced only if the trace selects its rule.
     """
     if trace is None:
         return
@@ -149,9 +150,9 @@ Miss = tuple[Rule, NearMiss | None, Events]
 def _nearest(
     rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graphs: tuple[Events, ...]
 ) -> Iterator[Miss]:
-    """Yield the rule that came furthest in each file whose rules neither fired nor refused, and each rule in `asked`.
+    """Yield the rule that came furthest in each file without firings and refusals, and each selected rule.
 
-    The finished program is searched first: a rule took the values that are gone from it.
+    The finished program is searched first: a rule absorbed the values that are gone from it.
     """
     files: dict[str, list[Rule]] = {}
     for rule in rules:
@@ -208,9 +209,9 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
 
 
 def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
-    """The firings that are worth a line: every rule that took a value in, once, and all that read it as it is.
+    """Yield the firings that are worth a line: every rule that absorbed a value, once, and all direct consumers.
 
-    Between a value and a reader further up stand operations that took it in before, by a rule that is told there.
+    Operations between a value and a consumer further up absorbed the value before, by a rule with a line of its own.
     """
     rules: dict[Term, set[str]] = {}
     for fused in firings:
@@ -233,8 +234,11 @@ def _reads(reader: Term, value: Term) -> bool:
 
 
 class FusionEvents(Events):
-    """The events of fusion, and why a rule has none: the nearest operation at which it could be asked, and what became
-    of the values that it would have taken in there."""
+    """Events of fusion, and the reason why a rule has none.
+
+    The reason names the nearest operation at which the rule could apply, and the decision on the values that it would
+    have absorbed there.
+    """
 
     def __init__(self, trace: Trace, graph: TensorGraph, decisions: FusionDecisions):
         super().__init__(trace, "f", graph, called_in(graph))
@@ -255,7 +259,7 @@ class FusionEvents(Events):
         self.fired(fused.rule, where, before, after, bound, lambda: fused.held, (), values)
 
     def stored(self, stored: Stored, rule: Rule | None) -> None:
-        """A `mat` that a rule put, or a value that no rule is about; what a guard stored is told by its refusal."""
+        """Report a `mat` that a rule put, or a stored value without a rule. Refusals report values that guards stored."""
         name, values = called(stored.value, self.names), (stored.value,)
         if stored.reader is None and rule is not None:
             texts = partial(self.lines, values), partial(self.lines, values, values)
@@ -280,7 +284,7 @@ class FusionEvents(Events):
         return max((self._at(term) for term in readers), key=lambda found: found[0])[1:]
 
     def _at(self, reader: Term) -> tuple[int, Term, str]:
-        """How near a rule came at an operation, and what became of the values that its kernel computes for it."""
+        """Return how near a rule came at an operation, and the decision on the values in the operation's kernel."""
         near, text = 0, READS_NOTHING
         waiting, seen = [*operands(reader)], set[Term]()
         while waiting:
@@ -292,7 +296,7 @@ class FusionEvents(Events):
         return near, reader, f"; nearest at `{self.line(reader)}`: {text}"
 
     def _value(self, value: Term, reader: Term) -> tuple[int, str]:
-        """How near a value was to being taken in, and what became of it."""
+        """Return how near a value was to being absorbed, and the decision on it."""
         name = f"`{self._name(value)}`"
         here, anywhere = self.taken.get((value, reader)), self.taken.get((value, None))
         if here is not None:
