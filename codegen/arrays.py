@@ -41,7 +41,7 @@ def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[
 
 
 def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:
-    """Raises LaunchError unless an array of this dtype (by dplc's name) and shape can stand for the buffer."""
+    """Raise LaunchError unless an array of this dtype (by dplc's name) and shape matches the buffer."""
     if dtype != buffer.dtype or shape != buffer.shape:
         raise LaunchError(
             f"`{buffer.name}` is {buffer.dtype}{list(buffer.shape)}, but the array given is {dtype}{list(shape)}"
@@ -77,7 +77,7 @@ def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
 
 
 def torch_dtype_name(tensor: torch.Tensor) -> str:
-    """dplc's name of a tensor's dtype, or torch's where dplc has none."""
+    """Return dplc's name of a tensor's dtype, or torch's name if dplc has none."""
     names = {torch_dtype(name): name for name in DTYPES}
     return names.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
@@ -95,7 +95,7 @@ def is_written(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def place_of(value: Array) -> tuple[Any, ...]:
-    """Where the elements of an array are and how: as long as it lives, nothing else is in the same place."""
+    """Return the address and layout of an array: as long as the array lives, nothing else has the same ones."""
     if is_tensor(value):
         return value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.is_neg()
     array = np.asarray(value)
@@ -121,13 +121,13 @@ class PlacedProgram:
         place: Callable[[Buffer, Array, list[str]], Any],
         beside: PlacedProgram | None,
     ) -> None:
-        """Place constants.
+        """Copy constants to the device.
 
         Args:
             program: the program; constants that are not given here are given at every run.
             constants: arrays by name.
-            place: copies an array to the device, and appends a note on what that took.
-            beside: a session of the same executor, whose constants at the same addresses are shared.
+        The next argument copies an array to the device, and appends a note on the cost. The last one is a session of
+        the same executor, whose constants at the same addresses are shared.
         """
         self.program = program
         self._notes: list[str] = []

@@ -203,7 +203,7 @@ def assemble(text: str, arch: str) -> Assembly:
 
 
 def _compile(text: str, target: str, nvrtc: Nvrtc | None, verbose: bool = False) -> tuple[bytes, str]:
-    """The cubin and the compiler's log. nvcc compiles where there is no NVRTC."""
+    """Return the cubin and the compiler's log. nvcc compiles if NVRTC is missing."""
     if nvrtc is not None and not nvrtc.knows(target):
         raise BuildError(f"no CUDA compiler for {target}", f"{nvrtc.identity} does not know it", FIX_OLD_DEVICE)
     try:

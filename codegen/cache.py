@@ -1,8 +1,8 @@
 """A content-addressed store of built files, shared by every process of a user.
 
 A file's name is the digest of everything that decided its content, so entries are never invalid and never overwritten
-with something else. Writers build beside the entry and rename it into place: readers see a whole file or none, and two
-processes that build the same entry at once both succeed. Beyond a size, entries not used are removed.
+with something else. Writers build next to the entry and rename the result to it: readers see a whole file or none,
+and two processes that build the same entry at once both succeed. Beyond a size, entries not used are removed.
 
 Names can be computed by anyone, and some entries are code that is loaded. So folders here are their owner's alone to
 change, and a file counts only if it is ours (or root's) and no other user can write to it; others are built again.
@@ -109,16 +109,17 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 def entry_of(kind: str, parts: Iterable[str | bytes], suffix: str) -> Path:
-    """Where the file built from `parts` is, or would be."""
+    """Return the path of the file built from `parts`, which may not exist yet."""
     key = digest([kind, *parts])
     return cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"
 
 
 def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable[[Path], None]) -> Path:
-    """The file built from `parts`, building it first if need be.
+    """Return the file built from `parts`, building it first if need be.
 
-    `build` writes its result to the path it is given, in a directory that is its own and is deleted afterwards (so it
-    may leave sources and objects beside it). Its BuildErrors pass through, and the store stays as it was.
+    `build` writes its result to the path that it receives. The directory of this path is its own and is deleted
+    afterwards, so it may leave sources and objects there. Its BuildErrors pass through, and the store stays as it
+    was.
     Raises BuildError if the store cannot be written.
     """
     root, entry = cache_directory(), entry_of(kind, parts, suffix)
@@ -141,9 +142,9 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
 
 
 def own(folder: Path, shared: bool) -> None:
-    """Makes a folder that no other user can change, or checks that a folder is one. Raises BuildError for others'.
+    """Create a folder that no other user can change, or check that a folder is one. Raises BuildError for others'.
 
-    shared: others may make files in it besides, as in the temporary folder, if it keeps them from removing ours.
+    shared: others may also create files in it, as in the temporary folder, if it keeps them from removing ours.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat() if shared else folder.lstat()

@@ -42,7 +42,7 @@ def find_program(name: str) -> str | None:
 
 @cache
 def program_identity(path: str) -> str:
-    """What distinguishes this compiler from another of the same name: its path and the version it reports."""
+    """Return text that distinguishes this compiler from others of the same name: its path and reported version."""
     try:
         version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -67,7 +67,7 @@ def run_compiler(command: Sequence[str]) -> str:
 
 
 def system_reason(printed: str) -> str | None:
-    """What the system, not the text, is to blame for: lines of a compiler's output that say so, as of a full disk."""
+    """Return lines of a compiler's output that blame the system, not the text, such as a full disk, or None."""
     causes = [
         os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOMEM, errno.EIO)
     ]
@@ -175,9 +175,10 @@ def find_all() -> tuple[Nvrtc, ...]:
 
 
 def suited(driver: int, target: str) -> tuple[Nvrtc, ...]:
-    """Those that know a target, in the order to try them for a driver of a CUDA version (12080 is 12.8).
+    """Return the compilers that know a target, in the order to try them for a driver of a CUDA version (12080 is 12.8).
 
-    A driver takes what any compiler of its own major version made, and of older ones; a newer one is the last resort.
+    A driver accepts the output of any compiler of its own major version, and of older ones; a newer one is the last
+    resort.
     """
     known = [one for one in find_all() if one.knows(target)]
     return tuple(sorted(known, key=lambda one: one.version[0] > driver // 1000))

@@ -111,7 +111,10 @@ class ExpressionPrinter:
         return scalar.literal(e, self.dtype(e)) if not is_int(e) else scalar.integer(e)
 
     def sum(self, e: Any, first: str | None) -> Text:
-        """The terms of a sum behind a first one; division by constants of powers of two is a shift."""
+        """Return the text of the terms of a sum that follow a first one.
+
+        Division by constants of powers of two is a shift.
+        """
         text = first or ""
         for atom, factor in e.terms:
             size = abs(factor)
@@ -352,7 +355,7 @@ class Printer(ExpressionPrinter):
         return listed(f"{name}({address}, {vector}{{", values, "});")
 
     def run_of(self, values: tuple[Any, ...]) -> str | None:
-        """The registers in whose order the values stand, if they are a whole run of an array."""
+        """Return the registers that hold the values in this order, if the values are a whole run of an array."""
         first = values[0]
         if not isinstance(first, Element) or self.shapes.get(first.name, (0,))[-1] != len(values):
             return None
@@ -481,7 +484,7 @@ BOUND = {
 
 @functools.cache
 def reserved() -> frozenset[str]:
-    """Identifiers that mean something where a kernel stands: keywords, the prelude's functions, those of scalar.py."""
+    """Return the identifiers with a meaning in a kernel: keywords, the prelude's functions, those of scalar.py."""
     prelude = "".join(path.read_text() for path in PRELUDE)
     functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(
         re.findall(r"DPLC_(?:CP_ASYNC|COPY_BOX|F64_[12])\((\w+)", prelude)

@@ -216,7 +216,7 @@ MOST_GRAPHS, MOST_MET = 4, 16
 
 
 class Graph:
-    """Launches ready to be enqueued again. Destroyed when `close` is called, or when it is no longer referenced."""
+    """Launches ready to be enqueued again. `close` destroys them, or the end of the last reference."""
 
     def __init__(self, stream: int, enqueue: Enqueue) -> None:
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
@@ -227,7 +227,7 @@ class Graph:
         self.close = weakref.finalize(self, _destroy, executable)
 
     def update(self, stream: int, enqueue: Enqueue) -> bool:
-        """Make it what `enqueue` launches now, in place; False if the driver needs a new one for that.
+        """Update the graph to what `enqueue` launches now; return False if the driver needs a new one for that.
 
         Raises DriverError, and what `enqueue` raises.
         """
@@ -245,10 +245,10 @@ class Graph:
 
 
 class Replays:
-    """The graphs of one program on its way through the same few places, by the addresses they were captured with.
+    """Graphs of one program whose arrays come back at the same few addresses, by the addresses of their capture.
 
-    Capturing costs more than launching, so addresses are captured when they are met again, not before: a program whose
-    arrays never come back is never captured. The graph that has waited longest gives way to a fifth.
+    Capturing costs more than launching, so addresses are captured when they are met again, not before: a program
+    whose arrays never come back is never captured. A fifth graph replaces the one that has waited longest.
     """
 
     def __init__(self) -> None:
@@ -297,7 +297,7 @@ def is_capturing(stream: int) -> bool:
 
 
 def order(before: int, after: int) -> None:
-    """What is enqueued on stream `after` from now on waits for what is on `before`; in a capture it becomes part of it.
+    """Make later work on stream `after` wait for the work on `before`; in a capture the wait becomes part of it.
 
     Raises DriverError.
     """
@@ -387,7 +387,10 @@ def encode(param: KernelParam, address: int) -> bytes:
 
 
 def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
-    """What a launch passes: for each parameter, given the address of its buffer, then sizes. Raises TensorMapError."""
+    """Return the arguments of a launch: one per parameter, given the addresses of buffers, then sizes.
+
+    Raises TensorMapError.
+    """
     passed = (
         encode(param, pointer) if param.role == "tensor_map" else pointer
         for param, pointer in zip(kernel.params, pointers, strict=True)
@@ -412,7 +415,7 @@ def _encoder() -> ctypes._NamedFuncPointer:
 
 
 def parameter_format(kernel: CudaKernel, image: bytes) -> str:
-    """How the arguments of a launch lie in one buffer, as `struct` writes it: pointers, tensor maps, then sizes.
+    """Return the layout of a launch's arguments in one buffer, as a `struct` format: pointers, tensor maps, then sizes.
 
     image: the cubin, whose assembler placed the parameters. In another image a map is at a multiple of 64 bytes.
     """

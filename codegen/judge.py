@@ -33,10 +33,10 @@ _NAMES = {getattr(torch, DTYPES[name].torch): name for name in GATES}
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is known of some outputs.
+    """Knowledge about some outputs.
 
     count: elements. wrong: those that are wrong. as_eager: those that are as eager has them where float64 differs.
-    unjudged: those of which nothing can be said, for eager fails there. absolute, relative: the largest distance from
+    unjudged: those that are undecided, because eager fails there. absolute, relative: the largest distance from
     float64 of all others, and the same over the largest value; inf where a class differs. overflows: whether eager
     fails by overflow wherever it fails.
     """
@@ -62,7 +62,7 @@ class Judgement:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of elements that float64 did not decide."""
+        """Notes for a person on elements that float64 did not decide."""
         why = "eager overflows there" if self.overflows else "eager itself fails there"
         found = []
         if self.as_eager:
@@ -166,8 +166,11 @@ def _nearly(got: Any, want: Any, eager: Any, gate: float) -> Judgement:
 
 @dataclass(frozen=True)
 class _Limits:
-    """By element. allowed: distance from float64. failing: whether eager fails there, and then slack: how far off it
-    may be at its worst."""
+    """Limits of each element.
+
+    allowed: distance from float64. failing: whether eager fails there, and then slack: how far off it may be at its
+    worst.
+    """
 
     allowed: Any
     failing: Any
@@ -175,7 +178,7 @@ class _Limits:
 
 
 def _limits(own: Any, want: Any, reached: Any, gate: float, kind: Any) -> _Limits:
-    """own: eager's distance from float64, inf where its class differs."""
+    """Return the limits of each element. own: eager's distance from float64, inf where its class differs."""
     failing = torch.isinf(own)
     slack = torch.where(failing, own, 0)
     magnitude = want.abs()

@@ -1,4 +1,4 @@
-"""Running programs: the interface common to devices, and the GPU behind it.
+"""Running programs: the interface common to devices, and its implementation for GPUs.
 
 The GPU path launches cubins with PyCUDA in torch's primary context, on the tensors' own memory and in the order of
 torch's current stream. pycuda and torch are imported when a `CudaExecutor` is made, never before.
@@ -54,7 +54,7 @@ from .kernel import Buffer, CudaKernel, Program
 
 
 class DeviceError(DplcError):
-    """The device asked for cannot be used, or not for this kernel; the message says what is missing."""
+    """The requested device cannot be used, or not for this kernel; the message says what is missing."""
 
 
 class LoadedKernel:
@@ -161,13 +161,15 @@ class Gpu:
         return kernel in self._kernels
 
     def forget(self) -> None:
-        """Load every kernel anew from now on, also one that is still referenced."""
+        """Load every kernel again from now on, also one that is still referenced."""
         with self._lock:
             self._kernels.clear()
 
     def discard(self, *functions: Any) -> None:
-        """Unload what is no longer referenced. PyCUDA can only do so in the thread that made its context:
-        others leave it for later."""
+        """Unload the functions that are not referenced any more.
+
+        PyCUDA can only do so in the thread that made its context: others leave it for later.
+        """
         self._discarded.extend(functions)
         if self._discarded and threading.get_ident() == self._home:
             with self.context():
@@ -178,7 +180,7 @@ class Gpu:
         self._kept.update(kernels)
 
     def close_before_exit(self, holder: Any) -> None:
-        """Have `holder.close()` called before the process ends: later there is no context to give back to."""
+        """Have `holder.close()` called before the process ends: later the context does not exist any more."""
         self._closed_first.add(holder)
 
     def close(self) -> None:
@@ -235,7 +237,7 @@ _MAKING = threading.Lock()
 
 
 def gpu(driver: Any, ordinal: int) -> Gpu:
-    """The GPU with this number, made when first asked for. driver: the module pycuda.driver, initialised."""
+    """Return the GPU with this number, created at the first call. driver: the module pycuda.driver, initialised."""
     with _MAKING:
         if not _GPUS:
             atexit.register(close_all)
@@ -254,11 +256,11 @@ def close_all() -> None:
 
 
 class CudaSession(PlacedProgram):
-    """A program whose constants are on the GPU; those not given here are given at every run.
+    """Program whose constants are on the GPU; constants that are not given here are given at every run.
 
-    Runs of one session share its arena, so threads take turns to enqueue them. Runs that meet the same addresses again
-    replay a CUDA graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a
-    note says once.
+    Runs of one session share its arena, so only one thread at a time enqueues them. Runs that meet the same addresses
+    again replay a CUDA graph, unless there is but one launch, the user captures the stream, or the driver refuses,
+    which a note says once.
     """
 
     def __init__(
@@ -353,9 +355,9 @@ USE_EMULATOR = "run with --device emulator"
 
 
 class Executor(Protocol):
-    """Something that runs programs.
+    """Object that runs programs.
 
-    `notes` says what the latest run had to do besides launching, such as copying a misaligned array.
+    `notes` lists the work of the latest run other than launching, such as copying a misaligned array.
     """
 
     @property
@@ -373,9 +375,9 @@ class Executor(Protocol):
         ...
 
     def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
-        """The program with its constants in place, to be run again and again with other inputs.
+        """Return the program with its constants on the device, to be run again and again with other inputs.
 
-        beside: a session of the same executor. Arrays that it was given too are placed once for both.
+        The last argument is a session of the same executor. Arrays that both receive are copied once.
         """
         ...
 
@@ -480,16 +482,16 @@ class CudaExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
     ) -> CudaSession:
-        """The program with its constants where the GPU can read them, its arena allocated and its kernels loaded.
+        """Return the program with its constants readable by the GPU, its arena allocated and its kernels loaded.
 
-        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError, BuildError
-        and DeviceError.
+        The last argument is a session whose constants are used again if the arrays are the same. Raises LaunchError,
+        BuildError and DeviceError.
         """
         check_names(program, constants, program.constants)
         return CudaSession(self, program, constants, beside)
 
     def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
-        """An array where the kernels can read it: as it is, or a copy, which `notes` then tells."""
+        """Return an array that the kernels can read: the array itself, or a copy, which `notes` then records."""
         if not is_tensor(value):
             return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self.memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
@@ -551,9 +553,9 @@ class CudaExecutor:
 
     @contextmanager
     def stream(self) -> Iterator[Any]:
-        """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
+        """Enter the context, and yield a PyCUDA stream whose work runs in the order of torch's current stream.
 
-        None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of our own is
+        None is the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of our own is
         ordered after what torch has enqueued so far, and what torch enqueues next is ordered after it. If torch's
         stream is being captured, so is the work.
         """
@@ -574,8 +576,11 @@ class CudaExecutor:
         return self.gpu.loaded(kernel, self._images_of)
 
     def load(self, program: Program) -> tuple[LoadedKernel, ...]:
-        """The kernels of a program, built and loaded. Raises BuildError and DeviceError, and DeviceError inside a
-        capture of the user's if one of them is not loaded yet: loading would break the capture."""
+        """Build and load the kernels of a program.
+
+        Raises BuildError and DeviceError. Inside a capture of the user's, it raises DeviceError if a kernel is not
+        loaded yet: loading would break the capture.
+        """
         kernels = program.distinct_kernels()
         if self.captured_by_user(self.current_stream()) and not all(map(self.gpu.has, kernels)):
             raise DeviceError(
@@ -585,7 +590,7 @@ class CudaExecutor:
         return tuple(map(self.loaded, kernels))
 
     def forget(self) -> None:
-        """Let go of the latest run's program, and load every kernel anew: the same one may come with another image."""
+        """Release the latest run's program, and load every kernel again: the same one may come with another image."""
         self._session = None
         self.gpu.forget()
 

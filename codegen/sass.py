@@ -1,4 +1,4 @@
-"""What the assembler made of a kernel: its instructions, its hot loop, the share of FFMA in it. For tests and benches.
+"""Assembled code of a kernel: its instructions, its hot loop, the share of FFMA in it. For tests and benches.
 
 Needs nvdisasm: `pip install nvidia-cuda-nvdisasm`, or the CUDA toolkit.
 """
@@ -23,7 +23,7 @@ MEMORY = ("LDG", "LDGSTS", "LDS", "STS", "STG")
 
 @dataclass(frozen=True)
 class Listing:
-    """The opcodes of one kernel in order, and of its hot loop (all of it where there is no loop)."""
+    """Opcodes of one kernel in order, and of its hot loop (all of it without a loop)."""
 
     opcodes: tuple[str, ...]
     hot: tuple[str, ...]

@@ -34,11 +34,11 @@ from .runtime import (
 
 
 class EmulatorExecutor:
-    """Runs programs on the CPU, on copies of the arrays it is given.
+    """Executor that runs programs on the CPU, on copies of its arrays.
 
-    `notes` says, for the latest run, which arrays could not have been used in place on a GPU. `checked` looks at every
-    access of every kernel (about ten times slower). `arena` puts temporaries where the program's arena says, as a
-    GPU does; else each has memory of its own with guards around it, which finds more.
+    `notes` lists, for the latest run, the arrays that a GPU would have had to copy. `checked` checks every access of
+    every kernel (about ten times slower). `arena` puts temporaries at the offsets of the program's arena, as a GPU
+    does; otherwise each has memory of its own with guards around it, which finds more.
     """
 
     device = "emulator"
@@ -60,10 +60,10 @@ class EmulatorExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: EmulatorSession | None = None
     ) -> EmulatorSession:
-        """The program with its constants copied, to be run again and again. Raises LaunchError, BuildError and, for a
-        program that does not fit in memory, DplcError.
+        """Return the program with its constants copied, to be run again and again.
 
-        beside: a session whose copies are used again where the arrays are the same.
+        The last argument is a session whose copies are used again if the arrays are the same. Raises LaunchError,
+        BuildError and, for a program that does not fit in memory, DplcError.
         """
         check_names(program, constants, program.constants)
         return EmulatorSession(self, program, constants, beside)
@@ -77,7 +77,7 @@ class EmulatorExecutor:
 
 
 class EmulatorSession(PlacedProgram):
-    """A program whose constants are in place."""
+    """Program with its constants loaded."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ def chosen_blocks(kernel: CudaKernel, wanted: Iterable[str] | None) -> tuple[int
 
 
 def _far_ends(grid: tuple[int, int, int]) -> Iterable[int]:
-    """The blocks that stand first or last along every axis."""
+    """Yield the blocks that are first or last along every axis."""
     x, y, _ = grid
     for places in itertools.product(*(sorted({0, extent - 1}) for extent in grid)):
         yield places[0] + x * (places[1] + y * places[2])

@@ -58,7 +58,7 @@ class Spaced:
 
 @lru_cache(maxsize=256)
 def spaced(kernel: CudaKernel) -> Spaced:
-    """The checked build's text of a kernel, and what stands where in it."""
+    """Return the checked build's text of a kernel, and the position of each slab in its memory."""
     as_it_is = Spaced(kernel, (), kernel.smem)
     base = BASE.search(kernel.text)
     if base is None or len(BASE.findall(kernel.text)) > 1:
@@ -127,7 +127,7 @@ class EmulatorError(DplcError):
 
 
 class DataError(DplcError):
-    """The kernel is right, its inputs are not: a place in `table[ids]` that is not there, an integer divided by 0."""
+    """Error in the inputs of a right kernel: an index in `table[ids]` out of range, an integer divided by 0."""
 
 
 class BufferInfo(ctypes.Structure):
@@ -310,7 +310,7 @@ class DeviceBuffer(DeviceMemory):
 
 
 class DeviceSlice(DeviceMemory):
-    """A part of a larger buffer. It has no guards of its own: what is beside it may be in use."""
+    """Part of a larger buffer. It has no guards of its own: the memory next to it may be in use."""
 
     def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
@@ -325,13 +325,13 @@ class DeviceSlice(DeviceMemory):
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How to run a grid; none of it changes what a right kernel computes.
+    """Options of the run of a grid; none of them changes the results of a right kernel.
 
     workers: OS threads that share the blocks out, None: as many as pay.
     blocks: linear indices (x fastest) of the blocks to run, None: all; of a cluster all or none.
     order: of the threads of a block: 0 from the first, 1 from the last, any other number a seed to shuffle them by.
     checked: look at every access (the kernels must be built for it); runs on one worker.
-    counted: in checked mode, count what accesses cost, which takes several times as long.
+    counted: in checked mode, count the costs of accesses, which takes several times as long.
     """
 
     workers: int | None = None

@@ -92,7 +92,7 @@ from .values import initialised, lower_accumulate, lower_let, lower_merge, lower
 
 
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
-    """A load into registers. Its guard is tested once per vector, or else the load is no vector."""
+    """Lower a load into registers. Its guard is tested once per vector; if that is not possible, the load is scalar."""
     if stmt.buf in low.written:
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
     if stmt in low.views:
@@ -124,7 +124,10 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
 
 
 def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
-    """What stops the kernel before a load whose place the data says, where the ranges do not prove that it exists."""
+    """Return the checks before a load whose index depends on data, unless the ranges prove that the element exists.
+
+    A check that fails stops the kernel.
+    """
     checks: list[Stmt] = []
     for position, extent in zip(stmt.idx, low.params[stmt.buf].shape, strict=True):
         first, last = interval(tidied(low, position), low.ranges)
@@ -159,7 +162,7 @@ def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
 
 
 def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr:
-    """Where a store, or one of several vectors of it, goes."""
+    """Return the address of a store, or of one of several vectors of it."""
     stage = low.stages.get(stmt.buf)
     if stage:
         return slab_address(low, stage, idx, f"{stmt.buf}_wr")
@@ -179,8 +182,10 @@ def dtype_of_buffer(low: Lowering, buf: str) -> str:
 
 
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], several: bool = False) -> str | None:
-    """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one; or, if
-    asked for, several of the largest."""
+    """Return the innermost of the axes along which an access to a buffer is one vector instruction, or None.
+
+    several: an access of several of the largest vectors counts too.
+    """
     size, most = DTYPE_BYTES[dtype_of_buffer(low, buf)], VECTOR_BYTES[-1]
     for axis in reversed(axes):
         width = low.vectors.get(axis)
@@ -198,7 +203,11 @@ def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], sev
 
 
 class ChunkShape(NamedTuple):
-    """width: elements of a chunk; chunks of a row; rows; lanes of a row; groups: rows that are copied at once."""
+    """Division of a slab into chunks.
+
+    width: elements of a chunk; chunks: of a row; rows: of the slab; lanes: of a row; groups: rows that are copied at
+    once.
+    """
 
     width: int
     chunks: int
@@ -208,7 +217,7 @@ class ChunkShape(NamedTuple):
 
 
 def shape_of(low: Lowering, stage: Stage) -> ChunkShape:
-    """How the block's threads divide a slab: the same division that Tile IR's meaning has."""
+    """Return the division of a slab among the block's threads: the same division that Tile IR's meaning has."""
     width, chunks, rows, threads = copy_shape(low.kernel, stage)
     lanes = min(lanes_of(low.kernel, stage), threads)
     return ChunkShape(width, chunks, rows, lanes, threads // lanes)
@@ -275,7 +284,7 @@ def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_ax
 
 
 def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
-    """The stores of a fetch. Both stand in one block, so its registers and addresses are still there."""
+    """Return the stores of a fetch. Both are in one block, so its registers and addresses are still there."""
     return low.fetched.pop(stmt.dst)
 
 

@@ -74,7 +74,7 @@ def exact(e: Expr, ranges: Ranges) -> Expr:
 
 
 def wide(e: Any, ranges: Ranges) -> Expr:
-    """e computed in 64 bits: from parts of 64 bits where it is itself computed from what an int may not hold."""
+    """Compute e in 64 bits: from parts of 64 bits if an int may not hold a value that it is computed from."""
     if not isinstance(e, Node) or (e.__class__ is Call and e.fn == "i64"):
         return e
     if e.__class__ is Sum:  # from left to right: what a wide term is added to, or is added to it, is wide
@@ -103,7 +103,7 @@ def fits(e: Any, ranges: Ranges) -> bool:
 
 
 def tidied(low: Lowering, e: Expr) -> Expr:
-    """e simplified by the ranges of the names in scope."""
+    """Simplify e by the ranges of the names in scope."""
     if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
         return e  # a sum of names: nothing to divide
     known = low.tidied.get(e)
@@ -124,8 +124,9 @@ def rounded_down(low: Lowering, e: Expr) -> Expr:
 
 @contextmanager
 def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
-    """Within: these names have these ranges. What was simplified is kept by ranges: copies of two slabs take turns, and
-    each finds again what it knew.
+    """Return a context in which these names have these ranges.
+
+    Simplified expressions are kept by ranges: copies of two slabs alternate, and each finds again what it knew.
     """
     before = {name: low.ranges.get(name) for name in ranges}
     low.ranges.update(ranges)
@@ -237,7 +238,7 @@ def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool)
 
 
 def register_of(low: Lowering, value: Held, fixed: Mapping[str, int] | None = None, skip: tuple[str, ...] = ()) -> Expr:
-    """The registers of a value at the current place of its axes, but for the axes in `skip` at the end."""
+    """Return the registers of a value at the current index of its axes, but for the axes in `skip` at the end."""
     index = tuple((fixed or {}).get(axis, Var(axis)) for axis in value.axes if axis not in skip)
     return Element(value.name, index) if index else Var(value.name)
 
@@ -320,9 +321,9 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
 
 
 def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
-    """`(k + d) % N * bytes` of a ring of slots: a mask for a power of two, else a counter that wraps by a select.
+    """Return `(k + d) % N * bytes` of a ring of slots: a mask for a power of two, else a counter with a select.
 
-    `k % 3` costs about 20 instructions a turn, the select one or two.
+    `k % 3` costs about 20 instructions an iteration, the select one or two.
     """
     if not _is_ring(level, atom):
         return multiply(atom, factor)
@@ -408,9 +409,10 @@ def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
 
 
 def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
-    """`place < limit`, said of whole chunks where no chunk is cut by the limit: no thread asks for a place of its own.
+    """Return the condition that an index is below a limit, for whole chunks if the limit cuts no chunk.
 
-    `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a whole block.
+    No thread then tests an index of its own: `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a
+    whole block.
     """
     terms, _ = linear(place)
     for size in sorted({n for n in terms.values() if n > 1 and on_edge(limit, n)}, reverse=True):

@@ -160,7 +160,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Inlined:
-    """A value without registers: its expression stands where it is read. accumulators: those it reads, at any depth."""
+    """Value without registers: its consumers contain its expression. accumulators: those it reads, at any depth."""
 
     val: Expr
     axes: tuple[str, ...]
@@ -211,12 +211,13 @@ class Level:
 
 @dataclass
 class Accumulator:
-    """path: the innermost block with all mentions. adds, combines: the blocks that add to it or combine it.
+    """Accumulator with its uses.
 
-    reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed through
-    values. combined: axes that a Combine folds; merged: those that a CombineTuple folds, and beside: the accumulators
-    of the same tuple, which may read each other's partial values before. Of an Mma: summed, the axes along which it
-    adds up; laid_out, the registers of its results in the order of the instruction.
+    path: the innermost block with all mentions. adds, combines: the blocks that add to it or combine it.
+    reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed
+    through values. combined: axes that a Combine folds; merged: those that a CombineTuple folds. The field after
+    merged holds the accumulators of the same tuple, which may read each other's partial values before. Of an Mma:
+    summed, the axes along which it adds up; laid_out, the registers of its results in the order of the instruction.
     """
 
     name: str
@@ -416,9 +417,10 @@ def thread_axes(low: Lowering) -> list[Stmt]:
 
 
 def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[Stmt]:
-    """Row-major coordinates of an index. Shifts and masks where extents are powers of two.
+    """Return row-major coordinates of an index. Shifts and masks if extents are powers of two.
 
-    whole: so many threads have the same along an axis whose stride is a multiple of it, and are told so.
+    whole: the number of threads with the same coordinate along an axis whose stride is a multiple of it; the
+    definition records this.
     """
     out: list[Stmt] = []
     stride: Expr = 1
@@ -459,7 +461,7 @@ def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int
 
 
 def trip_count(stmt: For) -> int | None:
-    """How often a loop turns, where that is known."""
+    """Return the number of iterations of a loop if it is known, else None."""
     if not (is_int(stmt.start) and is_int(stmt.stop) and is_int(stmt.step)):
         return None
     return max(0, int(-(-(stmt.stop - stmt.start) // stmt.step)))

@@ -104,7 +104,7 @@ class Split(NamedTuple):
 
 
 def split_axis(low: Lowering, name: str) -> Split:
-    """How much of a THREAD axis one warp covers. A butterfly flips bits, so both sizes must be powers of two."""
+    """Return the split of a THREAD axis into warps. A butterfly flips bits, so both sizes must be powers of two."""
     position = next(i for i, axis in enumerate(low.threads) if axis.name == name)
     stride = math.prod(axis.extent for axis in low.threads[position + 1 :])
     extent = low.threads[position].extent
@@ -184,7 +184,7 @@ class Exchange:
         return tuple(out)
 
     def reads(self, name: str, here: tuple[Expr, ...]) -> Block:
-        """Loads of all partials into registers, from the place `here` of an array on."""
+        """Return the loads of all partials into registers, from the index `here` of an array on."""
         parts = self.split.parts
         wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in EXCHANGED_BYTES)
         step = next(wide, 1)
@@ -220,7 +220,7 @@ class RegisterSteps:
         self.out: list[Stmt] = []
 
     def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
-        """A value in registers of its own; val: what they hold at the current place of the axes."""
+        """Return a value in registers of its own; val: their contents at the current index of the axes."""
         low = self.low
         held = Held(fresh(low, hint), axes, self.dtype)
         low.env[held.name] = held
@@ -375,7 +375,7 @@ class _ScanWork(RegisterSteps):
         self.total: Parts | None = None
 
     def after(self, steps: list[Stmt], first: Values, second: Values) -> Values:
-        """The two folded, by definitions that are put behind the steps."""
+        """Return the two combined, by definitions that are appended to the steps."""
         if not self.tuple:
             return {self.fn: Call(self.fn, (first[self.fn], second[self.fn]))}
         names = {f"{part}1": value for part, value in first.items()}
@@ -393,7 +393,7 @@ class _ScanWork(RegisterSteps):
         self.out += nest(self.low, axes, tuple(steps))
 
     def at(self, held: Parts, fixed: dict[str, int] | None = None) -> dict[str, Expr]:
-        """The registers of all parts at the current place of the axes."""
+        """Return the registers of all parts at the current index of the axes."""
         return {part: register_of(self.low, one, fixed) for part, one in held.items()}
 
     def all_named(self, hint: str, values: Values, axes: tuple[str, ...]) -> dict[str, Held]:

@@ -81,7 +81,7 @@ def slab_dtype(low: Lowering, stage: Stage) -> str:
 
 
 def slab_base(low: Lowering, stage: Stage) -> str:
-    """The register with the address of a slab, which gets its memory when first asked for."""
+    """Return the register with the address of a slab, which gets its memory at the first call."""
     if stage.dst not in low.slab_bases:
         start = allocate(low, slot_bytes(low, stage) * stage.depth, alignment_of(stage))
         name = low.slab_bases[stage.dst] = fresh(low, stage.dst)
@@ -112,7 +112,10 @@ def slot_bytes(low: Lowering, stage: Stage) -> int:
 
 
 def alignment_of(stage: Stage) -> int:
-    """Where a slab may start. A swizzle takes the row from the address itself, and repeats after eight of its spans."""
+    """Return the alignment of a slab in bytes.
+
+    A swizzle takes the row from the address itself, and repeats after eight of its spans.
+    """
     return max(SLAB_ALIGNMENT, 8 * stage.swizzle)
 
 
@@ -147,7 +150,7 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
 
 
 def cell_of_row(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
-    """The parts of a cell under a xor layout: copies and accesses of every slot ask for the same ones."""
+    """Return the parts of a cell under a xor layout: copies and accesses of every slot share them."""
     key = (stage.dst, row, column)
     known = low.cells.get(key)
     if known is None:
@@ -251,10 +254,10 @@ TOP = (0,)  # the path of the body of the Tile
 
 
 def only_full_ones(block: Block, boxes: Boxes) -> bool:
-    """Whether it is plain that every Wait is for a group that copies, by the body of a Tile.
+    """Return whether the body of a Tile shows that every Wait is for a group that copies.
 
-    Plain is: copies, then one loop that copies under `turn + n < N`, no copies behind it, and no more groups waited for
-    in all than there are. Groups are waited for in their order, and those that copy nothing are the last.
+    It does if it has copies, then one loop that copies under `k + n < N` for its iteration k, no copies after it, and
+    no more waits in all than groups. Waits follow the order of the groups, and those that copy nothing are the last.
     """
     copied = waited = 0
     looped = False
@@ -277,7 +280,7 @@ def only_full_ones(block: Block, boxes: Boxes) -> bool:
 
 
 def _of_loop(loop: For, boxes: Boxes, position: int) -> tuple[int, int] | None:
-    """(groups that copy, groups waited for) in all turns of a loop; None where that is not plain."""
+    """Return (groups that copy, groups waited for) over all iterations of a loop; None if that is not plain."""
     turns, inner = trip_count(loop), (*TOP, position)
     plain = [stmt for stmt in loop.body if isinstance(stmt, Stage | Wait)]
     whens = {stmt.when for stmt in plain if isinstance(stmt, Stage)}
@@ -292,7 +295,7 @@ def _of_loop(loop: For, boxes: Boxes, position: int) -> tuple[int, int] | None:
 
 
 def _copying(loop: For, turns: int, when: Expr) -> int | None:
-    """The turns, from the first on, at which `turn + n < N` holds; None for any other predicate."""
+    """Count the iterations k, from the first on, at which `k + n < N` holds; None for any other predicate."""
     if when is True:
         return turns
     if not isinstance(when, Binary) or when.op != "<" or loop.step != 1 or not is_int(loop.start):
@@ -320,7 +323,7 @@ SWIZZLE_REPEAT = 1024  # bytes: eight rows of 128
 
 
 def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
-    """Decide the groups, count the mbarriers, give them memory behind all slabs. runs: as copies.async_runs says."""
+    """Decide the groups, count the mbarriers, give them memory after all slabs. runs: as copies.async_runs says."""
     if not runs:
         return
     lengths = {length for length, _ in runs}
@@ -345,7 +348,7 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
 
 
 def first_of_all(low: Lowering) -> Block:
-    """What a kernel does before anything else: its tensor maps, and its mbarriers made ready by one thread."""
+    """Return the first statements of a kernel: its tensor maps, and its mbarriers initialised by one thread."""
     if not low.mbarriers:
         return ()
     maps = [TensorMap(name, *described) for described, name in low.maps.items()]
@@ -354,7 +357,10 @@ def first_of_all(low: Lowering) -> Block:
 
 
 def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
-    """any_one: it may be another thread of the first warp, all of whose lanes come here."""
+    """Return a block that one thread runs.
+
+    any_one: it may be another thread of the first warp, all of whose lanes come here.
+    """
     one = int(any_one and low.thread_count % WARP == 0)
     return (Branch(Binary("==", low.thread, 0), block, one),) if low.thread_count > 1 else block
 
@@ -363,7 +369,7 @@ def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
 
 
 def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
-    """A whole group where its first copy stands, nothing at the others."""
+    """Return the copies of a whole group at its first copy, and nothing at the others."""
     boxes = low.boxes
     if boxes is None:  # its Acquire copies it
         return ()
@@ -429,9 +435,10 @@ def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
 
 
 def part_of(low: Lowering, stage: Stage) -> tuple[int, int]:
-    """(how many blocks of a cluster copy a part each of what is the same for all, along which axis of the slab).
+    """Return how many blocks of a cluster each copy a part of a tile that is equal for all, and along which axis.
 
-    The first axis that is no row of the slab, if parts end where a pattern of swizzled rows does; else one does it all.
+    It is the first axis of the slab with more than one element, if parts end where a pattern of swizzled rows does;
+    else one block copies everything.
     """
     ways = low.tile.cluster
     alike = ways > 1 and _neighbours(low) not in free_names((stage.origin, stage.slot, stage.when))
@@ -505,7 +512,7 @@ def _barrier(boxes: Boxes, number: str) -> Address:
 
 
 def _count_waits(block: Block, path: Path, live: int | None, boxes: Boxes) -> int | None:
-    """Copies in flight behind a block, given how many were before it; None: it depends on the turn of a loop."""
+    """Count copies in flight after a block, given the number before it; None: it depends on the iteration of a loop."""
     for position, stmt in enumerate(block):
         if isinstance(stmt, Stage) and stmt.via == "TMA" and live is not None:
             live += 1
@@ -540,7 +547,7 @@ REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 24
 
 
 def plan_rings(low: Lowering) -> None:
-    """Give the mbarriers of all rings memory behind all slabs."""
+    """Give the mbarriers of all rings memory after all slabs."""
     rings: list[Ring] = list(nodes(low.tile.body, Ring))  # type: ignore[arg-type]
     for stage in low.stages.values() if rings else ():
         slab_base(low, stage)
@@ -571,7 +578,7 @@ def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) ->
 
 
 def lower_acquire(low: Lowering, stmt: Acquire, at: Place) -> Block:
-    """The slot is free; then the copies behind, which come here as a group."""
+    """Return the wait for a free slot, followed by the copies after the statement, as a group."""
     full, phase = _slot(low, stmt.ring, stmt.turn), floordiv(stmt.turn, low.depths[stmt.ring])
     free = in_registers(low, tidied(low, modulo(add(phase, 1), 2)))
     stages: list[Stage] = []
@@ -613,7 +620,7 @@ def _slot(low: Lowering, ring: str, turn: Expr, given_back: bool = False) -> Add
 
 
 def plan_relays(low: Lowering) -> None:
-    """Give the mbarriers of all groups memory behind all slabs."""
+    """Give the mbarriers of all groups memory after all slabs."""
     for stmt in cast(list[Relay], list(nodes(low.tile.body, Relay))):
         if stmt.over in low.relays:
             continue

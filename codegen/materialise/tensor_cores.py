@@ -70,9 +70,11 @@ def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
 
 
 def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
-    """The wait; behind one for all of them sums may be read, and fragments changed, which the compiler is told.
+    """Return the wait for products.
 
-    Else it could give the registers of a fragment, which nothing else reads, to others while products read them.
+    After a wait for all of them, sums may be read and fragments changed, which the wait declares to the compiler.
+    Otherwise the compiler could give the registers of a fragment, which nothing else reads, to others while products
+    read them.
     """
     late = dict.fromkeys(product.acc for product in summary(low.kernel.body).mmas if ATOMS[product.atom].late)
     held = [low.env[acc] for acc in late if acc in low.env] if stmt.keep == 0 else []
@@ -107,7 +109,7 @@ MOST = 4  # matrices of one instruction
 
 
 def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOperand, at: Place) -> Block | None:
-    """The load of a fragment by ldmatrix; None where rows of the slab are no rows of its matrices."""
+    """Return the load of a fragment by ldmatrix; None if rows of the slab are not rows of its matrices."""
     form = matrix_form(low.kernel, stage, stmt, operand)
     if form is None:
         return None

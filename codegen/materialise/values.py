@@ -74,7 +74,7 @@ def changes(block: Block, value: Inlined) -> bool:
 
 @memoised
 def mentions(stmt: Any) -> Counter[str]:
-    """How often a statement reads each name, at any depth."""
+    """Count how often a statement reads each name, at any depth."""
     return Counter(var.name for var in nodes(stmt, Var))
 
 
@@ -88,7 +88,7 @@ def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
 
 
 def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
-    """acc <- fn(acc, val), for every value of the axes that either varies with."""
+    """Lower `acc <- fn(acc, val)`, for every value of the axes that either varies with."""
     accumulator, held = low.accumulators[stmt.acc], held_in(low, stmt.acc)
     if accumulator.direct:
         return accumulate_first(low, stmt, at, accumulator, held)
@@ -108,12 +108,12 @@ def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
 
 
 def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
-    """Nothing: who mentions an accumulator decides where it starts, and a slab gets memory when first asked for."""
+    """Return nothing: uses of an accumulator decide where it starts, and the first use of a slab gives it memory."""
     return ()
 
 
 def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
-    """A tuple of accumulators takes in an element: the monoid's own definitions, in registers."""
+    """Combine a tuple of accumulators with an element: the monoid's own definitions, in registers."""
     known, outer = monoid(stmt.fn), dict(low.env)
     axes = axes_of(low, (stmt.vals, tuple(map(Var, stmt.accs))), at.bound)
     steps: list[Stmt] = []
@@ -128,7 +128,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
 
 
 def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
-    """The definitions of a monoid in scalars of a dtype, put behind `steps`; names: what stands for what they read."""
+    """Append the definitions of a monoid in scalars of a dtype to `steps`; names: the values of what they read."""
     for definition in block:
         assert isinstance(definition, Let)
         val = substitute(definition.val, names)

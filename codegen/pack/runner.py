@@ -74,7 +74,7 @@ class PackGroup:
 
 @dataclass
 class ResultsFile:
-    """What is known so far, and the file that it is written to."""
+    """Results so far, and the file that they are written to."""
 
     pack: OpenPack
     path: Path
@@ -138,7 +138,7 @@ class WorkerGone(Exception):
 
 
 class WorkerHandle:
-    """A worker: asked for one case at a time."""
+    """Process that measures one case at a time."""
 
     def __init__(self, pack: OpenPack, memory: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
@@ -219,8 +219,10 @@ def environment() -> dict[str, str]:
 
 
 def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
-    """The exit code of a command and what it printed; None where it was killed, with its children, after `limit`
-    seconds."""
+    """Return the exit code of a command and its output.
+
+    The code is None if the command was killed, with its children, after `limit` seconds.
+    """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
         start_new_session=True,

@@ -1,9 +1,9 @@
 """The process that measures the cases of a pack on a GPU: what a kernel breaks there ends this process only.
 
-It reads the number of a case and answers with a line of JSON, one after the other. A case is right
-first: launched, captured and replayed, it is compared with float64 and with eager, both by torch on the same GPU. Only
-what is right is timed: events around a CUDA graph of all launches, behind a write that fills the L2 cache with other
-data; and runs behind each other, which find in L2 what the one before left there.
+It reads the number of a case and answers with a line of JSON, one after the other. A case is right first: launched,
+captured and replayed, it is compared with float64 and with eager, both by torch on the same GPU. Only right cases are
+timed: events around a CUDA graph of all launches, after a write that fills the L2 cache with other data; and
+consecutive runs, which find in L2 what the one before left there.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class EventTimer:
         return [self.driver.seconds(start, end) for start, end in events]
 
     def warm(self, run: Run, count: int) -> float:
-        """Seconds of a run among some that are enqueued one behind the other."""
+        """Return the seconds of a run among some that are enqueued one after the other."""
         start, end = self._events[0]
         self.driver.record(start, self.stream)
         for _ in range(count):
@@ -368,7 +368,7 @@ def launch_alone(pack: OpenPack, case: PackedCase) -> None:
 
 
 def _bits(dtype: str, values: Any) -> bytes:
-    """float32 values as the bytes of a buffer."""
+    """Return float32 values as the bytes of a buffer."""
     import numpy as np
 
     if dtype == "bf16":

@@ -259,7 +259,10 @@ class FusionEvents(Events):
         self.fired(fused.rule, where, before, after, bound, lambda: fused.held, (), values)
 
     def stored(self, stored: Stored, rule: Rule | None) -> None:
-        """Report a `mat` that a rule put, or a stored value without a rule. Refusals report values that guards stored."""
+        """Report a `mat` that a rule put, or a stored value without a rule.
+
+        Refusals report the values that guards stored.
+        """
         name, values = called(stored.value, self.names), (stored.value,)
         if stored.reader is None and rule is not None:
             texts = partial(self.lines, values), partial(self.lines, values, values)
