@@ -26,13 +26,13 @@ class LaunchError(DplcError):
 
 
 def is_tensor(value: Array) -> bool:
-    """Whether `value` is a torch tensor; does not import torch."""
+    """Return whether `value` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[Buffer] | None = None) -> None:
-    """Raises LaunchError unless `arrays` names every input and constant of the program, or those that are wanted."""
+    """Raise LaunchError unless `arrays` names every input and constant of the program, or those that are wanted."""
     needed = (*program.inputs, *program.constants) if wanted is None else wanted
     missing = [buffer.name for buffer in needed if buffer.name not in arrays]
     if missing:
@@ -49,7 +49,7 @@ def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
-    """The value's elements as a numpy array of the dtype that carries the buffer's bits.
+    """Return the value's elements as a numpy array of the dtype that carries the buffer's bits.
 
     Raises LaunchError if the value does not fit the buffer.
     """
@@ -71,7 +71,7 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
-    """The array as a torch tensor of the buffer's dtype, sharing its memory."""
+    """Return the array as a torch tensor of the buffer's dtype, sharing its memory."""
     tensor = _torch().from_numpy(array)
     return tensor.view(torch_dtype(buffer.dtype))
 
@@ -83,12 +83,12 @@ def torch_dtype_name(tensor: torch.Tensor) -> str:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of one of dplc's dtype names."""
+    """Return the torch dtype of one of dplc's dtype names."""
     return getattr(_torch(), DTYPES[name].torch)
 
 
 def is_written(tensor: torch.Tensor) -> torch.Tensor:
-    """A mask of the elements that no longer hold the poison that outputs start with: every bit set."""
+    """Return a mask of the elements that no longer hold the poison that outputs start with: every bit set."""
     torch = _torch()
     carriers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.view(carriers[tensor.element_size()]) != torch.tensor(-1).to(carriers[tensor.element_size()])
@@ -142,7 +142,7 @@ class PlacedProgram:
         }
 
     def returns_tensors(self, arrays: Mapping[str, Array]) -> bool:
-        """Whether results are torch tensors: if a constant or an input of this run is one."""
+        """Return whether results are torch tensors: if a constant or an input of this run is one."""
         return any(map(is_tensor, (*self._given.values(), *arrays.values())))
 
 
@@ -156,7 +156,7 @@ def _torch() -> Any:
 
 
 def memory_bytes() -> int:
-    """The memory of this machine; a lot where the system does not tell."""
+    """Return the memory of this machine; a lot where the system does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -164,7 +164,7 @@ def memory_bytes() -> int:
 
 
 def check_room(wanted: int, what: str) -> None:
-    """Raises DplcError for more bytes than this machine has. what: "the weights"."""
+    """Raise DplcError for more bytes than this machine has. what: "the weights"."""
     there = memory_bytes()
     if wanted > there:
         raise DplcError(f"{what} take {wanted / 1e9:.1f} GB; this machine has {there / 1e9:.1f} GB")

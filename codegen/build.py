@@ -55,7 +55,7 @@ FIX_OLD_DEVICE = "install a newer one: pip install -U nvidia-cuda-nvrtc"
 
 
 def device_text(kernels: Sequence[CudaKernel]) -> str:
-    """One translation unit for the GPU. Diagnostics count lines from the start of each kernel's text."""
+    """Return one translation unit for the GPU. Diagnostics count lines from the start of each kernel's text."""
     return INCLUDE + "".join(f'#line 1 "{kernel.name}.cu"\n{kernel.text.rstrip()}\n' for kernel in kernels)
 
 
@@ -98,7 +98,7 @@ def _names(text: str) -> str:
 
 
 def build_host(text: str, checked: bool = False) -> Path:
-    """The shared library of a host translation unit (see `host_text`). Raises BuildError.
+    """Return the shared library of a host translation unit (see `host_text`). Raises BuildError.
 
     It takes its symbols from the runtime, which must be loaded first.
     """
@@ -122,7 +122,7 @@ def _kernel_flags(compiler: str, checked: bool) -> tuple[str, ...]:
 
 
 def build_runtime() -> Path:
-    """The emulator's runtime as a shared library. Raises BuildError."""
+    """Return the emulator's runtime as a shared library. Raises BuildError."""
     compiler = _host_compiler()
     sources = sorted(EMULATOR.glob("*.cpp"))
 
@@ -196,7 +196,7 @@ class Assembly:
 
 
 def assemble(text: str, arch: str) -> Assembly:
-    """Builds a device translation unit afresh, with resource usage; for tests and benches. Raises BuildError."""
+    """Build a device translation unit afresh, with resource usage; for tests and benches. Raises BuildError."""
     cubin, log = _compile(text, arch, find_nvrtc(), verbose=True)
     warnings = tuple(line.strip() for line in log.splitlines() if _ADVICE.search(line))
     return Assembly(cubin, _resources(log), warnings)

@@ -55,7 +55,7 @@ def built(root: Path) -> None:
 
 
 def limit() -> int:
-    """The bytes that the cache may hold."""
+    """Return the bytes that the cache may hold."""
     given = os.environ.get("DPLC_CACHE_BYTES", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else LIMIT
 
@@ -76,7 +76,7 @@ def trim(root: Path, most: int) -> int:
 
 
 def _entries(root: Path) -> list[tuple[float, int, str]]:
-    """(when it was used, bytes, path) of every entry."""
+    """Return (when it was used, bytes, path) of every entry."""
     found = []
     for folder in root.glob("*/??"):
         if not FOLDER.fullmatch(folder.name):
@@ -99,7 +99,7 @@ def cache_directory() -> Path:
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A hexadecimal digest that differs whenever any part, or the boundary between two parts, differs."""
+    """Return a hexadecimal digest that differs whenever any part, or the boundary between two parts, differs."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -158,7 +158,7 @@ def own(folder: Path, shared: bool) -> None:
 
 
 def is_ours(entry: Path) -> bool:
-    """Whether a file is there that only its owner, this user or root, can have written."""
+    """Return whether a file is there that only its owner, this user or root, can have written."""
     try:
         status = entry.lstat()
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def is_ours(entry: Path) -> bool:
 
 
 def owned(status: os.stat_result) -> bool:
-    """Whether something is this user's, or root's, which must be trusted."""
+    """Return whether something is this user's, or root's, which must be trusted."""
     return not hasattr(os, "getuid") or status.st_uid in (os.getuid(), 0)
 
 

@@ -36,7 +36,7 @@ class CompilerFailure(Exception):
 
 
 def find_program(name: str) -> str | None:
-    """The full path of a program on PATH, or None."""
+    """Return the full path of a program on PATH, or None."""
     return shutil.which(name)
 
 
@@ -51,7 +51,7 @@ def program_identity(path: str) -> str:
 
 
 def run_compiler(command: Sequence[str]) -> str:
-    """Runs a compiler and returns everything it printed. Raises CompilerFailure."""
+    """Run a compiler and return everything it printed. Raises CompilerFailure."""
     try:
         done = subprocess.run(
             list(command), capture_output=True, text=True, errors="replace", timeout=COMPILE_SECONDS, check=False
@@ -76,7 +76,7 @@ def system_reason(printed: str) -> str | None:
 
 
 def diagnose(printed: str, sources: Mapping[str, str]) -> str:
-    """The first lines of a compiler's output that matter, and the source line of the first error."""
+    """Return the first lines of a compiler's output that matter, and the source line of the first error."""
     lines = [line for line in printed.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)]
     shown = (errors or lines)[:MAX_DIAGNOSTIC_LINES]
@@ -119,12 +119,12 @@ class Nvrtc:
         return frozenset(found)
 
     def knows(self, target: str) -> bool:
-        """Whether it compiles for a target such as "sm_90a"."""
+        """Return whether it compiles for a target such as "sm_90a"."""
         number = re.fullmatch(r"sm_(\d+)[a-z]?", target)
         return number is not None and int(number[1]) in self.architectures
 
     def compile(self, text: str, name: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """The cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
+        """Return the cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
         program = ctypes.c_void_p()
         create = self._library.nvrtcCreateProgram
         self._check(create(ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
@@ -157,13 +157,13 @@ class Nvrtc:
 
 
 def find_nvrtc() -> Nvrtc | None:
-    """The newest NVRTC here, None without one."""
+    """Return the newest NVRTC here, None without one."""
     return next(iter(find_all()), None)
 
 
 @functools.cache
 def find_all() -> tuple[Nvrtc, ...]:
-    """Every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
+    """Return every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
     found: dict[tuple[int, int], Nvrtc] = {}
     for candidate in (*_wheel_libraries(), *LIBRARY_NAMES):
         try:

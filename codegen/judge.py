@@ -83,7 +83,7 @@ def judge(
     eager: Sequence[Any] | None = None,
     gates: Mapping[str, float] | None = None,
 ) -> Judgement:
-    """Outputs against float64, and against eager where that is known.
+    """Judge outputs against float64, and against eager where that is known.
 
     results: tensors of the outputs' dtypes. references: the same in float64; integers and bools exact. eager: what
     PyTorch gives, in the outputs' dtypes. gates: {dtype: share of the largest value}; GATE with an eager result,
@@ -97,12 +97,12 @@ def judge(
 
 
 def accepted(results: Sequence[Any], references: Sequence[Any], eager: Sequence[Any] | None = None) -> bool:
-    """Whether every element of every output is right, or cannot be judged because eager fails there."""
+    """Return whether every element of every output is right, or cannot be judged because eager fails there."""
     return judge(results, references, eager).ok
 
 
 def errors(results: Sequence[Any], references: Sequence[Any]) -> tuple[float, float]:
-    """The largest (absolute, relative to the largest value) distance from float64; inf where a class differs."""
+    """Return the largest (absolute, relative to the largest value) distance from float64; inf where a class differs."""
     found = judge(results, references)
     return found.absolute, found.relative
 
@@ -129,7 +129,7 @@ def _judge(result: Any, reference: Any, eager: Any, gates: Mapping[str, float] |
 
 
 def _exactly(got: Any, want: Any, eager: Any) -> Judgement:
-    """Integers and bools are float64's, or eager's: where a float falls to another side of a step."""
+    """Judge integers and bools: they are float64's, or eager's where a float falls to another side of a step."""
     right = got.to(want.dtype) == want
     as_eager = torch.zeros_like(right) if eager is None else ~right & (got == eager)
     wrong = int((~right & ~as_eager).sum())
@@ -197,7 +197,7 @@ def _limits(own: Any, want: Any, reached: Any, gate: float, kind: Any) -> _Limit
 
 
 def _groups(magnitude: Any, where: Any) -> list[Any]:
-    """Masks of the elements that are of one scale: giants, and the others."""
+    """Return masks of the elements that are of one scale: giants, and the others."""
     values = magnitude[where]
     if not values.numel():
         return []
@@ -210,7 +210,7 @@ def _groups(magnitude: Any, where: Any) -> list[Any]:
 
 
 def _jumps(own: Any, group: Any, scale: float, gate: float, kind: Any) -> Any:
-    """The elements of a group where eager's error is not one of rounding; none if that were most of them."""
+    """Return the elements of a group where eager's error is not one of rounding; none if that were most of them."""
     explained = max(gate, torch.finfo(kind).eps / 2) * scale
     far = own[group & (own > explained)].sort().values
     if scale and far.numel() and float(far[-1]) > GAP * explained:
@@ -224,7 +224,7 @@ def _jumps(own: Any, group: Any, scale: float, gate: float, kind: Any) -> Any:
 
 
 def _classes(values: Any) -> Any:
-    """0 where finite, 1 inf, 2 -inf, 3 NaN."""
+    """Return 0 where finite, 1 inf, 2 -inf, 3 NaN."""
     return (values == torch.inf) * 1 + (values == -torch.inf) * 2 + torch.isnan(values) * 3
 
 
@@ -242,7 +242,7 @@ def _at_the_brink(got: Any, want: Any, allowed: Any) -> Any:
 
 
 def _largest(distance: Any, magnitude: Any, judged: Any) -> tuple[float, float]:
-    """The largest distance of those that were judged, and the same over the largest value of theirs."""
+    """Return the largest distance of those that were judged, and the same over the largest value of theirs."""
     if not judged.any():
         return 0.0, 0.0
     worst, scale = float(distance[judged].max()), float(magnitude[judged].max())

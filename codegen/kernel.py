@@ -96,7 +96,7 @@ class TensorView(NamedTuple):
 
     @classmethod
     def of(cls, param: KernelParam) -> TensorView:
-        """The view of a parameter of role "tensor_map"."""
+        """Return the view of a parameter of role "tensor_map"."""
         if param.box is None:
             raise ValueError(f"`{param.name}` is no tensor map")
         size = DTYPES[param.dtype].item_bytes
@@ -194,17 +194,17 @@ class Program:
         self._check_aliases()
 
     def buffers(self) -> tuple[Buffer, ...]:
-        """Every buffer of the program, inputs first."""
+        """Return every buffer of the program, inputs first."""
         return (*self.inputs, *self.constants, *self.outputs, *self.temporaries)
 
     def launches(self) -> Iterator[Launch]:
-        """The launches in order."""
+        """Yield the launches in order."""
         for index, kernel in enumerate(self.kernels):
             names = self.bindings[index] if self.bindings else tuple(param.name for param in kernel.params)
             yield Launch(kernel, names)
 
     def distinct_kernels(self) -> tuple[CudaKernel, ...]:
-        """Each kernel once, in order of first launch."""
+        """Return each kernel once, in order of first launch."""
         return tuple({kernel.name: kernel for kernel in self.kernels}.values())
 
     def _check_launches(self) -> None:
@@ -251,7 +251,7 @@ ALIGNMENT = 256  # of every buffer: what cudaMalloc gives, so that no kernel see
 
 
 def with_arena(program: Program) -> Program:
-    """The program with its temporaries placed."""
+    """Return the program with its temporaries placed."""
     return replace(program, arena=plan(program))
 
 
@@ -286,7 +286,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
 
 
 def most_alive(program: Program) -> int:
-    """The bytes of the temporaries of the launch where most are alive: no plan takes less."""
+    """Return the bytes of the temporaries of the launch where most are alive: no plan takes less."""
     lives = lifetimes(program)
     change = [0] * (len(program.kernels) + 1)
     for buffer in program.temporaries:
@@ -301,5 +301,5 @@ def most_alive(program: Program) -> int:
 
 
 def aligned(buffer: Buffer) -> int:
-    """Bytes of a buffer with the padding to the next one."""
+    """Return the bytes of a buffer with the padding to the next one."""
     return -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT

@@ -110,12 +110,12 @@ class Gpu:
         return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
 
     def attribute(self, name: str) -> int:
-        """An attribute of the device, as the driver names it: MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, ..."""
+        """Return an attribute of the device, as the driver names it: MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, ..."""
         return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """Torch's context entered."""
+        """Enter torch's context."""
         self._context.push()
         try:
             yield
@@ -124,7 +124,7 @@ class Gpu:
 
     @contextmanager
     def side_stream(self) -> Iterator[Any]:
-        """The context entered, and a PyCUDA stream that no other thread uses meanwhile: it may capture."""
+        """Enter the context, and yield a PyCUDA stream that no other thread uses meanwhile: it may capture."""
         with self.context():
             with self._lock:
                 stream = self._idle.pop() if self._idle else self.driver.Stream(NON_BLOCKING)
@@ -135,7 +135,7 @@ class Gpu:
                     self._idle.append(stream)
 
     def loaded(self, kernel: CudaKernel, images: Callable[[CudaKernel], Iterable[bytes]]) -> LoadedKernel:
-        """A kernel, loaded if it is not. images: what the driver may be given, until it takes one.
+        """Return a kernel, loaded if it is not. images: what the driver may be given, until it takes one.
 
         Raises BuildError and DeviceError.
         """
@@ -150,14 +150,14 @@ class Gpu:
             return found
 
     def _bound_otherwise(self, kernel: CudaKernel) -> Any:
-        """The function of a kernel that is loaded at another binding of its sizes; None if there is none."""
+        """Return the function of a kernel that is loaded at another binding of its sizes; None if there is none."""
         if not kernel.values:
             return None
         key = kernel.text, kernel.smem
         return next((k.function for k in self._alive if (k.kernel.text, k.kernel.smem) == key), None)
 
     def has(self, kernel: CudaKernel) -> bool:
-        """Whether a kernel is loaded."""
+        """Return whether a kernel is loaded."""
         return kernel in self._kernels
 
     def forget(self) -> None:
@@ -197,7 +197,7 @@ class Gpu:
         self._context = None
 
     def _module(self, kernel: CudaKernel, images: Iterable[bytes]) -> tuple[Any, bytes]:
-        """The first image that the driver takes, as a module."""
+        """Return the first image that the driver takes, as a module."""
         problem = None
         for image in images:
             try:
@@ -228,7 +228,7 @@ class Gpu:
 
 
 def debugging() -> bool:
-    """Whether every launch is waited for, so that a fault names its kernel: $DPLC_DEBUG, unless it is 0."""
+    """Return whether every launch is waited for, so that a fault names its kernel: $DPLC_DEBUG, unless it is 0."""
     return os.environ.get("DPLC_DEBUG", "0") != "0"
 
 
@@ -281,7 +281,7 @@ class CudaSession(PlacedProgram):
         executor.gpu.close_before_exit(self)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name; launched, not waited for.
+        """Return the outputs by name, given the inputs by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
         """
@@ -312,7 +312,7 @@ class CudaSession(PlacedProgram):
         return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
 
     def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run."""
+        """Run one launch of the program again, on the buffers of the latest run."""
         (launch,) = itertools.islice(self.program.launches(), place, place + 1)
         values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
         with self._executor.stream() as stream:
@@ -329,7 +329,7 @@ class CudaSession(PlacedProgram):
             self._replays = None
 
     def _replayed(self, moving: tuple[int, ...], places: Mapping[str, int], notes: list[str]) -> bool:
-        """Whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
+        """Return whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
         executor = self._executor
         current = executor.current_stream()
         if executor.captured_by_user(current):
@@ -367,7 +367,7 @@ class Executor(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The program's outputs by name, given its inputs and constants by name."""
+        """Return the program's outputs by name, given its inputs and constants by name."""
         ...
 
     def warm_up(self, program: Program) -> None:
@@ -386,16 +386,16 @@ class Session(Protocol):
     """A program on a device. Constants were placed, and memory for temporaries taken, when it was made."""
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name."""
+        """Return the outputs by name, given the inputs by name."""
         ...
 
     def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run; for measuring it alone."""
+        """Run one launch of the program again, on the buffers of the latest run; for measuring it alone."""
         ...
 
 
 def executor(device: str) -> Executor:
-    """The executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError."""
+    """Return the executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError."""
     if device == "emulator":
         return EmulatorExecutor()
     if found := re.fullmatch(r"cuda(?::(\d{1,4}))?", device):
@@ -447,7 +447,7 @@ class CudaExecutor:
         return self.gpu.target
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The program's outputs by name, given its inputs and constants by name; launched, not waited for.
+        """Return the program's outputs by name, given its inputs and constants by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
         """
@@ -507,11 +507,11 @@ class CudaExecutor:
         return tensor.clone(memory_format=self._torch.contiguous_format)
 
     def device_of(self, tensor: Any) -> Any:
-        """The torch device that a tensor lies on."""
+        """Return the torch device that a tensor lies on."""
         return tensor.device
 
     def _check_device(self, buffer: Buffer, device: Any) -> None:
-        """Raises LaunchError for a tensor that kernels on this GPU cannot reach."""
+        """Raise LaunchError for a tensor that kernels on this GPU cannot reach."""
         if device.type != self.memory.type:
             raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
         if device.index not in (None, self.gpu.ordinal):
@@ -527,7 +527,7 @@ class CudaExecutor:
             self.loaded(launch.kernel).launch(values, stream)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A tensor of the GPU's memory that holds anything."""
+        """Return a tensor of the GPU's memory that holds anything."""
         return self._torch.empty(shape, dtype=dtype, device=self.memory)
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
@@ -539,13 +539,13 @@ class CudaExecutor:
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
     def current_stream(self) -> int:
-        """Torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
+        """Return torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
         if self.memory.type != "cuda":
             return 0
         return int(self._torch.cuda.current_stream(self.memory).cuda_stream)
 
     def captured_by_user(self, stream: int) -> bool:
-        """Whether the caller captures a stream, as `torch.cuda.graph` does."""
+        """Return whether the caller captures a stream, as `torch.cuda.graph` does."""
         if stream == 0:
             return False
         with self.gpu.context():

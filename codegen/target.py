@@ -79,12 +79,12 @@ LARGEST = 1e18  # more than any rate or size of a device
 
 @functools.cache
 def load_device(name: str) -> Target:
-    """The device file `devices/NAME.toml`."""
+    """Load the device file `devices/NAME.toml`."""
     return read_device(DEVICES / f"{name}.toml")
 
 
 def read_device(path: Path) -> Target:
-    """A device file. Raises UsageError for one that cannot be read, or that lacks or misstates a constant."""
+    """Read a device file. Raises UsageError for one that cannot be read, or that lacks or misstates a constant."""
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
@@ -104,7 +104,7 @@ def read_device(path: Path) -> Target:
 
 
 def devices() -> tuple[str, ...]:
-    """The names of the device files, sorted."""
+    """Return the names of the device files, sorted."""
     return tuple(sorted(path.stem for path in DEVICES.glob("*.toml")))
 
 
@@ -179,7 +179,7 @@ def target_of(properties: Any) -> Target:
 
 
 def capability(properties: Any) -> int:
-    """Its compute capability as a number: 86, 120."""
+    """Return its compute capability as a number: 86, 120."""
     return int(properties.major) * 10 + int(properties.minor)
 
 

@@ -49,7 +49,7 @@ class EmulatorExecutor:
         self.notes: tuple[str, ...] = ()
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The program's outputs by name, given its inputs and constants by name.
+        """Return the program's outputs by name, given its inputs and constants by name.
 
         Outputs are torch tensors where any array given is one, else numpy arrays. Raises LaunchError, BuildError and
         EmulatorError.
@@ -98,7 +98,7 @@ class EmulatorSession(PlacedProgram):
         self._births = births  # {launch: the temporaries that begin to live there}
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name."""
+        """Return the outputs by name, given the inputs by name."""
         program, executor = self.program, self._executor
         check_names(program, arrays, program.inputs)
         notes = list(self._notes)
@@ -120,7 +120,7 @@ class EmulatorSession(PlacedProgram):
         return dict(results)
 
     def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run."""
+        """Run one launch of the program again, on the buffers of the latest run."""
         self._launch(tuple(self.program.launches())[place], self._latest)
 
     def _launch(self, launch: Launch, buffers: Mapping[str, DeviceMemory]) -> None:
@@ -130,7 +130,7 @@ class EmulatorSession(PlacedProgram):
 
 
 def _slices(program: Program) -> dict[str, DeviceSlice]:
-    """Temporaries where the arena has them."""
+    """Return temporaries where the arena has them."""
     arena = program.arena
     if arena is None or not arena.bytes:
         return {}
@@ -184,7 +184,7 @@ class CheckedLaunch:
         return len(self.blocks) == self.kernel.blocks
 
     def line(self, site: LineCost) -> str:
-        """The kernel text of a site."""
+        """Return the kernel text of a site."""
         lines = self.kernel.text.splitlines()
         return lines[site.line - 1].strip() if site.line <= len(lines) else ""
 
@@ -267,14 +267,14 @@ class CheckingExecutor(EmulatorExecutor):
 
 
 def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
-    """The buffer, or for an output one of its own full of poison."""
+    """Return the buffer, or for an output one of its own full of poison."""
     return buffer if param.role != "out" else DeviceBuffer(buffer.buffer)
 
 
 def _differences(
     kernel: CudaKernel, order: int, arrays: Mapping[str, npt.NDArray[np.generic]], buffers: Mapping[str, DeviceMemory]
 ) -> Iterable[Violation]:
-    """Elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
+    """Return the elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
     for name, array in arrays.items():
         got, whole = bytes_of(array), bytes_of(buffers[name].array)
         written = (got != POISON).any(axis=1)
@@ -292,7 +292,7 @@ def bytes_of(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 
 def _distinct(findings: Iterable[Violation]) -> tuple[Violation, ...]:
-    """One finding for what several orders of threads met at the same lines."""
+    """Return one finding for what several orders of threads met at the same lines."""
     found: dict[tuple[str, ...], Violation] = {}
     for finding in findings:
         found.setdefault(finding.lines or (finding.message,), finding)

@@ -83,7 +83,7 @@ def spaced(kernel: CudaKernel) -> Spaced:
 
 
 def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
-    """The lines that add a number to one of some addresses."""
+    """Return the lines that add a number to one of some addresses."""
     return list(re.finditer(DERIVED.format(roots="|".join(roots)), text, re.MULTILINE))
 
 
@@ -157,7 +157,7 @@ class TensorMap(ctypes.Structure):
 
     @classmethod
     def of(cls, param: KernelParam, address: int) -> TensorMap:
-        """The map of a parameter whose buffer is at an address."""
+        """Return the map of a parameter whose buffer is at an address."""
         view = TensorView.of(param)
         return cls(
             base=address,
@@ -244,13 +244,13 @@ class LineCost:
 
     @classmethod
     def of(cls, report: SiteReport) -> LineCost:
-        """The readable form of a report."""
+        """Return the readable form of a report."""
         return cls(report.line, ACCESSES[report.kind], report.bytes, report.requests, report.cost, report.ideal)
 
 
 @lru_cache(maxsize=1)
 def runtime() -> ctypes.CDLL:
-    """The runtime, built if need be and loaded so that kernels find its symbols. Raises BuildError."""
+    """Return the runtime, built if need be and loaded so that kernels find its symbols. Raises BuildError."""
     library = ctypes.CDLL(str(build_runtime()), mode=ctypes.RTLD_GLOBAL)
     library.dplc_buffer_create.restype = ctypes.c_void_p
     library.dplc_buffer_create.argtypes = [ctypes.c_uint64]
@@ -277,7 +277,7 @@ class DeviceMemory:
         return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
 
     def spoiled_bytes(self) -> int:
-        """Bytes just outside the elements that something wrote to: too near for a guard page to catch."""
+        """Return the bytes just outside the elements that something wrote to: too near for a guard page to catch."""
         return 0
 
 
@@ -298,7 +298,7 @@ class DeviceBuffer(DeviceMemory):
         self.array = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
 
     def protect(self, writable: bool) -> None:
-        """Makes the memory read-only, or writable again."""
+        """Make the memory read-only, or writable again."""
         runtime().dplc_buffer_protect(self.address, self.buffer.nbytes, int(writable))
 
     def spoiled_bytes(self) -> int:
@@ -319,7 +319,7 @@ class DeviceSlice(DeviceMemory):
         self.array = raw.view(carrier).reshape(buffer.shape)
 
     def spoil(self) -> None:
-        """Fills it with poison, as what was never written."""
+        """Fill it with poison, as what was never written."""
         self.array.reshape(-1).view(np.uint8).fill(0xFF)
 
 
@@ -350,7 +350,7 @@ def _workers(kernel: CudaKernel, options: LaunchOptions) -> int:
 
 
 def available_workers() -> int:
-    """OS threads a launch may use: $DPLC_EMULATOR_THREADS, else one per core this process may run on."""
+    """Return the number of OS threads a launch may use: $DPLC_EMULATOR_THREADS, else one per core this process may run on."""
     override = os.environ.get("DPLC_EMULATOR_THREADS")
     if override and override.isdigit():
         return max(1, int(override))
@@ -358,7 +358,7 @@ def available_workers() -> int:
 
 
 def _failure(kernel: CudaKernel, message: str, by_data: bool) -> DplcError:
-    """The error, with every line of kernel text it mentions."""
+    """Return the error, with every line of kernel text it mentions."""
     text = kernel.text.splitlines()
     numbers = [int(number) for number in re.findall(r"\bline (\d+)", message)]
     notes = [f"line {number}: {text[number - 1].strip()}" for number in dict.fromkeys(numbers) if number <= len(text)]
@@ -378,7 +378,7 @@ DECLARED = re.compile(rf"^( *(?:{TYPES}) (\w+)(?:\[\d+\])*;)$", re.MULTILINE)
 
 
 def poisoned(kernel: CudaKernel) -> CudaKernel:
-    """The checked build's text of a kernel; its lines keep their numbers."""
+    """Return the checked build's text of a kernel; its lines keep their numbers."""
     text = DECLARED.sub(r"\1 dplc_poison(\2);", kernel.text)
     return kernel if text == kernel.text else replace(kernel, text=text)
 
@@ -453,5 +453,5 @@ class LoadedKernels:
 
 @lru_cache(maxsize=256)
 def load(kernels: tuple[CudaKernel, ...], checked: bool = False) -> LoadedKernels:
-    """The kernels, built if need be. Raises BuildError."""
+    """Return the kernels, built if need be. Raises BuildError."""
     return LoadedKernels(kernels, checked)

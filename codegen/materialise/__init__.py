@@ -53,7 +53,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
 
 
 def without_unused(block: Block) -> Block:
-    """The kernel's top without definitions that are not read: axes that only bases would have used, for one."""
+    """Return the kernel's top without definitions that are not read: axes that only bases would have used, for one."""
     kept: list[Stmt] = []
     used: set[str] = set()
     for stmt in reversed(block):

@@ -170,13 +170,13 @@ def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr
 
 
 def element_of(low: Lowering, stmt: Load | Store) -> Expr:
-    """The element of an access, counted from the start of its buffer or slab."""
+    """Return the element of an access, counted from the start of its buffer or slab."""
     stage = low.stages.get(stmt.buf)
     return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
 
 
 def dtype_of_buffer(low: Lowering, buf: str) -> str:
-    """The dtype of a buffer, or of the source of a slab."""
+    """Return the dtype of a buffer, or of the source of a slab."""
     stage = low.stages.get(buf)
     return slab_dtype(low, stage) if stage else low.params[buf].dtype
 
@@ -289,7 +289,7 @@ def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
 
 
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
-    """The element of the source that goes to a cell, through the axes of the slab."""
+    """Return the element of the source that goes to a cell, through the axes of the slab."""
     places: list[Expr] = []
     rest = math.prod(axis.extent for axis in stmt.slab[:-1])
     for number, axis in enumerate(stmt.slab[:-1]):
@@ -328,7 +328,7 @@ def plan_groups(low: Lowering) -> None:
 
 
 def runs_of(block: Block, via: str, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
-    """(length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
+    """Yield (length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
     seen: list[str] = []
     when: Expr = True
     for position, stmt in enumerate(block):
@@ -389,7 +389,7 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
 
 
 def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
-    """A guard, tested once per vector where it does not depend on the position inside."""
+    """Lower a guard, tested once per vector where it does not depend on the position inside."""
     cond = weaken(low, stmt.cond)
     axes = axes_of(low, cond, at.bound)
     path = (*at.path, at.position)
@@ -403,7 +403,7 @@ def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
 
 
 def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
-    """A loop of the program."""
+    """Lower a loop of the program."""
     path = (*at.path, at.position)
     trips = trip_count(stmt)
     if trips == 0:
@@ -449,7 +449,7 @@ def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: fr
 def load_ahead(
     low: Lowering, var: str, trips: int, body: Block, path: Path, bound: frozenset[str]
 ) -> tuple[Block, frozenset[int]]:
-    """The loads of a VEC loop that are one vector along it, and their positions in its body."""
+    """Return the loads of a VEC loop that are one vector along it, and their positions in its body."""
     own = {stmt.dst for stmt in body if isinstance(stmt, (Let, Load))}
     own |= {stmt.acc for stmt in body if isinstance(stmt, Accumulate)}
     own |= {acc for stmt in body if isinstance(stmt, Merge) for acc in stmt.accs}

@@ -57,7 +57,7 @@ def widen(e: Expr, ranges: Ranges) -> Expr:
 
 
 def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
-    """An atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
+    """Return an atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
     if not fits(atom, ranges):
         return wide(atom, ranges)
     lowest, highest = interval(atom, ranges)
@@ -66,7 +66,7 @@ def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
 
 
 def exact(e: Expr, ranges: Ranges) -> Expr:
-    """A value or a condition, with the arithmetic that 32 bits may not hold in 64."""
+    """Return a value or a condition, with the arithmetic that 32 bits may not hold in 64."""
     kind = e.__class__
     if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):
         return rebuild(e, lambda part: exact(part, ranges))
@@ -89,7 +89,7 @@ def wide(e: Any, ranges: Ranges) -> Expr:
 
 
 def fits(e: Any, ranges: Ranges) -> bool:
-    """Whether an int holds e and everything it is computed from."""
+    """Return whether an int holds e and everything it is computed from."""
     lowest, highest = interval(e, ranges)
     if max(abs(lowest), abs(highest)) >= INT_LIMIT:
         return False
@@ -137,24 +137,24 @@ def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
 
 
 def least(low: Lowering, e: Expr) -> int:
-    """The least value of an index."""
+    """Return the least value of an index."""
     return interval(e, low.ranges)[0]
 
 
 def greatest(low: Lowering, e: Expr) -> int:
-    """The greatest value of an index."""
+    """Return the greatest value of an index."""
     return interval(e, low.ranges)[1]
 
 
 def counter_dtype(low: Lowering, start: Expr, stop: Expr, step: Expr) -> str:
-    """The dtype of a loop's variable, which must hold the value that ends the loop too."""
+    """Return the dtype of a loop's variable, which must hold the value that ends the loop too."""
     last = greatest(low, stop) - 1 + (step if is_int(step) else greatest(low, step))
     return "i32" if fits(start, low.ranges) and fits(stop, low.ranges) and last < INT_LIMIT else "i64"
 
 
 @memoised
 def divisions(e: Any) -> tuple[Any, ...]:
-    """The quotients and remainders in an expression that are not shifts and masks."""
+    """Return the quotients and remainders in an expression that are not shifts and masks."""
     found = (part for part in nodes(e, Binary) if part.op in ("//", "%"))
     return tuple(part for part in found if not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0))
 
@@ -178,7 +178,7 @@ def extents(low: Lowering, axes: Iterable[str]) -> tuple[int, ...]:
 
 
 def nest(low: Lowering, axes: tuple[str, ...], body: Block, snake: bool = False) -> Block:
-    """The block once for every value of the axes. snake: inner axes run backwards where the outermost is odd."""
+    """Return the block once for every value of the axes. snake: inner axes run backwards where the outermost is odd."""
     for depth in reversed(range(len(axes))):
         reverse = axes[0] if snake and depth else None
         body = (Replicate(axes[depth], low.replicated[axes[depth]], body, reverse),)
@@ -186,12 +186,12 @@ def nest(low: Lowering, axes: tuple[str, ...], body: Block, snake: bool = False)
 
 
 def varies(low: Lowering, e: Expr, axis: str) -> bool:
-    """Whether a value in the expression (not the axis itself) varies with a replicated axis."""
+    """Return whether a value in the expression (not the axis itself) varies with a replicated axis."""
     return any(axis in low.env[name].axes for name in free_names(e) if name in low.env)
 
 
 def dtype_in(low: Lowering, e: Expr) -> str:
-    """The dtype of an expression of the program."""
+    """Return the dtype of an expression of the program."""
     return dtype_of(e, partial(type_of, low), "i64")
 
 
@@ -201,7 +201,7 @@ def type_of(low: Lowering, name: str) -> str:
 
 
 def in_registers(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
-    """A value or a condition of the program in registers, with the axes in `fixed` at one value."""
+    """Return a value or a condition of the program in registers, with the axes in `fixed` at one value."""
     return exact(read(low, e, fixed), low.ranges)
 
 
@@ -209,7 +209,7 @@ _CHANGES = marks_of(Binary, Call)
 
 
 def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
-    """An expression of the program in registers, index arithmetic in int outside of calls."""
+    """Return an expression of the program in registers, index arithmetic in int outside of calls."""
     fixed = fixed or {}
     kind = e.__class__
     if kind is Var:
@@ -258,19 +258,19 @@ AT_ACCESS = -1
 
 
 def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
-    """The element of a buffer in global memory, as a linear form."""
+    """Return the element of a buffer in global memory, as a linear form."""
     return tidied(low, total(idx, strides(low.params[buf].shape)))
 
 
 def global_address(low: Lowering, buf: str, element: Expr) -> Address:
-    """The address of an element of a buffer."""
+    """Return the address of an element of a buffer."""
     far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
     base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
     return Address(base, widen(read(low, offset), low.ranges))
 
 
 def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: int = 0) -> tuple[str, Expr]:
-    """(base, what is left for the access) of a linear form. Far constants go to the innermost base."""
+    """Return (base, what is left for the access) of a linear form. Far constants go to the innermost base."""
     terms, constant = linear(e)
     by_level: dict[int, dict[Any, int]] = {}
     for atom, factor in terms.items():
@@ -297,7 +297,7 @@ def level_of(low: Lowering, atom: Expr) -> int:
 
 
 def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constant: int, hint: str, shared: bool) -> str:
-    """A base of a level: the one before it plus the terms of this level."""
+    """Return a base of a level: the one before it plus the terms of this level."""
     level = low.levels[number]
     key = (root, tuple(terms.items()), constant)
     if key in level.bases:
@@ -351,7 +351,7 @@ def _is_ring(level: Level, atom: Any) -> bool:
 
 
 def weaken(low: Lowering, condition: Expr) -> Expr:
-    """The condition without the positions inside vectors on which it does not depend.
+    """Return the condition without the positions inside vectors on which it does not depend.
 
     `e < N` holds for all of a vector or none of it, if e counts aligned neighbours and N is a multiple of the width.
     That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not.
@@ -376,12 +376,12 @@ def weaken(low: Lowering, condition: Expr) -> Expr:
 
 
 def on_edge(limit: Expr, width: int) -> bool:
-    """Whether no vector of a width has a limit inside."""
+    """Return whether no vector of a width has a limit inside."""
     return only_sizes(limit) and multiple_of(limit) % width == 0
 
 
 def simplify_condition(low: Lowering, condition: Expr) -> Expr:
-    """The condition simplified, with the parts that ranges decide taken out."""
+    """Return the condition simplified, with the parts that ranges decide taken out."""
     condition = tidied(low, condition)
     decided = decide(condition, low.ranges)
     if decided is not None:
@@ -392,7 +392,7 @@ def simplify_condition(low: Lowering, condition: Expr) -> Expr:
 
 
 def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
-    """The ranges of names where the condition `name + c < limit` holds."""
+    """Return the ranges of names where the condition `name + c < limit` holds."""
     ranges = dict(low.ranges)
     if condition.__class__ is Binary and condition.op == "and":
         first, second = narrowed(low, condition.a), narrowed(low, condition.b)

@@ -36,7 +36,7 @@ RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
 
 
 def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
-    """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
+    """Return the kernel with exactly one Tile, whose axes have at least two values and names of their own."""
     tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
@@ -86,7 +86,7 @@ def drop_unit_axes(tile: Tile) -> Tile:
 
 
 def slab_names(tile: Tile) -> set[str]:
-    """The names of the shared slabs of a tile."""
+    """Return the names of the shared slabs of a tile."""
     return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
 
 
@@ -332,7 +332,7 @@ class Lowering:
 
 
 def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
-    """A record of a kernel of which nothing is lowered yet; its accumulators are not known."""
+    """Return a record of a kernel of which nothing is lowered yet; its accumulators are not known."""
     threads = tuple(axis for axis in tile.axes if axis.role == "THREAD")
     thread_count = math.prod(axis.extent for axis in threads)
     known = params(kernel)
@@ -362,7 +362,7 @@ def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
 
 
 def fresh(low: Lowering, hint: str) -> str:
-    """A name that nothing in the kernel has."""
+    """Return a name that nothing in the kernel has."""
     name = unused(hint, low.taken, tried=low.tried)
     low.taken.add(name)
     return name
@@ -376,7 +376,7 @@ def held_in(low: Lowering, name: str) -> Held:
 
 
 def allocate(low: Lowering, size: int, alignment: int = 128) -> int:
-    """The offset of new shared memory. Aligned so that an xor of chunk numbers stays within its row."""
+    """Return the offset of new shared memory. Aligned so that an xor of chunk numbers stays within its row."""
     offset = -(-low.shared_bytes // alignment) * alignment
     low.shared_bytes = offset + size
     return offset
@@ -408,7 +408,7 @@ def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
 
 
 def thread_axes(low: Lowering) -> list[Stmt]:
-    """The definitions of the THREAD axes from the thread's index, row-major."""
+    """Return the definitions of the THREAD axes from the thread's index, row-major."""
     axes = [(axis.name, axis.extent) for axis in low.threads]
     if len(axes) < 2:
         return decompose(THREAD, axes)
@@ -433,7 +433,7 @@ def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[
 
 
 def check_registers(tile: Tile) -> None:
-    """Raises DplcError for an axis that no thread has room for: its elements are written out one by one."""
+    """Raise DplcError for an axis that no thread has room for: its elements are written out one by one."""
     for axis in tile.axes:
         most = interval(axis.extent, {})[1] if axis.role in ("REG", "VEC") else 0
         if most > MAX_REPLICATED:
@@ -443,13 +443,13 @@ def check_registers(tile: Tile) -> None:
 
 
 def check_cluster(tile: Tile, target: Target) -> None:
-    """Raises DplcError for a cluster that the target refuses."""
+    """Raise DplcError for a cluster that the target refuses."""
     if tile.cluster > 1 and target.sm < FIRST_CLUSTERS:
         raise DplcError(f"{target.name} has no clusters of blocks", hint="cluster=1")
 
 
 def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:
-    """Raises DplcError for a launch that the target refuses."""
+    """Raise DplcError for a launch that the target refuses."""
     if threads > MAX_THREADS_PER_BLOCK:
         raise DplcError(f"kernel `{kernel.name}` has {threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible")
     if shared_bytes > target.smem:

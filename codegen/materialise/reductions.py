@@ -245,7 +245,7 @@ class RegisterSteps:
         self.out.append(self.low.barrier)
 
     def partials(self, exchange: Exchange) -> list[Held]:
-        """Every partial value of this thread's group, in registers."""
+        """Return every partial value of this thread's group, in registers."""
         low, held = self.low, exchange.held
         name, here, inner = fresh(low, f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
         vector = (Var(inner),) if inner else ()
@@ -294,7 +294,7 @@ class _TupleWork(RegisterSteps):
         self.known = known
 
     def merged(self, left: Parts, right: Parts) -> dict[str, Held]:
-        """The tuple of two partial ones."""
+        """Return the tuple of two partial ones."""
         low = self.low
         names: dict[str, Expr] = {f"{part}1": Var(held.name) for part, held in left.items()}
         names |= {f"{part}2": Var(held.name) for part, held in right.items()}
@@ -384,7 +384,7 @@ class _ScanWork(RegisterSteps):
         return {part: made[part] for part in self.whole}
 
     def fold(self, axes: tuple[str, ...], to: Values, first: Values, second: Values, when: Expr = True) -> None:
-        """Registers get the two folded, or stay as they are, for every value of the axes."""
+        """Give registers the two folded, or stay as they are, for every value of the axes."""
         steps: list[Stmt] = []
         made = self.after(steps, first, second)
         for part, place in to.items():
@@ -407,7 +407,7 @@ class _ScanWork(RegisterSteps):
         return tuple(axis for axis in self.axes if axis not in self.inner)
 
     def totals(self, fixed: dict[str, int]) -> dict[str, Expr]:
-        """The fold along all scanned axes: what the last register has, until threads are folded too."""
+        """Return the fold along all scanned axes: what the last register has, until threads are folded too."""
         if self.total is not None:
             return self.at(self.total, fixed)
         return self.at(self.whole, {axis: self.low.replicated[axis] - 1 for axis in self.inner} | fixed)

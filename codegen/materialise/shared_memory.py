@@ -76,7 +76,7 @@ def element_bytes(low: Lowering, stage: Stage) -> int:
 
 
 def slab_dtype(low: Lowering, stage: Stage) -> str:
-    """The dtype of a slab's elements: its own for computed values, or that of what is copied there."""
+    """Return the dtype of a slab's elements: its own for computed values, or that of what is copied there."""
     return stage.dtype if isinstance(stage, Slab) else low.params[stage.src].dtype
 
 
@@ -105,7 +105,7 @@ def share_memory(low: Lowering, slabs: Iterable[Stage]) -> None:
 
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:
-    """Bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
+    """Return the bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
     size = element_bytes(low, stage) * slab_cells(stage)
     alignment = alignment_of(stage) if stage.via == "TMA" else 1
     return -(-size // alignment) * alignment
@@ -120,7 +120,7 @@ def alignment_of(stage: Stage) -> int:
 
 
 def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
-    """The element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
+    """Return the element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
     cell = cell_of(stage, idx)
     words = slot_bytes(low, stage) // element_bytes(low, stage)
     slot = idx[0] if stage.depth > 1 else 0
@@ -128,14 +128,14 @@ def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
 
 
 def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
-    """The address of a cell that a load names."""
+    """Return the address of a cell that a load names."""
     cell = cell_of(stage, idx)
     slot = idx[0] if stage.depth > 1 else 0
     return cell_address(low, stage, tidied(low, row_of(stage, cell)), tidied(low, cell[-1]), slot, hint)
 
 
 def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
-    """The address of an element of a row of a slot, in bytes."""
+    """Return the address of an element of a row of a slot, in bytes."""
     size, root = element_bytes(low, stage), slab_base(low, stage)
     whole = slot_bytes(low, stage)
     start = multiply(slot, whole) if stage.depth > 1 else 0
@@ -181,7 +181,7 @@ def _share_bits(low: Lowering, first: Expr, second: Expr) -> bool:
 
 
 def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
-    """(the part of a chunk number that may be flipped into an address, the rest, to be added).
+    """Return (the part of a chunk number that may be flipped into an address, the rest, to be added).
 
     All of it where the rows of the slab are aligned for it, and shared memory is, else its bits within the unit of the
     layout.
@@ -207,7 +207,7 @@ def flipped_by(stage: Stage, size: int) -> dict[int, int]:
 
 
 def flip(low: Lowering, flips: dict[int, int], row: Expr) -> Expr:
-    """F(row): the bits of the row put where they flip the chunk number."""
+    """Return F(row): the bits of the row put where they flip the chunk number."""
     result: Expr = 0
     for n, bit in flips.items():
         result = add(result, multiply(tidied(low, modulo(tidied(low, floordiv(row, 1 << bit)), 2)), 1 << n))
@@ -215,7 +215,7 @@ def flip(low: Lowering, flips: dict[int, int], row: Expr) -> Expr:
 
 
 def parts(low: Lowering, e: Expr) -> tuple[Expr, Expr]:
-    """(what the kernel's top knows of a sum, the rest with the constant)."""
+    """Return (what the kernel's top knows of a sum, the rest with the constant)."""
     terms, constant = linear(e)
     known = {atom: factor for atom, factor in terms.items() if level_of(low, atom) == 0}
     rest = {atom: factor for atom, factor in terms.items() if atom not in known}
@@ -223,7 +223,7 @@ def parts(low: Lowering, e: Expr) -> tuple[Expr, Expr]:
 
 
 def possible_bits(low: Lowering, e: Expr) -> int:
-    """A mask of the bits that may be set in a sum; all of them where its terms may carry."""
+    """Return a mask of the bits that may be set in a sum; all of them where its terms may carry."""
     terms, constant = linear(e)
     mask = 0
     for atom, factor in terms.items():
@@ -238,7 +238,7 @@ def possible_bits(low: Lowering, e: Expr) -> int:
 
 
 def multiples_mask(factor: int, highest: int) -> int:
-    """The bits that occur in factor*0, factor*1, .. factor*highest."""
+    """Return the bits that occur in factor*0, factor*1, .. factor*highest."""
     if factor & (factor - 1) == 0:
         return ((1 << highest.bit_length()) - 1) * factor
     mask = 0
@@ -398,7 +398,7 @@ def slab_bytes(low: Lowering, stage: Stage) -> int:
 
 
 def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
-    """The boxes of one slab."""
+    """Return the boxes of one slab."""
     loops, box = split_axes(stage)
     whole = element_bytes(low, stage) * math.prod(axis.extent for axis in box)
     _check(low, stage, box, whole, bool(loops))
@@ -451,12 +451,12 @@ def part_of(low: Lowering, stage: Stage) -> tuple[int, int]:
 
 
 def _neighbours(low: Lowering) -> str:
-    """The axis along which blocks of a cluster are neighbours."""
+    """Return the axis along which blocks of a cluster are neighbours."""
     return [axis.name for axis in low.tile.axes if axis.role == "BLOCK"][-1]
 
 
 def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """(loops, box): the axes of the longest box at the end of a slab, and those before it."""
+    """Return (loops, box): the axes of the longest box at the end of a slab, and those before it."""
     cut, before = len(stage.slab), len(stage.origin)
     while cut and stage.slab[cut - 1].stride == 1 and (stage.slab[cut - 1].dim or 0) < before:
         cut -= 1
@@ -465,7 +465,7 @@ def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
 
 
 def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, several: bool) -> None:
-    """Raises DplcError for a slab that TMA cannot copy."""
+    """Raise DplcError for a slab that TMA cannot copy."""
     source, item = low.params[stage.src], element_bytes(low, stage)
     inner = box[-1] if box else None
     if low.target.sm < 90:
@@ -489,7 +489,7 @@ def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, severa
 
 
 def lower_box_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
-    """The phases that end at a Wait; how many is known but for a few programs, where a loop counts them."""
+    """Lower the phases that end at a Wait; how many is known but for a few programs, where a loop counts them."""
     boxes = low.boxes
     if boxes is None:
         return ()
@@ -651,7 +651,7 @@ def _axes(low: Lowering, stmt: Relay) -> tuple[Axis, ...]:
 
 
 def _group(low: Lowering, stmt: Relay) -> tuple[Expr, int]:
-    """The number of the group that a thread belongs to, and how many there are."""
+    """Return the number of the group that a thread belongs to, and how many there are."""
     number: Expr = 0
     axes = _axes(low, stmt)
     for axis, name in zip(axes, stmt.over, strict=True):

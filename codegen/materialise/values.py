@@ -37,7 +37,7 @@ def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
 
 
 def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
-    """An expression as a value without registers."""
+    """Return an expression as a value without registers."""
     values = [low.env[name] for name in sorted(free_names(val)) if name in low.env]
     inner = [value for value in values if isinstance(value, Inlined)]
     calls = sum(1 for _ in nodes(val, Call)) + sum(value.calls for value in inner)
@@ -66,7 +66,7 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 
 def changes(block: Block, value: Inlined) -> bool:
-    """Whether statements change an accumulator that a value reads."""
+    """Return whether statements change an accumulator that a value reads."""
     found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale, Scan, ScanTuple)
     changed = (getattr(stmt, "accs", None) or (stmt.acc,) for stmt in found)
     return any(not value.accumulators.isdisjoint(accs) for accs in changed)
@@ -79,7 +79,7 @@ def mentions(stmt: Any) -> Counter[str]:
 
 
 def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
-    """The registers of an accumulator, all with the identity of its function."""
+    """Return the registers of an accumulator, all with the identity of its function."""
     start = identity(accumulator.fn, held.dtype)
     if not held.axes or start == 0:
         return (Registers(held.name, held.dtype, extents(low, held.axes), start),)
@@ -142,7 +142,7 @@ def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stm
 
 
 def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Accumulator, held: Held) -> Block:
-    """The only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
+    """Return the only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
     axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
     place, val = register_of(low, held), in_registers(low, stmt.val)
     if not axes:
@@ -180,7 +180,7 @@ def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[st
 
 
 def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
-    """Every accumulator of the kernel."""
+    """Return every accumulator of the kernel."""
     dtypes = value_dtypes(low.kernel)
     found = {
         start.acc: Accumulator(start.acc, start.fn, dtypes[start.acc], path)
@@ -233,7 +233,7 @@ def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
 def _walk(
     block: Block, path: Path = (), conditions: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[Path, tuple[Any, ...], Stmt]]:
-    """Every statement with the path of its block and the guards above it."""
+    """Yield every statement with the path of its block and the guards above it."""
     for position, stmt in enumerate(block):
         yield path, conditions, stmt
         inner = (*conditions, stmt.cond) if isinstance(stmt, If) else conditions

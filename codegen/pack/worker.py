@@ -84,7 +84,7 @@ class EventTimer:
         return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
 
     def cold(self, run: Run, count: int) -> list[float]:
-        """Seconds of some runs, BATCH at most, each after a write that fills the L2 cache with other data.
+        """Return the seconds of some runs, BATCH at most, each after a write that fills the L2 cache with other data.
 
         They are enqueued together, so that the device never waits for Python.
         """
@@ -140,7 +140,7 @@ class PackWorker:
         self._loaded: dict[CudaKernel, Loaded] = {}
 
     def about(self) -> dict[str, Any]:
-        """The machine, as results say it."""
+        """Return the machine, as results say it."""
         torch = self.torch
         return {
             "name": self.driver.name, "arch": self.driver.arch, "driver": self.driver.version,
@@ -150,7 +150,7 @@ class PackWorker:
         }  # fmt: skip
 
     def usable(self) -> bool:
-        """Whether the context still works; memory that torch holds is given back if it does."""
+        """Return whether the context still works; memory that torch holds is given back if it does."""
         try:
             self.driver.synchronize()
         except DriverError:
@@ -161,7 +161,7 @@ class PackWorker:
 
     # ---- a case
     def inputs(self, case: PackedCase) -> list[Any]:
-        """Random values, the same in every run of a pack."""
+        """Return random values, the same in every run of a pack."""
         torch, made = self.torch, []
         for name, shape in case.about["inputs"].items():
             seed = zlib.crc32(f"{case.name}.{name}".encode())
@@ -171,7 +171,7 @@ class PackWorker:
         return made
 
     def reference(self, function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
-        """The outputs in float64."""
+        """Return the outputs in float64."""
         torch = self.torch
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
@@ -268,7 +268,7 @@ class PackWorker:
 
     # ---- kernels
     def loaded(self, kernel: CudaKernel) -> Loaded:
-        """A kernel on the device: its cubin, or where the driver does not take that, its text compiled here."""
+        """Return a kernel on the device: its cubin, or where the driver does not take that, its text compiled here."""
         if kernel not in self._loaded:
             self._loaded[kernel] = load(self.driver, self.pack, kernel)
         return self._loaded[kernel]
@@ -300,7 +300,7 @@ class BoundProgram:
         self._values = [arguments(step.kernel, [places[name] for name in step.buffers]) for step in program.launches()]
 
     def result(self, name: str, dtype: str, shape: Sequence[int]) -> Any:
-        """An output with its dtype and shape."""
+        """Return an output with its dtype and shape."""
         import torch
 
         return self.tensors[name].view(getattr(torch, DTYPES[dtype].torch)).reshape(tuple(shape))
@@ -316,7 +316,7 @@ class BoundProgram:
             self.driver.launch(loaded, values, self.stream)
 
     def graph(self, times: int = 1) -> Run:
-        """All launches, so often, as a CUDA graph."""
+        """Return all launches, so often, as a CUDA graph."""
 
         def enqueue() -> None:
             for _ in range(times):
@@ -327,7 +327,7 @@ class BoundProgram:
 
 
 def load(driver: Driver, pack: OpenPack, kernel: CudaKernel) -> Loaded:
-    """A kernel on the device. Raises DriverError, with what each compiler that is here said."""
+    """Return a kernel on the device. Raises DriverError, with what each compiler that is here said."""
     try:
         return driver.load(kernel, pack.cubin(kernel))
     except DriverError as error:

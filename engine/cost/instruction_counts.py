@@ -92,17 +92,17 @@ class SpelledAtoms:
         self._words: dict[str, float] = {}
 
     def made(self, fragment: str, words: float) -> None:
-        """Words of a fragment came to be."""
+        """Record words of a fragment."""
         self._words[fragment] = self._words.get(fragment, 0.0) + words
 
     def multiplied(self, atom: Atom, statement: Multiply, times: float) -> None:
-        """A product that a warp makes so many times."""
+        """Record a product that a warp does a number of times."""
         if atom.spelled:
             self._times[atom.name] = self._times.get(atom.name, 0.0) + times
             self._operands.setdefault(atom.name, set()).update((statement.a.name, statement.b.name))
 
     def finish(self) -> WordCounts:
-        """All of them."""
+        """Return all of them."""
         words = {atom: sum(self._words.get(name, 0.0) for name in read) for atom, read in self._operands.items()}
         return tuple((atom, times, words[atom]) for atom, times in self._times.items())
 
@@ -204,7 +204,7 @@ def _counted(kernel: Kernel, launch: Launch, block: tuple[int, ...]) -> _Counter
 
 
 def buffer_bytes(kernel: Kernel) -> int:
-    """The bytes of all buffers of a kernel, each read or written once."""
+    """Return the bytes of all buffers of a kernel, each read or written once."""
     return sum(_item(p.dtype) * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
 
 
@@ -244,7 +244,7 @@ class _Counter:
                 self.statement(statement, times, mask)
 
     def beside(self, statement: LastThreads, times: float, mask: Any) -> Any:
-        """Counts what the last threads do, whose waits the others do not feel; those that are left."""
+        """Count what the last threads do, whose waits the others do not feel; those that are left."""
         last = mask & (self.env[THREAD] >= int(mask.sum()) - statement.threads)
         waits, self.waits = self.waits, Waits()
         self.block(statement.body, times, last)
@@ -352,7 +352,7 @@ class _Counter:
             self.box_or_barrier(statement, times, mask)
 
     def box_or_barrier(self, statement: Any, times: float, mask: Any) -> None:
-        """A copy by TMA, or what is waited for."""
+        """Count a copy by TMA, or a wait."""
         if isinstance(statement, TensorMap):
             self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
         elif isinstance(statement, Barrier):
@@ -371,7 +371,7 @@ class _Counter:
             self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
 
     def product(self, statement: QueueProduct, times: float) -> None:
-        """A product of a group of warps, which reads its matrices in whole rows of shared memory."""
+        """Count a product of a group of warps, which reads its matrices in whole rows of shared memory."""
         self.scope.changed(statement.acc)
         atom = ATOMS[statement.atom]
         flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
@@ -385,7 +385,7 @@ class _Counter:
     def access(
         self, address: Address, size: int, times: float, mask: Any, guard: Any = True, kept: Followed = "none"
     ) -> None:
-        """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
+        """Count one instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
 
         kept: whether L1 keeps what it moves, and which copies of an unrolled one are followed there.
         """
@@ -422,7 +422,7 @@ class _Counter:
     # ---- values
 
     def value(self, e: Any) -> Any:
-        """An index, or None where it depends on data."""
+        """Return an index, or None where it depends on data."""
         try:
             return evaluate(e, self.env)
         except (ScheduleError, KeyError, TypeError, AttributeError):
@@ -477,7 +477,7 @@ def features(counts: InstructionCounts) -> Features:
 
 
 def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
-    """The counts read back. Raises DplcError for features of another model, or that are not numbers."""
+    """Return the counts read back. Raises DplcError for features of another model, or that are not numbers."""
     waits = found.get("waits")
     odd = set(found) ^ NAMES
     if isinstance(waits, dict):

@@ -32,7 +32,7 @@ ACCUMULATORS = 4  # contractions that share a kernel
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The axes of a mask, one bit each."""
+    """Yield the axes of a mask, one bit each."""
     while mask:
         low = mask & -mask
         yield low
@@ -109,7 +109,7 @@ class Pricing:
         return mask
 
     def _contracted(self, n: int) -> int | None:
-        """The product that a contraction sums."""
+        """Return the product that a contraction sums."""
         step = self.steps[n]
         if step.fn == "online.s" and len(step.reads) == 2:
             x, v = (self.steps[m].axes for m in step.reads)
@@ -130,7 +130,7 @@ class Pricing:
     # ---- one loop nest?
 
     def refused(self) -> str:
-        """Why it is not a single loop nest; \"\" if it is one."""
+        """Return why it is not a single loop nest; \"\" if it is one."""
         depth: list[int] = []
         for n, step in enumerate(self.steps):
             below = max((depth[m] for m in step.reads), default=0)
@@ -205,7 +205,7 @@ class Pricing:
         return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
 
     def loads(self, resident: bool) -> dict[int, BlockWork]:
-        """The work of the kernel, by the axes of the grid whose blocks repeat it."""
+        """Return the work of the kernel, by the axes of the grid whose blocks repeat it."""
         totals: dict[int, BlockWork] = {}
         inside = set(self.products.values()) - self.products.keys()
         for n, step in enumerate(self.steps):
@@ -306,7 +306,7 @@ class Pricing:
         self.blocks = self.rest * a * b
 
     def shared(self, resident: bool) -> float:
-        """Bytes on chip: accumulators, and the rows that later sweeps read again."""
+        """Return the bytes on chip: accumulators, and the rows that later sweeps read again."""
         part = self.part
         held = sum([part[which] for which in self.held])
         if resident and self.rows:
@@ -321,7 +321,7 @@ class Pricing:
         return (1, -(-2 * wide // blocks)) if streams and 2 * blocks <= wide else (1,)
 
     def taken(self, resident: bool, split: int) -> tuple[float, float]:
-        """The seconds of the tile, and the bytes that come from memory and go there."""
+        """Return the seconds of the tile, and the bytes that come from memory and go there."""
         target = self.target
         flat = not self.folded
         blocks = max(1, -(-self.size(self.grid) // FLAT)) if flat else self.blocks * split
@@ -383,7 +383,7 @@ def impossible(reason: str) -> Price:
 
 
 def price(estimate: KernelEstimate, target: Target) -> Price:
-    """The price of a kernel with the best tile of the menu."""
+    """Return the price of a kernel with the best tile of the menu."""
     kernel = Pricing(estimate, target)
     reason = kernel.refused()
     if reason:

@@ -138,7 +138,7 @@ class Replications:
         return share
 
     def work(self, values: Sequence[Any]) -> tuple[Work, Copies]:
-        """The instructions of some values of one statement, and what they depend on."""
+        """Return the instructions of some values of one statement, and what they depend on."""
         total = Work()
         seen: dict[Any, tuple[Copies, bool]] = {}
         depends = [self._visit(value, total, seen)[0] for value in values]
@@ -173,7 +173,7 @@ class Replications:
         return total
 
     def _different(self, e: Any) -> float:
-        """The share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
+        """Return the share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
         names = sorted(free_names(e) & self._variables.keys())
         extents = [self._extents.get(self._variables[name], 1) for name in names]
         points = list(itertools.product(*(range(extent) for extent in extents)))
@@ -195,7 +195,7 @@ class Replications:
 
 
 def value_operands(e: Any) -> tuple[Any, ...]:
-    """The expressions right below an expression."""
+    """Return the expressions right below an expression."""
     if isinstance(e, Call):
         return e.args
     if isinstance(e, Sum):
@@ -222,24 +222,24 @@ def blocks_across(extents: Iterable[int], tile: int) -> int:
 
 
 def slots(term: Any, target: Target) -> float:
-    """Issue slots of one element of one operation; a special function holds its unit for longer than one."""
+    """Return the issue slots of one element of one operation; a special function holds its unit for longer than one."""
     if term.__class__ is Reduce:
         return 1.0
     return _cost(term.fn, target) if term.__class__ is Elementwise else 0.0
 
 
 def issue_seconds(count: float, target: Target) -> float:
-    """Seconds that a full device needs to issue so many instructions of a thread."""
+    """Return the seconds that a full device needs to issue so many instructions of a thread."""
     return count / (target.issue_share * target.multiprocessors * target.fp32_per_clock * target.clock)
 
 
 def traffic_rate(target: Target) -> float:
-    """Bytes of global memory a second, as copies reach it."""
+    """Return the bytes of global memory a second, as copies reach it."""
     return target.dram_share * target.dram_bytes_per_second
 
 
 def traffic_seconds(size: float, target: Target) -> float:
-    """Seconds that so many bytes of global memory take."""
+    """Return the seconds that so many bytes of global memory take."""
     return size / traffic_rate(target)
 
 
@@ -249,12 +249,12 @@ def fixed_seconds(target: Target, ends: float = 1.0) -> float:
 
 
 def item_bytes(term: Any) -> int:
-    """Bytes of an element of a value."""
+    """Return the bytes of an element of a value."""
     return DTYPES[dtype(term)].item_bytes
 
 
 def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
-    """(the operations that make a value from what is in memory, what they read there), each once."""
+    """Return (the operations that make a value from what is in memory, what they read there), each once."""
     made: list[Any] = []
     read: list[Any] = []
     seen: set[Any] = set()
@@ -285,7 +285,7 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
 
 
 def bytes_of(flow: Dataflow, values: list[Any]) -> int:
-    """Bytes of some values in memory, each once."""
+    """Return the bytes of some values in memory, each once."""
     return sum(flow.elements(flow.mask[v.x if v.__class__ is Remap else v]) * item_bytes(v) for v in values)
 
 
@@ -306,7 +306,7 @@ def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> 
 
 
 def least_seconds(kernel: Kernel, target: Target) -> float:
-    """Seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
+    """Return the seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
     moved = _bytes(kernel) / target.dram_bytes_per_second
     computed = _slots(kernel, target) / slots_per_second(target)
     return fixed_seconds(target) + max(moved, computed)

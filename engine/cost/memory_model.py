@@ -23,7 +23,7 @@ FAR = np.iinfo(np.int64).max  # stands where a lane is idle
 
 
 def busy_warps(mask: Any) -> float:
-    """Warps with a lane that is not idle."""
+    """Count the warps with a lane that is not idle."""
     return float(mask.any(axis=1).sum())
 
 
@@ -53,7 +53,7 @@ def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
 
 
 def least(mask: Any, size: int, unit: int) -> float:
-    """The least units (sectors, wavefronts) that `size` bytes a lane can take."""
+    """Return the least units (sectors, wavefronts) that `size` bytes a lane can take."""
     return float(np.ceil(mask.sum(axis=1) * size / unit).sum())
 
 

@@ -78,7 +78,7 @@ class Prediction(NamedTuple):
 
 
 def resident_blocks(launch: InstructionCounts | Counts, target: Target) -> int:
-    """Blocks that one multiprocessor holds at once. Registers count only where they are known."""
+    """Count the blocks that one multiprocessor holds at once. Registers count only where they are known."""
     most = min(
         target.blocks,
         target.threads // launch.threads,
@@ -91,7 +91,7 @@ def resident_blocks(launch: InstructionCounts | Counts, target: Target) -> int:
 
 
 def occupancy(launch: InstructionCounts | Counts, target: Target) -> tuple[float, str]:
-    """Warps that the busiest multiprocessor holds at once over those it could, and what holds it down."""
+    """Return the warps that the busiest multiprocessor holds at once over those it could, and what holds it down."""
     own, resident = -(-launch.threads // LANES), resident_blocks(launch, target)
     each = min(resident, -(-launch.blocks // target.multiprocessors))
     held = {"grid": each < resident, "blocks": resident == target.blocks}
@@ -122,7 +122,7 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
 
 
 def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:
-    """The seconds that each of RESOURCES needs for a wave of so many blocks."""
+    """Return the seconds that each of RESOURCES needs for a wave of so many blocks."""
     multiprocessors, schedulers = target.multiprocessors, target.schedulers
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     own = -(-launch.threads // LANES)
@@ -197,7 +197,7 @@ def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists of the same things; None where either has only ties."""
+    """Return Kendall's tau-b of two lists of the same things; None where either has only ties."""
     first, second = (np.sign(np.subtract.outer(values, values)) for values in (np.asarray(one), np.asarray(other)))
     pairs = np.sqrt(float((first != 0).sum()) * float((second != 0).sum()))
     return float((first * second).sum() / pairs) if pairs else None

@@ -39,7 +39,7 @@ def exploration(
     options: ExplorationOptions | None = None,
     schedules: ScheduleStore | None = None,
 ) -> Exploration:
-    """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
+    """Return the exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
 
     schedules: those of a store: a kernel is priced under the one that it would get.
     """
@@ -50,7 +50,7 @@ def exploration(
 
 
 def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[StoredSolution]) -> Candidate:
-    """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
+    """Return the candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
     made = exploration(values, tools, target)
     made.remembered = {one.region: one for one in remembered}
     found = made.candidate((0,) * len(made.problems), "remembered")
@@ -105,7 +105,7 @@ def chosen(
 
 
 def _planned(candidate: Candidate, values: Values) -> Candidate:
-    """The candidate with its plan made already: a failure is met here, where the rules can still decide."""
+    """Return the candidate with its plan made already: a failure is met here, where the rules can still decide."""
     plan = candidate.plan(values.results)
     return replace(candidate, make_plan=lambda *_: plan)
 
@@ -133,7 +133,7 @@ TOP = 4
 
 
 def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
-    """The key under which a store holds the candidate of a program."""
+    """Return the key under which a store holds the candidate of a program."""
     name = program_key(values.lowered, values.known)
     return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
 
@@ -204,16 +204,16 @@ class Fusing:
 
     @functools.cache  # noqa: B019 - as long-lived as the exploration
     def candidate(self, way: int) -> Candidate:
-        """A candidate, built. It is not 0: that is what the rules decide."""
+        """Return a candidate, built. It is not 0: that is what the rules decide."""
         return self.exploration.candidate(self.choices[way - 1], "explored")
 
     @functools.cache  # noqa: B019
     def rules(self, way: int) -> tuple[str, ...]:
-        """The rules without which a candidate would not be there."""
+        """Return the rules without which a candidate would not be there."""
         return self.exploration.rules(self.choices[way - 1]) if way else ()
 
     def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
-        """A way as it is remembered. scheduling: the rules that the schedules of its kernels use.
+        """Return a way as it is remembered. scheduling: the rules that the schedules of its kernels use.
 
         Raises NotProved for a solution that cannot be proved again (a saturation that ran out of time).
         """

@@ -119,7 +119,7 @@ class Cutting:
         self.folds: dict[Any, bool] = {}
 
     def regions(self) -> tuple[list[Region], set[Any]]:
-        """The regions in an order in which each finds what it reads, and all cuts."""
+        """Return the regions in an order in which each finds what it reads, and all cuts."""
         self.cuts |= set(self._across()) | set(self._between()) | set(self._viewed())
         for _ in range(self.policy.region_cuts):
             self._level()
@@ -252,7 +252,7 @@ class Cutting:
                     count[other] += count.pop(mine)
 
     def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
-        """The values that greedy fusion stores in large regions, or one every so many operations."""
+        """Return the values that greedy fusion stores in large regions, or one every so many operations."""
         stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
         if stored:
             return stored
@@ -265,7 +265,7 @@ class Cutting:
 
 
 def is_leaf(term: Any) -> bool:
-    """Whether a term is read, or a number: nothing that a kernel computes for others."""
+    """Return whether a term is read, or a number: nothing that a kernel computes for others."""
     return term.__class__ in (Input, Const) or (term.__class__ is Index and not operands(term))
 
 
@@ -318,11 +318,11 @@ class KernelPricer:
         return KernelPrice(seconds, sum(map(_bytes, launches)), len(launches), "", name)
 
     def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
-        """The kernels of a program that store some values."""
+        """Return the kernels of a program that store some values."""
         return _sum(self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored))
 
     def program(self, arranged: Kernels) -> KernelPrice:
-        """All kernels of a program. One that looks like an earlier one is not even lifted."""
+        """Return all kernels of a program. One that looks like an earlier one is not even lifted."""
         return _sum(self._summarised(draw(), lift) for draw, lift in arranged.summarised())
 
     def _summarised(self, drawn: FusionSummary, lift: Callable[[], Kernel]) -> KernelPrice:
@@ -340,7 +340,7 @@ def _sum(prices: Iterable[KernelPrice]) -> KernelPrice:
 
 
 def _bytes(kernel: Kernel) -> float:
-    """The bytes of its buffers, for symbolic dimensions at their hints."""
+    """Return the bytes of its buffers, for symbolic dimensions at their hints."""
     return float(at_hint(buffer_bytes(kernel)))
 
 
@@ -447,7 +447,7 @@ class ExplorationOptions:
 
 
 def exported(tools: Toolchain) -> RuleTexts:
-    """The algebra of a toolchain as egglog text. The last few are kept."""
+    """Return the algebra of a toolchain as egglog text. The last few are kept."""
     key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
     _EXPORTED[key] = made = _EXPORTED.pop(key) if key in _EXPORTED else export(tools.equations)
     if len(_EXPORTED) > KEPT:
@@ -550,7 +550,7 @@ class Exploration:
         return arranged.stores
 
     def _as_rules_decide(self, search: EgraphSearch, problem: Problem) -> PricedSolution:
-        """The region as the rules cut it."""
+        """Return the region as the rules cut it."""
         of = {term: search.graph.of[place] for place, term in enumerate(problem.terms)}
         stored = {cls for term, cls in of.items() if term in self.rule_order.stored}
         groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
@@ -558,7 +558,7 @@ class Exploration:
         return found if found.seconds < float("inf") else search.as_written(stored)
 
     def explained(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with the rules without which they would not be there."""
+        """Return the candidates with the rules without which they would not be there."""
         return or_else(
             lambda: [replace(c, rules=self.rules(c.ranks)) for c in candidates],
             lambda: list(candidates),
@@ -566,12 +566,12 @@ class Exploration:
         )
 
     def rules(self, ranks: Sequence[int]) -> tuple[str, ...]:
-        """The rules without which a choice of solutions would not be there."""
+        """Return the rules without which a choice of solutions would not be there."""
         needed = (self.credit(solved, rank) for (_, solved), rank in zip(self.problems, ranks, strict=False))
         return tuple(dict.fromkeys(itertools.chain(*needed)))
 
     def credit(self, solved: Solved, rank: int) -> tuple[str, ...]:
-        """The rules that a solution of a region needs."""
+        """Return the rules that a solution of a region needs."""
         if rank not in solved.credits:
             extraction, solution = solved.search.extraction, solved.found[rank].solution
             solved.credits[rank] = needed_rules(extraction, solution, self.exported, self.options.budget)
@@ -615,14 +615,14 @@ class Exploration:
             yield choice
 
     def by_rules(self) -> Candidate:
-        """The candidate that the rules decide in their order."""
+        """Return the candidate that the rules decide in their order."""
         decided = self.rule_order
         if self.ordered is not self.graph:
             decided = Fusion(self.ordered, self.fusion, self.target).decide()
         return self._priced("rules", self.ordered, decided, (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
-        """The program with the given solution of each region."""
+        """Return the program with the given solution of each region."""
         regions = []
         now: dict[Term, Term] = {}
         used = {x.name for x in self.graph.ins} | {out.name for out in self.graph.outs}

@@ -140,7 +140,7 @@ class Problem:
         return self.structure, tuple(form.spelled for form in self.forms), tuple(self.extents.values())
 
     def size(self, mask: int) -> int:
-        """The elements of a value over these axes."""
+        """Return the elements of a value over these axes."""
         return math.prod(self.extents[bit] for bit in bits(mask))
 
 
@@ -178,7 +178,7 @@ class Reader:
             self.problem.packs.append(pack)
 
     def means(self) -> None:
-        """Numbers that make means of sums."""
+        """Record numbers that convert sums to means."""
         masks = dict.fromkeys(node[1][1] for node in self.problem.nodes if node[0] == "Red")
         for number, (node, term) in enumerate(zip(self.problem.nodes, self.problem.terms, strict=True)):
             for mask in masks if node[0] == "Num" else ():
@@ -293,7 +293,7 @@ class Reader:
         return self.form(form, make)
 
     def spell(self, e: Any, numbers: Mapping[Any, int] = MappingProxyType({})) -> Any:
-        """An index expression with axes and operands by number."""
+        """Return an index expression with axes and operands by number."""
 
         def stand_in(part: Any) -> Any:
             if part.__class__ is Axis:
@@ -367,7 +367,7 @@ def sorted_operands(node: ENode) -> ENode:
 
 
 def as_written(problem: Problem) -> EGraph:
-    """The e-graph of a problem without any rule: each node is a class."""
+    """Return the e-graph of a problem without any rule: each node is a class."""
     known: set[int] = set()
     for place, (op, attributes, children) in enumerate(problem.nodes):
         is_leaf = op == "Leaf" and problem.leaves[attributes[0]].known
@@ -380,7 +380,7 @@ def as_written(problem: Problem) -> EGraph:
 
 
 def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) -> EGraph:
-    """The tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
+    """Return the tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
     tables = graph.freeze().functions
     text, integer = functools.cache(graph.value_to_string), functools.cache(graph.value_to_i64)
 
@@ -415,7 +415,7 @@ def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) 
 
 
 def _numbered(rows: dict[Any, list[Any]], original: list[Any]) -> dict[Any, int]:
-    """Small numbers for classes: the program's in its order, then those above them by their spelling."""
+    """Return small numbers for classes: the program's in its order, then those above them by their spelling."""
     number: dict[Any, int] = {}
     for value in original:
         number.setdefault(value, len(number))

@@ -64,7 +64,7 @@ def run(graph: Any, text: str) -> Any:
 
 @contextlib.contextmanager
 def workspace(text: str) -> Iterator[Any]:
-    """An e-graph in which a text has been read, and nothing else. What is put into it is gone afterwards."""
+    """Yield an e-graph in which a text has been read, and nothing else. What is put into it is gone afterwards."""
     kept: dict[str, Any] = _here.__dict__.setdefault("kept", {})
     graph = kept.pop(text, None) or read(text)
     run(graph, "(push)")
@@ -76,7 +76,7 @@ def workspace(text: str) -> Iterator[Any]:
 
 
 def read(text: str) -> Any:
-    """A new e-graph of egglog that has read a text."""
+    """Return a new e-graph of egglog that has read a text."""
     graph = bindings().EGraph()
     run(graph, text)
     return graph
@@ -92,7 +92,7 @@ class SaturationBudget:
 
 
 def available() -> bool:
-    """Whether egglog can be imported here."""
+    """Return whether egglog can be imported here."""
     try:
         bindings()
     except ImportError:
@@ -149,7 +149,7 @@ def prelude() -> str:
 
 @cache
 def fold_analyses() -> str:
-    """The analyses of reductions over tuples: a part has the axes of what it depends on."""
+    """Return the analyses of reductions over tuples: a part has the axes of what it depends on."""
     out: list[str] = []
 
     def rule(query: str, *actions: str) -> None:
@@ -192,19 +192,19 @@ def _elementwise(rule: Callable[..., None]) -> None:
 
 
 def constructor(node: ENode) -> str:
-    """The egglog constructor of an e-node."""
+    """Return the egglog constructor of an e-node."""
     op, _, children = node
     return f"{LISTS[op]}{len(children)}" if op in LISTS else op
 
 
 def node_text(node: ENode, name: str) -> str:
-    """An e-node over classes called `name` and their number."""
+    """Return an e-node over classes called `name` and their number."""
     attributes = (f'"{a}"' if isinstance(a, str) else str(a) for a in node[1])
     return f"({' '.join((constructor(node), *attributes, *(f'{name}{child}' for child in node[2])))})"
 
 
 def text_of(problem: Problem) -> str:
-    """The program and what is known of it."""
+    """Return the program and what is known of it."""
     out: list[str] = []
     for number, node in enumerate(problem.nodes):
         out.append(f"(let $t{number} {node_text(node, '$t')})")
@@ -234,13 +234,13 @@ def text_of(problem: Problem) -> str:
 
 
 def literal_of(node: ENode) -> int | None:
-    """A whole number as what a rule compares with an extent."""
+    """Return a whole number as what a rule compares with an extent."""
     text = node[1][0] if node[0] == "Num" else ""
     return int(float(text)) if text.endswith(".0") and abs(float(text)) < 2**53 else None
 
 
 def moved(form: IndexForm) -> tuple[int, int]:
-    """The axes that an index map reads, and those under which it reads them."""
+    """Return the axes that an index map reads, and those under which it reads them."""
     source = image = 0
     for axis, mask in form.images:
         source, image = source | axis, image | mask
@@ -280,13 +280,13 @@ def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None =
 
 
 def _contents(problem: Problem) -> set[str]:
-    """The operations of a problem, in the words of `RuleTexts`."""
+    """Return the operations of a problem, in the words of `RuleTexts`."""
     there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
     return there | {"packed"} if problem.packs else there
 
 
 def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
-    """The text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
+    """Return the text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
     commuting = commutativity()
     rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
     analyses = (prelude(),) if there.isdisjoint(PARTS) else (prelude(), fold_analyses())
@@ -304,7 +304,7 @@ def commutativity() -> dict[str, str]:
 
 
 def algebra(names: Sequence[str], there: set[str]) -> str:
-    """The rules that run on a problem, as one ruleset."""
+    """Return the rules that run on a problem, as one ruleset."""
     chosen = [f"rule_{name}" for name in names] + [f"commutes_{fn}" for fn in commutativity() if fn in there]
     return f"(unstable-combined-ruleset algebra {' '.join(chosen)})" if chosen else "(ruleset algebra)"
 
@@ -312,7 +312,7 @@ def algebra(names: Sequence[str], there: set[str]) -> str:
 def saturate(
     problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None, only: Collection[str] | None = None
 ) -> EGraph:
-    """The e-graph of a problem, with egglog's own to go on with. only: leave out all other rules."""
+    """Return the e-graph of a problem, with egglog's own to go on with. only: leave out all other rules."""
     names, there = useful(exported, problem, only)
     graph = read(theory(exported, names, there))
     run(graph, algebra(names, there))
@@ -322,7 +322,7 @@ def saturate(
 
 
 def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: SaturationBudget) -> EGraph:
-    """Puts a problem into an e-graph of egglog, and lets its algebra run. names: the rules in it."""
+    """Put a problem into an e-graph of egglog, and let its algebra run. names: the rules in it."""
     start = time.perf_counter()
     run(graph, text_of(problem))
     run(graph, "(run-schedule (saturate analysis))")

@@ -75,7 +75,7 @@ class EgraphSearch:
         return self.extraction.evaluate(found)
 
     def greedy(self) -> PricedSolution:
-        """Stores dropped or added while that is cheaper, in both orders, with siblings merged."""
+        """Drop or add stores while that is cheaper, in both orders, with siblings merged."""
         best: PricedSolution | None = None
         for upwards in (False, True):
             found = self.descend(self.as_written(), upwards)
@@ -240,7 +240,7 @@ class EgraphSearch:
         return together + single
 
     def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
-        """The computed operands of the sum that a class is: a value, or the factors of a product."""
+        """Return the computed operands of the sum that a class is: a value, or the factors of a product."""
         op, _, below = self.extraction.node(cls, now.choice)
         if op != "Red" or below[0] in self.extraction.leaves:
             return ()
@@ -250,7 +250,7 @@ class EgraphSearch:
         return tuple(child for child in found if child not in self.extraction.leaves)
 
     def _different(self, beam: list[PricedSolution]) -> list[PricedSolution]:
-        """The best of every signature: else equal spellings crowd out what is different."""
+        """Return the best of every signature: else equal spellings crowd out what is different."""
         alike: dict[object, int] = {}
         costs: set[object] = set()
         kept: list[PricedSolution] = []
@@ -309,7 +309,7 @@ class Rebuilder:
         return Rebuilt(roots, stored, groups, list(self.prepared.values()), same)
 
     def term(self, cls: int) -> Term:
-        """The term of a class."""
+        """Return the term of a class."""
         for top, node in self.extraction.in_order(self.found.solution.choice, (cls,), self.built):
             loading = top in self.graph.known and top in self.extraction.leaves
             args = [self.built[child] if loading else self.read(child) for child in node[2]]
@@ -338,7 +338,7 @@ class Rebuilder:
         return tuple(self.problem.axes[bit.bit_length() - 1] for bit in bits(mask))
 
     def read(self, cls: int) -> Term:
-        """The term that a kernel reads for a class: an input of its own for a value that loading computes."""
+        """Return the term that a kernel reads for a class: an input of its own for a value that loading computes."""
         value = self.built[cls]
         if (
             cls not in self.graph.known
@@ -359,7 +359,7 @@ def _plain(value: Any) -> bool:
 
 
 def _memory_order(value: Term) -> tuple[Axis, ...]:
-    """Axes as the widest operand has them."""
+    """Return axes as the widest operand has them."""
     widest: tuple[Axis, ...] = ()
     for operand in operands(value):
         own = tuple(axis for axis in axes(operand) if axis in axes(value))

@@ -42,7 +42,7 @@ class Body:
     def used(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
     ) -> tuple[frozenset[int], set[int]]:
-        """All that an estimate depends on, and the classes among it.
+        """Return all that an estimate depends on, and the classes among it.
 
         As numbers: a class and its spelling where it is computed, a class alone where it is loaded.
         """
@@ -63,7 +63,7 @@ class Body:
     def estimate(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
     ) -> KernelEstimate | None:
-        """The estimate. None for several roots whose loops differ; axes of equal extents are one axis there."""
+        """Return the estimate. None for several roots whose loops differ; axes of equal extents are one axis there."""
         self.choice, self.stored, self.roots = choice, stored, frozenset(roots)
         self.steps: list[EstimatedValue] = []
         self.seen: dict[tuple[int, Under], int] = {}
@@ -128,7 +128,7 @@ class Body:
         return tuple((axis, image) for axis, image in under if mask & axis)
 
     def visit(self, cls: int, under: Under, top: bool = False) -> int:
-        """The step of a class seen under some axes."""
+        """Return the step of a class seen under some axes."""
         mask = self.graph.mask[cls]
         under = self.restricted(under, mask) if under else under
         known = self.seen.get((cls, under))
@@ -151,7 +151,7 @@ class Body:
         return EstimatedValue(axes, buffer=cls, item=self.items[cls], whole=self.sizes[cls])
 
     def in_memory(self, cls: int) -> bool:
-        """Whether reading a leaf is reading memory: numbers and indices are not there."""
+        """Return whether reading a leaf is reading memory: numbers and indices are not there."""
         if cls not in self.leaves or cls in self.graph.known:
             return True
         first = self.graph.classes[cls][0]
@@ -176,7 +176,7 @@ class Body:
         return EstimatedValue(axes, reads, 0, fn, item=item)
 
     def under(self, cls: int, inner: Mapping[int, int], under: Under) -> Under:
-        """The axes of a class below an index map that is itself read under other axes."""
+        """Return the axes of a class below an index map that is itself read under other axes."""
         out = {axis: self.mask(axis, under) for axis in bits(self.graph.mask[cls])}
         out.update((axis, image) for axis, image in inner.items() if axis in out)
         return tuple((axis, image) for axis, image in sorted(out.items()) if image != axis)
@@ -200,7 +200,7 @@ class Body:
         return EstimatedValue(axes, reads, over, fn, item=item, half=half)
 
     def fresh(self, axis: int, extent: int | None = None) -> int:
-        """Another axis of the same or a given extent, for this kernel only."""
+        """Return another axis of the same or a given extent, for this kernel only."""
         if self.extents is self.graph.problem.extents:
             self.extents = dict(self.extents)
         bit = 1 << max(extent.bit_length() for extent in self.extents)
@@ -266,7 +266,7 @@ class Extraction:
 
     # ---- spellings
     def space(self, cls_node: Any) -> int:
-        """The axes that an e-node runs over."""
+        """Return the axes that an e-node runs over."""
         op, attributes, children = cls_node
         mask = 0
         for child in children:
@@ -330,7 +330,7 @@ class Extraction:
         return Solution(needed, frozenset(kept), tuple(merged))
 
     def _stored_roots(self, needed: dict[int, int]) -> set[int]:
-        """The values that are stored for other regions: the operand of a root that is a view."""
+        """Return the values that are stored for other regions: the operand of a root that is a view."""
         out: set[int] = set()
         for root in self.roots:
             cls = root
@@ -341,7 +341,7 @@ class Extraction:
         return out
 
     def _reach(self, root: int, given: Any, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
-        """Visits what a class needs, operands first; an explicit stack, since chains may be long. ~cls: leave cls."""
+        """Visit what a class needs, operands first; an explicit stack, since chains may be long. ~cls: leave cls."""
         classes, leaves, default = self.graph.classes, self.leaves, self.default
         stack, open_ = [root], set()
         while stack:
@@ -424,7 +424,7 @@ class Extraction:
         self.corrections.clear()
 
     def groups(self, solution: Solution) -> list[Group]:
-        """The kernels of a solution, by what they store."""
+        """Return the kernels of a solution, by what they store."""
         together = {cls: group for group in solution.groups for cls in group}
         return list(dict.fromkeys(together.get(cls, (cls,)) for cls in sorted(solution.stored)))
 
@@ -464,7 +464,7 @@ class Extraction:
 
 
 def _acyclic(table: Table) -> bool:
-    """Whether kernels that store several values can be put in an order."""
+    """Return whether kernels that store several values can be put in an order."""
     owner = {cls: group for group in table for cls in group}
     below = {
         group: {owner[cls] for cls in kernel.touched if cls in owner and cls not in group}

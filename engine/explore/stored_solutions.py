@@ -44,7 +44,7 @@ class NotProved(Exception):
 
 
 def region_of(problem: Problem) -> str:
-    """A hash of a region: equal for regions of equal structure, extents and dtypes."""
+    """Return a hash of a region: equal for regions of equal structure, extents and dtypes."""
     parts = (
         problem.nodes, problem.roots, sorted(problem.fixed), problem.leaves, problem.forms, problem.dtypes,
         list(problem.extents.values()), problem.packs,
@@ -53,7 +53,7 @@ def region_of(problem: Problem) -> str:
 
 
 def written(problem: Problem, extraction: Extraction, solution: Solution, rules: tuple[str, ...]) -> StoredSolution:
-    """A solution of a region as data."""
+    """Return a solution of a region as data."""
     graph = extraction.graph
     place: dict[int, int] = {}
     nodes: list[ENode] = []
@@ -89,7 +89,7 @@ def proved(
 
 
 def met(problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget) -> EGraph:
-    """The e-graph in which the rules of a solution make it equal to the program. Raises NotProved."""
+    """Return the e-graph in which the rules of a solution make it equal to the program. Raises NotProved."""
     graph = saturate(problem, exported, budget, recorded.rules)
     _run(graph.bindings, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
     for turn in range(AGAIN + 1):
@@ -130,7 +130,7 @@ def needed_rules(
 
 
 def _text(node: Any, place: int) -> str:
-    """A node as egglog text. It comes from a file: nothing but a node can come out. Raises NotProved."""
+    """Return a node as egglog text. It comes from a file: nothing but a node can come out. Raises NotProved."""
     op, attributes, children = node
     plain = all(isinstance(a, int) or (isinstance(a, str) and WORD.fullmatch(a)) for a in attributes)
     if op not in KINDS or not plain or not all(0 <= child < place for child in children):
@@ -152,7 +152,7 @@ def _equal(bindings: Any, problem: Problem, recorded: StoredSolution) -> bool:
 
 
 def _classes(graph: EGraph, recorded: StoredSolution) -> dict[int, int]:
-    """The class of each recorded node, found by its spelling."""
+    """Return the class of each recorded node, found by its spelling."""
     of = {node: cls for cls, spelled in enumerate(graph.classes) for node in spelled}
     out: dict[int, int] = {}
     for place, (op, attributes, children) in enumerate(recorded.nodes):

@@ -50,7 +50,7 @@ def accesses(body: Block) -> tuple[Load | Store, ...]:
 
 
 def address_of(site: Any, stmt: Any) -> Any:
-    """The flat address of an access."""
+    """Return the flat address of an access."""
     return address(site.kernel, stmt.buf, stmt.idx)
 
 
@@ -98,7 +98,7 @@ def _found_steps(kernel: Kernel, body: Block) -> Steps:
 
 
 def _stepping(flat: Any) -> Iterator[str]:
-    """The names with which an address goes to the next element, if only up to the end of a row."""
+    """Yield the names with which an address goes to the next element, if only up to the end of a row."""
     for atom, factor in linear(flat)[0].items():
         if factor == 1 and atom.__class__ is Var:
             yield atom.name
@@ -115,7 +115,7 @@ def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
 
 @statement_fact
 def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
-    """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
+    """Return the accesses that are `width` aligned neighbours along an axis, and so one instruction."""
     fitting = [step for step in _steps(site, body).get(axis.name, ()) if width * step.item in VECTOR_BYTES]
     return tuple(step.stmt for step in fitting if is_vector(step.address, axis.name, width))
 
@@ -143,14 +143,14 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
 
 @statement_fact
 def loads_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
+    """Return whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
     steps = _steps(site, body).get(axis.name, ())
     return any(step.repeated and is_vector(step.address, axis.name, 2) for step in steps)
 
 
 @statement_fact
 def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
-    """The accesses that go to the next element as an axis goes on."""
+    """Return the accesses that go to the next element as an axis goes on."""
     return tuple(step.stmt for step in _steps(site, body).get(axis.name, ()))
 
 
@@ -166,7 +166,7 @@ def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
 
 
 def _moves(flat: Any, axis: Var) -> bool:
-    """Whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
+    """Return whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
     terms, _ = linear(flat)
     around = (atom.a for atom in terms if atom.__class__ is Binary and atom.op == "%")
     return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
@@ -193,7 +193,7 @@ Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that it s
 
 @statement_fact
 def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
-    """Whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
+    """Return whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
     mentioned = False
     for stmt in body:
         found = _coefficients(stmt)
@@ -206,7 +206,7 @@ def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
 
 @statement_fact
 def neighbours(idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
-    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
+    """Return whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
     found: Coefficients = {}
     _gather_coefficients(tuple(idx), found)
     return _one_index(found, i, r, factor)
@@ -252,31 +252,31 @@ THOUSANDTHS = 1000  # a unit: shares as whole numbers
 
 @statement_fact
 def names(axes: AxisList) -> tuple[Var, ...]:
-    """The names of some axes."""
+    """Return the names of some axes."""
     return tuple(Var(axis.name) for axis in axes)
 
 
 @statement_fact
 def extents(axes: AxisList) -> tuple[int, ...]:
-    """The extents of some axes."""
+    """Return the extents of some axes."""
     return tuple(axis.extent for axis in axes)
 
 
 @statement_fact
 def axes_in_scope(site: Any) -> tuple[Axis, ...]:
-    """The axes of the site's Tile."""
+    """Return the axes of the site's Tile."""
     return site.tile.axes if site.tile else ()
 
 
 @statement_fact
 def threads(axes: AxisList) -> int:
-    """Threads of a block."""
+    """Count the threads of a block."""
     return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
 
 
 @statement_fact
 def blocks(axes: AxisList) -> int:
-    """Blocks of the launch."""
+    """Count the blocks of the launch."""
     return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
 
 
@@ -322,12 +322,12 @@ def copies(site: Any, body: Block) -> int:
 
 @statement_fact
 def sums_held(site: Any, body: Block) -> int:
-    """The most elements that a thread adds up at once: values of the register axes that a term varies with."""
+    """Return the most elements that a thread adds up at once: values of the register axes that a term varies with."""
     return _most_values(site, body, Variations(body).of)
 
 
 def _most_values(site: Any, body: Block, varies: Callable[[Any], frozenset[str]]) -> int:
-    """The most values of the register axes that a term which a run accumulates varies with."""
+    """Return the most values of the register axes that a term which a run accumulates varies with."""
     extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
     terms = [varies(stmt.val) for stmt in summary(body).sums]
     return max((math.prod(n for name, n in extent.items() if name in names) for names in terms), default=1)
@@ -342,7 +342,7 @@ def trips(site: Any, body: Block) -> int:
 
 @statement_fact
 def shares(body: Block, axis: Var) -> bool:
-    """Whether a run loads from one buffer with an axis and from another one without it."""
+    """Return whether a run loads from one buffer with an axis and from another one without it."""
     along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
     return any(along) and not all(along)
 
@@ -372,7 +372,7 @@ def simplified(idx: ExpressionList, name: Var, extent: int) -> ExpressionList:
 
 
 def _divided_by(value: Any, axis: Var) -> int:
-    """The number that an expression divides an axis by, wherever it has it; 0 where it has not."""
+    """Return the number that an expression divides an axis by, wherever it has it; 0 where it has not."""
     if value == axis:
         return 1
     if isinstance(value, Binary) and value.op == "//" and value.a == axis and isinstance(value.b, int):
@@ -449,7 +449,7 @@ def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
 
 
 def _power(least: int) -> int:
-    """The least power of two that is at least a number."""
+    """Return the least power of two that is at least a number."""
     return 1 << (max(least, 1) - 1).bit_length()
 
 
@@ -491,14 +491,14 @@ def windowed(site: Any, body: Block) -> bool:
 
 @statement_fact
 def run_of_an_operand(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
-    """Whether some load of a run mentions i and j as `i*extent + j` only."""
+    """Return whether some load of a run mentions i and j as `i*extent + j` only."""
     loads = [load for load in summary(body).loads if {i.name, j.name} <= free_names(load.idx)]
     return any(as_one(site, (), (load,), i, j, extent) for load in loads)
 
 
 @statement_fact
 def along_the_same(body: Block, i: Var, j: Var) -> bool:
-    """Whether every load of a run that mentions one of two axes mentions both, and some does."""
+    """Return whether every load of a run that mentions one of two axes mentions both, and some does."""
     mentioned = [{i.name, j.name} & free_names(load.idx) for load in summary(body).loads]
     return any(mentioned) and all(len(names) != 1 for names in mentioned)
 
@@ -517,7 +517,7 @@ def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
 
 
 def _periods(e: Any, name: str) -> Iterator[int]:
-    """The period of each quotient and remainder of a name: after it, the value is the same but for a number."""
+    """Yield the period of each quotient and remainder of a name: after it, the value is the same but for a number."""
     for part in nodes(e, Binary):
         if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
             inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
@@ -548,7 +548,7 @@ def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
 
 @statement_fact
 def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
-    """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
+    """Return whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
 
     Of pairs with as many, that with more axes along which memory runs on.
     """
@@ -568,7 +568,7 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
 
 
 def _last_places(body: Block) -> list[Any]:
-    """The last index of every load and store."""
+    """Return the last index of every load and store."""
     found = summary(body)
     return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
 
@@ -606,14 +606,14 @@ def joined_dim(buf: Var, shape: ValueList, body: Block) -> int:
 
 @statement_fact
 def jumps(buf: Var, lane: Var, body: Block) -> bool:
-    """Whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
+    """Return whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     return any(lane.name in free_names(idx[:-1]) and lane.name not in free_names(idx[-1]) for idx in places)
 
 
 @statement_fact
 def join_dims(dims: ValueList, dim: int) -> tuple[Any, ...]:
-    """The dimensions of a buffer with one of them and the next made one."""
+    """Return the dimensions of a buffer with one of them and the next made one."""
     return (*dims[:dim], dims[dim] * dims[dim + 1], *dims[dim + 2 :])
 
 

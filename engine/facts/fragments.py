@@ -66,7 +66,7 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
 @tile_fact
 def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
-    """The atoms of four warps that can do every product of a run, those with the most columns first.
+    """Return the atoms of four warps that can do every product of a run, those with the most columns first.
 
     Products of single warps count, where the run has no others: of elements that may run across a slab's rows.
     """
@@ -81,7 +81,7 @@ def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
 @tile_fact
 def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
-    """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
+    """Return the atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
     return _late_records(_multiplying(site, left, right))
 
 
@@ -92,21 +92,21 @@ def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
 
 @tile_fact
 def swizzled_boxes(site: Any, copies: StatementList) -> bool:
-    """Whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
+    """Return whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
     known, kernel = params(site.kernel), site.kernel
     return all(is_swizzled_box(s, known[s.src].shape, item_bytes(kernel, s)) for s in copies)
 
 
 @tile_fact
 def read_once(site: Any, copies: StatementList) -> bool:
-    """Whether the kernel has one load of each of the slabs of some Stages."""
+    """Return whether the kernel has one load of each of the slabs of some Stages."""
     loads = [load.buf for load in summary(site.kernel.body).loads]
     return all(loads.count(stage.dst) == 1 for stage in copies)
 
 
 @tile_fact
 def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
-    """The copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
+    """Return the copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
 
     TMA can make them, in rows that are whole spans of its swizzle.
     """
@@ -127,7 +127,7 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
 
 @tile_fact
 def bytes_alike(site: Any, body: Block, axis: Var) -> int:
-    """Bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
+    """Return the bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
     known = {s.dst: s for s in summary(body).stages if s.via == "TMA"}
     own = {s.dst for s in summary(body).stages if axis.name in free_names((s.origin, s.slot, s.when))}
     return sum(slab_bytes(site.kernel, known[dst]) for dst in known.keys() - own)
@@ -142,13 +142,13 @@ def chunks(body: Block) -> int:
 
 @tile_fact
 def for_atoms(site: Any, body: Block) -> bool:
-    """Whether there is an atom that can do so, once the operands are in slabs."""
+    """Return whether there is an atom that can do so, once the operands are in slabs."""
     return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
 
 
 @module_fact
 def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
-    """Whether there is an atom for the dtype of all that a run loads of these buffers."""
+    """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
     own = [atom for atom in ATOMS.values() if not atom.late]
@@ -157,7 +157,7 @@ def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
 
 @tile_fact
 def for_late_atoms(site: Any, body: Block) -> bool:
-    """Whether there is one of four warps, too."""
+    """Return whether there is one of four warps, too."""
     known = {*params(site.kernel), *stages(site.kernel)}
     return any(atom.across or _along(body) for atom in _atoms_of(site, body, known, late=True))
 
@@ -180,19 +180,19 @@ def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> 
 
 @tile_fact
 def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
-    """The atoms that multiply two values, by their dtypes."""
+    """Return the atoms that multiply two values, by their dtypes."""
     return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.late)
 
 
 def _multiplying(site: Any, left: Var, right: Var) -> Iterator[Atom]:
-    """The atoms for the dtypes of two values."""
+    """Yield the atoms for the dtypes of two values."""
     known = value_dtypes(site.kernel)
     return (atom for atom in ATOMS.values() if _multiplies(site, atom, {known[left.name], known[right.name]}))
 
 
 @tile_fact
 def nothing_of_both(body: Block, one: Var, other: Var) -> bool:
-    """Whether no statement of a run has to do with both of two axes."""
+    """Return whether no statement of a run has to do with both of two axes."""
     varying, both = Variations(body), {one.name, other.name}
     leaves = (stmt for stmt in nodes(body, Stmt) if not hasattr(stmt, "body"))
     return not any(both <= varying.of(tuple(map(Var, uses((stmt,))))) for stmt in leaves)
@@ -200,31 +200,31 @@ def nothing_of_both(body: Block, one: Var, other: Var) -> bool:
 
 @tile_fact
 def only_product(body: Block) -> bool:
-    """Whether a run is one product of tensor cores and the loads of its operands, no more."""
+    """Return whether a run is one product of tensor cores and the loads of its operands, no more."""
     return len(summary(body).mmas) == 1 and all(isinstance(stmt, Load | Mma) for stmt in body)
 
 
 @tile_fact
 def on_tensor_cores(body: Block) -> bool:
-    """Whether tensor cores multiply in a run."""
+    """Return whether tensor cores multiply in a run."""
     return bool(summary(body).mmas)
 
 
 @fact("cast_to(name) -> fn", "tile")
 def cast_to(site: Any, value: Var) -> Var:
-    """The function that rounds to the dtype of a value."""
+    """Return the function that rounds to the dtype of a value."""
     return Var(value_dtypes(site.kernel)[value.name])
 
 
 @tile_fact
 def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
-    """Whether a value is the source, at most in a dtype that holds all of it: the run does nothing else."""
+    """Return whether a value is the source, at most in a dtype that holds all of it: the run does nothing else."""
     known = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     return len(known) == len(body) and _narrowed(value, known, value_dtypes(site.kernel)) == source
 
 
 def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
-    """The value that casts widen to a value, at most: to dtypes that hold every element of the one before."""
+    """Return the value that casts widen to a value, at most: to dtypes that hold every element of the one before."""
     while isinstance(value, Var) and value.name in known:
         match known[value.name]:
             case Var() as e:
@@ -243,7 +243,7 @@ def _turns(loop: For) -> int:
 
 
 def _along(body: Block) -> bool:
-    """Whether all that a run sums over runs along the rows of what it loads."""
+    """Return whether all that a run sums over runs along the rows of what it loads."""
     loops = [loop for loop in summary(body).loops if loop.role == "reduce"]
     return all(loop.var in free_names(load.idx[-1]) for loop in loops for load in nodes(loop, Load))
 
@@ -365,7 +365,7 @@ def _reads(stmt: Any) -> Any:
 
 
 def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
-    """The statements of a block that accumulate, or that what accumulates or is wanted needs."""
+    """Yield the statements of a block that accumulate, or that what accumulates or is wanted needs."""
     kept = []
     for stmt in reversed(block):
         if isinstance(stmt, Accumulate) or stmt.dst in wanted:
@@ -421,7 +421,7 @@ def only_products(site: Any, value: Var) -> bool:
 
 
 def _hidden(site: Any, value: Var) -> Call | None:
-    """The one definition `where(a, y, -inf)` of a value."""
+    """Return the one definition `where(a, y, -inf)` of a value."""
     lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
     chosen = lets[0] if len(lets) == 1 else None
     found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf

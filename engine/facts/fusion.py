@@ -45,7 +45,7 @@ class Use(NamedTuple):
 
 
 def uses_of(site: Any, v: Any) -> Iterator[Use]:
-    """The products that v is an operand of, also through a view."""
+    """Yield the products that v is an operand of, also through a view."""
     flow, kept = site.flow, site.kept
     views = [r for r in flow.readers[v] if r.__class__ is Remap and r.x is v and r not in kept]
     for seen in (v, *views):
@@ -97,7 +97,7 @@ def _asked(site: Any, use: Use) -> float:
 
 @tensor_fact
 def reduction(v: Term) -> bool:
-    """Whether a value is a reduction."""
+    """Return whether a value is a reduction."""
     return v.__class__ in (Reduce, Fold)
 
 
@@ -137,19 +137,19 @@ def recompute(site: Any, v: Value, y: Value, tile: int) -> int:
 
 @tensor_fact
 def sweeps(site: Any, y: Value, v: Value) -> bool:
-    """Whether y folds an axis that v varies along."""
+    """Return whether y folds an axis that v varies along."""
     return y.__class__ in (Reduce, Fold) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
 
 
 @tensor_fact
 def widens(site: Any, y: Value, v: Value) -> bool:
-    """Whether v is read again along an axis of y: as a factor of a contraction is."""
+    """Return whether v is read again along an axis of y: as a factor of a contraction is."""
     return read_again(site.space & ~site.flow.mask_of_axes(y.over), site.seen[v]) != 0
 
 
 @tensor_fact
 def only_for(site: Any, v: Value, y: Value) -> bool:
-    """Whether v flows to y alone, through values that have one reader each."""
+    """Return whether v flows to y alone, through values that have one reader each."""
     flow = _flow(site, y)
     while v is not y:
         following = flow.readers[v]
@@ -161,7 +161,7 @@ def only_for(site: Any, v: Value, y: Value) -> bool:
 
 @tensor_fact
 def folded_together(site: Any, v: Value, y: Value) -> bool:
-    """Whether all that v flows into is tuple reductions that share their loop with y."""
+    """Return whether all that v flows into is tuple reductions that share their loop with y."""
     if y.__class__ is not Fold:
         return False
     wanted, todo, seen = common_key(y), list(site.flow.readers[v]), {v}
@@ -212,7 +212,7 @@ def fixed(y: Value) -> bool:
 
 @tensor_fact
 def moved(site: Any, y: Value) -> bool:
-    """Whether y's index map replaces an axis that something folded below it varies with."""
+    """Return whether y's index map replaces an axis that something folded below it varies with."""
     replaced = site.flow.mask_of_axes(axis for axis, _ in y.map)
     return any(
         replaced & site.flow.mask[value]
@@ -223,7 +223,7 @@ def moved(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def widest(site: Any, y: Value) -> int:
-    """The most elements of anything that y would read: the value that climbs, or what is in memory."""
+    """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
     flow = site.flow
     read = [_read(site, operand, policy(site.target).operations_looked_through) for operand in operands(y)]
     climbing: int = flow.elements(flow.mask[site.top])
@@ -231,7 +231,7 @@ def widest(site: Any, y: Value) -> int:
 
 
 def _read(site: Any, term: Any, reach: int) -> int:
-    """The elements of the largest stored value that an elementwise value reads."""
+    """Return the elements of the largest stored value that an elementwise value reads."""
     kind = term.__class__
     size: int = site.flow.elements(site.flow.mask[term])
     if kind is Input or term in site.kept:
@@ -257,20 +257,20 @@ def operations(site: Any, v: Value) -> int:
 
 @tensor_fact
 def holds_reduction(site: Any, v: Value) -> bool:
-    """Whether computing a value means folding something that is not stored."""
+    """Return whether computing a value means folding something that is not stored."""
     return bool(site.open[v])
 
 
 @tensor_fact
 def folds_once(site: Any, v: Value, w: Value) -> bool:
-    """Whether all reductions of two kernels are over the same axes, and each has one."""
+    """Return whether all reductions of two kernels are over the same axes, and each has one."""
     a, b = site.reduction(v), site.reduction(w)
     return a is not None and b is not None and a.over == b.over
 
 
 @tensor_fact
 def same_loops(site: Any, v: Value, w: Value) -> bool:
-    """Whether two kernels store values of the same extents, in plain layouts."""
+    """Return whether two kernels store values of the same extents, in plain layouts."""
     return site.extents(v) is not None and site.extents(v) == site.extents(w)
 
 
@@ -283,7 +283,7 @@ def common_operand(site: Any, v: Value, w: Value) -> bool:
 
 
 def _reads(site: Any, value: Any) -> set[Any]:
-    """The values that a kernel reads from memory, and the index maps that it reads them through."""
+    """Return the values that a kernel reads from memory, and the index maps that it reads them through."""
     leaves, pending, seen = site.leaves(value), [value], {value}
     while pending:
         term = pending.pop()
@@ -295,7 +295,7 @@ def _reads(site: Any, value: Any) -> set[Any]:
 
 @tensor_fact
 def independent(site: Any, v: Value, w: Value) -> bool:
-    """Whether w reads neither v nor anything stored between the two."""
+    """Return whether w reads neither v nor anything stored between the two."""
     between = site.entries[site.place(v) : site.place(w)]
     return all(entry.value not in site.leaves(w) for entry in between)
 
@@ -320,7 +320,7 @@ def distance(site: Any, v: Value, w: Value) -> int:
 
 @tensor_fact
 def beside(site: Any, v: Value, y: Value) -> bool:
-    """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
+    """Return whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
     flow, kept = site.flow, site.kept
@@ -342,14 +342,14 @@ def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) ->
 
 @tensor_fact
 def again(site: Any, v: Value, y: Value, tile: int) -> float:
-    """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
+    """Return the seconds to compute v in every block of y's kernel, from what is in shared memory."""
     flow, result = site.flow, site.space & ~site.folded
     blocks = cost.blocks(flow, result, site.seen[v], tile, site.target)
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
 def _in_block(site: Any, v: Any, walked: Any) -> float:
-    """Seconds to compute v once, reading each element that it walks from shared memory."""
+    """Return the seconds to compute v once, reading each element that it walks from shared memory."""
     made, read = cost.parts(v, site.kept)
     moved = len(read) * site.flow.elements(site.flow.mask[walked])
     return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
@@ -386,7 +386,7 @@ def product_blocks(site: Any, v: Value, tile: int) -> int:
 
 @tensor_fact
 def again_in(site: Any, blocks: int, v: Value) -> float:
-    """Seconds to compute an operand in so many blocks, and to put it into shared memory there."""
+    """Return the seconds to compute an operand in so many blocks, and to put it into shared memory there."""
     stored = cost.issue_seconds(site.flow.elements(site.flow.mask[v]), site.target)
     return blocks * (_in_block(site, v, v) + stored)
 
@@ -417,7 +417,7 @@ def joins_products(site: Any, v: Value) -> bool:
 
 @tensor_fact
 def several_products(site: Any, v: Value, w: Value) -> bool:
-    """Whether each of two kernels has a product that groups of four warps multiply."""
+    """Return whether each of two kernels has a product that groups of four warps multiply."""
     return any(_group_products(site, site.folds(v))) and any(_group_products(site, site.folds(w)))
 
 
@@ -442,7 +442,7 @@ def _places(of: Iterable[Axis]) -> int:
 
 
 def _widened_from(x: Any) -> str | None:
-    """The dtype of what a value is widened from, None where it is anything else."""
+    """Return the dtype of what a value is widened from, None where it is anything else."""
     x = x.x if x.__class__ is Remap else x
     cast = x.__class__ is Elementwise and x.fn in DTYPES and promote(x.fn, dtype(x.args[0])) == x.fn
     return dtype(x.args[0]) if cast else None
@@ -450,7 +450,7 @@ def _widened_from(x: Any) -> str | None:
 
 @tensor_fact
 def apart(site: Any, v: Value) -> float:
-    """Seconds that a kernel of its own takes for v, and to read v again."""
+    """Return the seconds that a kernel of its own takes for v, and to read v again."""
     _, read = cost.parts(v, site.kept)
     size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
     return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
@@ -458,7 +458,7 @@ def apart(site: Any, v: Value) -> float:
 
 @tensor_fact
 def multiplied(site: Any, y: Value) -> bool:
-    """Whether a value flows into a product that walks it many times, through values that nothing stores."""
+    """Return whether a value flows into a product that walks it many times, through values that nothing stores."""
     flow, todo, seen = site.flow, [y], set()
     while todo:
         term = todo.pop()
@@ -478,14 +478,14 @@ def multiplied(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def climbed(site: Any, y: Value) -> float:
-    """Seconds of memory to store a value and to read it once for every reader."""
+    """Return the seconds of memory to store a value and to read it once for every reader."""
     times = len(site.flow.readers[y]) + 1
     return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
 
 
 @tensor_fact
 def folds_across(site: Any, y: Value, x: Value) -> bool:
-    """Whether making y of x takes a fold of something else, along an axis that x varies with."""
+    """Return whether making y of x takes a fold of something else, along an axis that x varies with."""
     made, _ = cost.parts(y, {*site.kept, x})
     return _folds_along(site, made, x)
 
@@ -504,7 +504,7 @@ def waits_across(site: Any, y: Value, x: Value) -> bool:
 
 
 def _folds_along(site: Any, made: Any, x: Any) -> bool:
-    """Whether one of some values is a fold along an axis that x varies with."""
+    """Return whether one of some values is a fold along an axis that x varies with."""
     along = site.flow.mask[x]
     folds = (term for term in made if term.__class__ in (Reduce, Fold))
     return any(site.flow.mask_of_axes(term.over) & along for term in folds)
@@ -512,7 +512,7 @@ def _folds_along(site: Any, made: Any, x: Any) -> bool:
 
 @tensor_fact
 def left(site: Any, x: Value, y: Value) -> float:
-    """Seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
+    """Return the seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
     flow, readers_of_y = site.flow, len(site.flow.readers[y])
     made, read = cost.parts(y, {*site.kept, x})
     others = cost.bytes_of(flow, [leaf for leaf in read if leaf is not x])
@@ -525,7 +525,7 @@ def left(site: Any, x: Value, y: Value) -> float:
 
 
 def _flow(site: Any, v: Any) -> Any:
-    """The program as a flow; of an example or a fragment, what is below a value."""
+    """Return the program as a flow; of an example or a fragment, what is below a value."""
     if site.flow is None or v not in site.flow.mask:
         site.flow = Dataflow((*site.roots, v) if v not in site.roots else site.roots)
     return site.flow
@@ -559,7 +559,7 @@ def picked(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
-    """Seconds to compute the operand v of the product y in every block, from what is in shared memory."""
+    """Return the seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
     blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
     made, _ = cost.parts(v, ())
@@ -569,7 +569,7 @@ def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
 
 @tensor_fact
 def beforehand(site: Any, v: Value, y: Value) -> float:
-    """Seconds that a kernel of its own takes for the operand v of a product y."""
+    """Return the seconds that a kernel of its own takes for the operand v of a product y."""
     flow = _flow(site, y)
     _, read = cost.parts(v, ())
     size = cost.bytes_of(flow, [*read, v])
@@ -670,7 +670,7 @@ def _in_one_pass(target: Any, x: Term, v: Term, n: Axis) -> float:
 
 
 def _held(v: Term) -> str:
-    """The dtype of a value in memory: what is computed with it is f32."""
+    """Return the dtype of a value in memory: what is computed with it is f32."""
     while isinstance(v, Elementwise) and v.fn == "f32":
         (v,) = v.args
     return dtype(v)
@@ -716,7 +716,7 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
 
 
 def _in_tiles(shape: OnlineShape, target: Any) -> float:
-    """A tile of rows a block."""
+    """Return the seconds with a tile of rows a block."""
     p = policy(target)
     chunk, block, rows, columns = _block(shape, target)
     lanes = chunk // columns
@@ -755,7 +755,7 @@ def _block(shape: OnlineShape, target: Any) -> tuple[int, int, int, int]:
 
 
 def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int:
-    """The results that lanes compute in whole strips, as `online_tile` chooses their width."""
+    """Return the results that lanes compute in whole strips, as `online_tile` chooses their width."""
     strips = {n: -(-results // (lanes * n)) for n in widths}
     width = min(strips, key=lambda n: strips[n] * (rows * n + 1))
     return lanes * width * strips[width]
@@ -779,7 +779,7 @@ def policy_facts(target: Any) -> Callable[..., Any]:
 
 @tensor_fact
 def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
+    """Return the seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
     target, shape = site.target, _shape(x, v, n)
     p = policy(target)
     scores = shape.batch * shape.rows * shape.columns

@@ -39,31 +39,31 @@ from .structure import TILE, varying
 
 @statement_fact
 def team(body: Block) -> tuple[Var, ...]:
-    """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
+    """Return the loops that the threads of a block can share out among themselves: the outermost of each nest."""
     return tuple(Var(loop.var) for loop in team_loops(body))
 
 
 @statement_fact
 def team_free(body: Block) -> tuple[Var, ...]:
-    """The loops that the threads of a block can share out and whose iterations are independent."""
+    """Return the loops that the threads of a block can share out and whose iterations are independent."""
     return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
 
 
 @statement_fact
 def row_length(body: Block) -> int:
-    """The longest reduction among the loops that threads can share out; 0 if there is none."""
+    """Return the longest reduction among the loops that threads can share out; 0 if there is none."""
     stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
     return longest(stops) if stops else 0
 
 
 def longest(stops: Sequence[Any]) -> Any:
-    """The greatest of some extents. Raises Undecided where sizes leave it open."""
+    """Return the greatest of some extents. Raises Undecided where sizes leave it open."""
     return max(dict.fromkeys(stops))
 
 
 @statement_fact
 def defined_once(body: Block) -> bool:
-    """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
+    """Return whether blocks of a run could be one block: no value of one has the name of a value of another."""
     found = summary(body)
     names = [load.dst for load in found.loads] + [let.dst for let in found.lets]
     return len(set(names)) == len(names)
@@ -135,7 +135,7 @@ def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
-    """The accumulators that are combined, and how: those of a tuple at once, others one by one."""
+    """Return the accumulators that are combined, and how: those of a tuple at once, others one by one."""
     return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
 
 
@@ -159,7 +159,7 @@ def neutral_element(fn: Var, values: Any) -> bool:
 
 
 def _number(value: Any) -> bool | int | float | None:
-    """A number that is written out, f64(0.0) too; None for anything else."""
+    """Return a number that is written out, f64(0.0) too; None for anything else."""
     if value.__class__ is Call and value.fn == "f64":
         (value,) = value.args
     return value if isinstance(value, bool | int | float) else None
@@ -174,7 +174,7 @@ def needed(run: Block, values: ExpressionList, *later: Block) -> Block:
 
 @statement_fact
 def rest(run: Block, part: Block) -> Block:
-    """The statements of a run that are not among some of them."""
+    """Return the statements of a run that are not among some of them."""
     return tuple(stmt for stmt in run if stmt not in part)
 
 
@@ -205,7 +205,7 @@ def _whole(value: Any, name: Var) -> int:
 
 
 def _digits_of(value: Any, name: Var) -> list[Binary]:
-    """The quotients and remainders of a name by numbers."""
+    """Return the quotients and remainders of a name by numbers."""
     return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
 
 
@@ -233,7 +233,7 @@ def varies_by_digit(values: ExpressionList, k: Var, base: int, count: int, *runs
 
 
 def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
-    """The expressions of a statement, simplified."""
+    """Return the expressions of a statement, simplified."""
     parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
     return tuple(simplify(part, ranges) for part in parts if part is not None)
 
@@ -267,7 +267,7 @@ class Tuple(NamedTuple):
 
 @statement_fact
 def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
-    """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
+    """Return the tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
     names = {partial.acc: partial.value for partial in partials(site, (), body, ())}
     out = []
     for stmt in merged(body):

@@ -116,31 +116,31 @@ def _region(site: Any, body: Block, axes: Any, more: tuple[Any, ...]) -> RangedB
 
 @statement_fact
 def local(idx: ExpressionList, foot: Footprint) -> ExpressionList:
-    """An index of a buffer as an index of the copy of its footprint."""
+    """Return an index of a buffer as an index of the copy of its footprint."""
     return local_index(idx, foot)
 
 
 @fact("bytes([stmt]) -> int", TILE)
 def size_of(site: Any, copies: Any) -> int:
-    """Shared memory of one slot of each of some Stages."""
+    """Return the shared memory of one slot of each of some Stages."""
     return sum(slab_bytes(site.kernel, stage) for stage in copies)
 
 
 @statement_fact
 def item(site: Any, stage: Stage) -> int:
-    """Bytes of an element of a Stage."""
+    """Return the bytes of an element of a Stage."""
     return item_bytes(site.kernel, stage)
 
 
 @statement_fact
 def smem_left(site: Any) -> int:
-    """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
+    """Return the shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
     return site.target.smem - all_slab_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
 @fact("fitting([record], int) -> [record]", TILE)
 def fitting(feet: Any, room: int) -> tuple[Footprint, ...]:
-    """The first footprints of a list that fit into some shared memory together."""
+    """Return the first footprints of a list that fit into some shared memory together."""
     taken = []
     for foot in feet:
         if foot.bytes <= room:
@@ -151,7 +151,7 @@ def fitting(feet: Any, room: int) -> tuple[Footprint, ...]:
 
 @statement_fact
 def box_ok(site: Any, copies: StatementList) -> bool:
-    """Whether TMA can copy all of some Stages."""
+    """Return whether TMA can copy all of some Stages."""
     known = params(site.kernel)
     return all(is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
@@ -165,45 +165,45 @@ def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
 
 @statement_fact
 def copies_each(site: Any, copies: StatementList) -> int:
-    """The instructions with which a thread copies its share of some Stages."""
+    """Count the instructions with which a thread copies its share of some Stages."""
     shapes = [copy_shape(site.kernel, stage) for stage in copies]
     return sum(-(-shape.rows * shape.chunks // shape.threads) for shape in shapes)
 
 
 @statement_fact
 def copies_words(site: Any, copies: StatementList) -> bool:
-    """Whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
+    """Return whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
     sizes = [copy_shape(site.kernel, stage).width * item_bytes(site.kernel, stage) for stage in copies]
     return all(size >= WORD for size in sizes)
 
 
 @statement_fact
 def bank_cycles(site: Any, body: Block) -> int:
-    """Wavefronts of one warp for what a run reads of all slabs."""
+    """Count the wavefronts of one warp for what a run reads of all slabs."""
     return warp_accesses.bank_cycles(site.kernel, body)
 
 
 @statement_fact
 def copy_lanes(site: Any, stage: Stage) -> int:
-    """Lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
+    """Return the number of lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
     return warp_accesses.spread_lanes(site.kernel, stage)
 
 
 @statement_fact
 def xor_maps(site: Any, stage: Stage) -> ValueList:
-    """The xor layouts of a slab worth trying."""
+    """Return the xor layouts of a slab worth trying."""
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
 @statement_fact
 def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
-    """The xor layout with the fewest wavefronts."""
+    """Return the xor layout with the fewest wavefronts."""
     return warp_accesses.best_xor(site.kernel, stage, body)
 
 
 @statement_fact
 def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
-    """Wavefronts of one warp for a slab under a xor layout."""
+    """Count the wavefronts of one warp for a slab under a xor layout."""
     return warp_accesses.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
@@ -215,7 +215,7 @@ def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
 
 @statement_fact
 def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """Instructions of one warp for a slab, if its rows had `pad` unused elements."""
+    """Count the instructions of one warp for a slab, if its rows had `pad` unused elements."""
     return warp_accesses.padded_accesses(site.kernel, stage, body, pad)
 
 
@@ -227,7 +227,7 @@ def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
 
 @statement_fact
 def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
-    """Whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
+    """Return whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
     lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
     loads = [load for load in summary(body).loads if load.buf == stage.dst]
     rows = [linear(cell_of(stage, load.idx)[0])[0] for load in loads]
@@ -256,7 +256,7 @@ def only_staged(site: Any, body: Block) -> bool:
 
 @statement_fact
 def in_slabs(site: Any, body: Block) -> bool:
-    """Whether every load of a run stays inside of its slab without any guard."""
+    """Return whether every load of a run stays inside of its slab without any guard."""
     slabs, known = stages(site.kernel), ranges_of(site.kernel)
     for load in summary(body).loads:
         if load.buf not in slabs:
@@ -270,7 +270,7 @@ def in_slabs(site: Any, body: Block) -> bool:
 
 @statement_fact
 def read_under(site: Any, body: Block, condition: Expression) -> bool:
-    """Whether what a run accumulates is used only under a guard that implies the condition.
+    """Return whether what a run accumulates is used only under a guard that implies the condition.
 
     A value that is computed from them elsewhere is as good as they are.
     """
@@ -305,7 +305,7 @@ _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 @statement_fact
 def zero_product(site: Any, body: Block, condition: Expression, *zero: Var) -> bool:
-    """Whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
+    """Return whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
 
     zero: values of the run that are taken for zero where the guard fails.
     """
@@ -346,7 +346,7 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 
 @statement_fact
 def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    """Return whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
     plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
     if isinstance(stage, Stage) and stage.gathered:
         parts = [part for part in conjuncts(condition) if not _always(site, part)]
@@ -363,13 +363,13 @@ def _always(site: Any, condition: Any) -> bool:
 
 @statement_fact
 def parts_zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Whether a load reads the zero fill of its slab where a part of a condition fails that may fail."""
+    """Return whether a load reads the zero fill of its slab where a part of a condition fails that may fail."""
     parts = [part for part in conjuncts(condition) if not _always(site, part)]
     return all(zero_filled(site, load, part) for part in parts) and in_slabs(site, (replace(load, when=True),))
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
-    """Whether a load reads the zero fill of its slab where the condition fails."""
+    """Return whether a load reads the zero fill of its slab where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
@@ -516,7 +516,7 @@ def placed(box: ResultBox, cell: ExpressionList) -> ExpressionList:
 
 @tile_fact
 def within_edges(box: ResultBox, cell: ExpressionList) -> Expression:
-    """Whether a row and a column of a box of results lie within the edges of the buffer that are guarded."""
+    """Return whether a row and a column of a box of results lie within the edges of the buffer that are guarded."""
     condition: Any = True
     place = placed(box, cell)
     for dim in box.edges:
@@ -532,7 +532,7 @@ def cell_of_box(box: ResultBox, idx: Any) -> tuple[Any, ...]:
 
 @tile_fact
 def thread_number(axes: AxisList) -> Expression:
-    """The number of a thread in its block."""
+    """Return the number of a thread in its block."""
     number: Any = 0
     for axis in axes:
         if axis.role == "THREAD":
@@ -542,12 +542,12 @@ def thread_number(axes: AxisList) -> Expression:
 
 @tile_fact
 def rescales(body: Block) -> bool:
-    """Whether sums of a run are scaled as it goes on, as those of a running softmax are."""
+    """Return whether sums of a run are scaled as it goes on, as those of a running softmax are."""
     return bool(summary(body).scales)
 
 
 def _stores(block: Block, guards: tuple[Any, ...], looped: bool) -> Iterator[tuple[Store, tuple[Any, ...], bool]]:
-    """The stores of a block, with the conditions around each and whether a loop is."""
+    """Yield the stores of a block, with the conditions around each and whether a loop is."""
     for stmt in block:
         if isinstance(stmt, Store):
             yield stmt, guards, looped
@@ -576,7 +576,7 @@ def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) 
 
 
 def _edge(store: Store, guard: Any, param: Param, here: RangedBlock) -> int | None:
-    """The dimension of a buffer at whose end a guard keeps a store from going on."""
+    """Return the dimension of a buffer at whose end a guard keeps a store from going on."""
     if guard.__class__ is Binary and guard.op == "<":
         for dim, (place, extent) in enumerate(zip(store.idx, param.shape, strict=True)):
             if guard.b == extent and tidy(subtract(guard.a, place), here.ranges) == 0:

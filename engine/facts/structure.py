@@ -52,7 +52,7 @@ TILE = "module loop tile"
 
 
 def axis_names(site: Any) -> frozenset[str]:
-    """The axes of the site's Tile."""
+    """Return the axes of the site's Tile."""
     return frozenset(axis.name for axis in site.tile.axes) if site.tile else frozenset()
 
 
@@ -61,26 +61,26 @@ def axis_names(site: Any) -> frozenset[str]:
 
 @fact("loops(run, name?) -> [name]", TILE)
 def loops(body: Block, role: Any = None) -> tuple[Var, ...]:
-    """The variables of the loops of a run, of one role if it is given."""
+    """Return the variables of the loops of a run, of one role if it is given."""
     return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
 
 
 @statement_fact
 def bounded_by(body: Block, names: NameList) -> bool:
-    """Whether the bounds of a loop of the run mention one of some names."""
+    """Return whether the bounds of a loop of the run mention one of some names."""
     mentioned = free_names(tuple((loop.start, loop.stop) for loop in summary(body).loops))
     return not mentioned.isdisjoint(name.name for name in names)
 
 
 @statement_fact
 def buffers(body: Block) -> tuple[Var, ...]:
-    """The buffers that a run loads from."""
+    """Return the buffers that a run loads from."""
     return tuple(dict.fromkeys(Var(load.buf) for load in summary(body).loads))
 
 
 @statement_fact
 def plain(body: Block) -> bool:
-    """Whether a run only loads and computes values: doing it more often changes nothing."""
+    """Return whether a run only loads and computes values: doing it more often changes nothing."""
     return only(body, Load, Let)
 
 
@@ -92,37 +92,37 @@ def only_copies(body: Block) -> bool:
 
 @statement_fact
 def stages_of(body: Block) -> tuple[Stage, ...]:
-    """The copies to shared memory in a run."""
+    """Return the copies to shared memory in a run."""
     return summary(body).stages
 
 
 @statement_fact
 def collective(body: Block) -> bool:
-    """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""
+    """Return whether all threads of the block take part in a statement of a run: it must not come under a guard."""
     return summary(body).barriers > 0
 
 
 @statement_fact
 def plain_sums(body: Block) -> bool:
-    """Whether a run only loads, computes, and accumulates for others."""
+    """Return whether a run only loads, computes, and accumulates for others."""
     return only(body, Load, Let, Accumulate) and len(accumulators(body)) == len({s.acc for s in summary(body).sums})
 
 
 @statement_fact
 def tiled(body: Block) -> bool:
-    """Whether a kernel has its Tile."""
+    """Return whether a kernel has its Tile."""
     return any(isinstance(stmt, Tile) for stmt in body)
 
 
 @fact("accumulators(run) -> [record]", TILE)
 def accumulated(body: Block) -> tuple[AccumulatorFold, ...]:
-    """The accumulators of a run that others read: `.acc` and `.fn`."""
+    """Return the accumulators of a run that others read: `.acc` and `.fn`."""
     return accumulators(body)
 
 
 @statement_fact
 def folds_tuples(body: Block) -> bool:
-    """Whether a run folds elements into several accumulators at once, as an online softmax does."""
+    """Return whether a run folds elements into several accumulators at once, as an online softmax does."""
     return bool(summary(body).merges)
 
 
@@ -167,13 +167,13 @@ def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis,
 
 @statement_fact
 def follows(value: Var, name: Var, *runs: Block) -> bool:
-    """Whether what some runs compute varies with a loop's variable, or with another value."""
+    """Return whether what some runs compute varies with a loop's variable, or with another value."""
     return name.name in dependencies(value, tuple(chain.from_iterable(runs)))
 
 
 @statement_fact
 def added_elsewhere(site: Any, body: Block) -> bool:
-    """Whether something outside of a run adds to what the run accumulates."""
+    """Return whether something outside of a run adds to what the run accumulates."""
     names = {each.acc.name for each in accumulators(body)}
 
     def additions(block: Block) -> int:
@@ -190,13 +190,13 @@ def multiplies_values(site: Any) -> bool:
 
 @statement_fact
 def matmul_shaped(site: Any, body: Block) -> bool:
-    """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
+    """Return whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
     return bool(matmul_loops(body, axis_names(site), multiplies_values(site)))
 
 
 @statement_fact
 def outer_product(site: Any, var: Var, body: Block) -> bool:
-    """Whether one reduction, over `var`, has two operands, each varying with an axis that the other lacks."""
+    """Return whether one reduction, over `var`, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, var.name, axis_names(site), site.kernel.body, multiplies_values(site))
 
 
@@ -208,31 +208,31 @@ def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
 
 @statement_fact
 def combined(body: Block) -> bool:
-    """Whether threads combine partial results in a run."""
+    """Return whether threads combine partial results in a run."""
     return bool(summary(body).combines or summary(body).scans)
 
 
 @statement_fact
 def combined_over(body: Block, axis: Var) -> bool:
-    """Whether a Combine of the run names an axis."""
+    """Return whether a Combine of the run names an axis."""
     return any(axis in stmt.over for stmt in summary(body).combines)
 
 
 @statement_fact
 def staged(body: Block) -> bool:
-    """Whether something is copied to shared memory in a run."""
+    """Return whether something is copied to shared memory in a run."""
     return bool(summary(body).stages)
 
 
 @statement_fact
 def makes(body: Block, name: Var) -> bool:
-    """Whether a run defines a value at its top."""
+    """Return whether a run defines a value at its top."""
     return any(defines(stmt) == name.name for stmt in body)
 
 
 @statement_fact
 def made(body: Block) -> tuple[Var, ...]:
-    """The values that a run defines at its top."""
+    """Return the values that a run defines at its top."""
     return tuple(Var(name) for name in map(defines, body) if name is not None)
 
 
@@ -245,14 +245,14 @@ def reads(body: Any, name: Var) -> int:
 
 @statement_fact
 def copied_once(site: Any, copies: StatementList) -> bool:
-    """Whether these are the only copies to their slabs."""
+    """Return whether these are the only copies to their slabs."""
     everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
     return all(everywhere.count(stage.dst) == 1 for stage in copies)
 
 
 @statement_fact
 def writes(body: Block, bufs: NameList) -> bool:
-    """Whether a run stores to a buffer, or copies to a slab, of a list."""
+    """Return whether a run stores to a buffer, or copies to a slab, of a list."""
     found = summary(body)
     copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
     return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
@@ -260,7 +260,7 @@ def writes(body: Block, bufs: NameList) -> bool:
 
 @statement_fact
 def escapes(site: Any, body: Block, bufs: NameList) -> bool:
-    """Whether a buffer of a list is read in the kernel outside of a run."""
+    """Return whether a buffer of a list is read in the kernel outside of a run."""
     names = {buf.name for buf in bufs}
     inside = sum(load.buf in names for load in summary(body).loads)
     return sum(load.buf in names for load in summary(site.kernel.body).loads) > inside
@@ -268,25 +268,25 @@ def escapes(site: Any, body: Block, bufs: NameList) -> bool:
 
 @statement_fact
 def crosses(first: Block, *later: Block) -> bool:
-    """Whether a value defined in the first run is used in a later one."""
+    """Return whether a value defined in the first run is used in a later one."""
     return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
 
 
 @statement_fact
 def redefined(site: Any, name: Var) -> bool:
-    """Whether the kernel defines a value of this name more than once: moving one of them could clash."""
+    """Return whether the kernel defines a value of this name more than once: moving one of them could clash."""
     return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
 
 
 @statement_fact
 def disjoint(idx: ExpressionList, names: NameList) -> bool:
-    """Whether an index mentions none of some names."""
+    """Return whether an index mentions none of some names."""
     return free_names(idx).isdisjoint(name.name for name in names)
 
 
 @statement_fact
 def zero(site: Any, buf: Var) -> Number:
-    """Zero in the dtype of a buffer or a slab."""
+    """Return zero in the dtype of a buffer or a slab."""
     slab = stages(site.kernel).get(buf.name)
     dtype = slab.dtype if isinstance(slab, Slab) else params(site.kernel)[slab.src if slab else buf.name].dtype
     return identity("add", dtype)
@@ -308,7 +308,7 @@ def visible(body: Block, x: Var, j: Var) -> Any:
 
 
 def upper_bound(condition: Any, j: Any) -> Any:
-    """The bound e of a condition on a variable, `j < e` or `j <= e`; None for any other condition."""
+    """Return the bound e of a condition on a variable, `j < e` or `j <= e`; None for any other condition."""
     if condition.__class__ is not Binary or condition.op not in ("<", "<="):
         return None
     if linear(condition.a)[0].get(j) != 1 or j.name in free_names(condition.b):
@@ -321,25 +321,25 @@ def upper_bound(condition: Any, j: Any) -> Any:
 
 @statement_fact
 def under(site: Any, role: Var) -> bool:
-    """Whether the site is inside a loop of a role."""
+    """Return whether the site is inside a loop of a role."""
     return any(isinstance(stmt, For) and stmt.role == role.name for stmt in site.enclosing)
 
 
 @statement_fact
 def repeated(site: Any) -> bool:
-    """Whether the site is inside of a loop, so that it comes again."""
+    """Return whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
 
 
 @fact("nested(context) -> bool", TILE)
 def nested(site: Any, context: Context) -> bool:
-    """Whether the hole of a context is inside of a loop, so that it comes again."""
+    """Return whether the hole of a context is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
 
 
 @statement_fact
 def least(site: Any, e: Expression) -> int:
-    """The least value that an index expression may have at the site."""
+    """Return the least value that an index expression may have at the site."""
     return interval(e, site.ranges)[0]
 
 
@@ -363,7 +363,7 @@ def always(site: Any, condition: Expression) -> bool:
 
 
 def conjuncts(condition: Any) -> tuple[Any, ...]:
-    """The parts of a conjunction."""
+    """Return the parts of a conjunction."""
     if condition.__class__ is Binary and condition.op == "and":
         return (*conjuncts(condition.a), *conjuncts(condition.b))
     return (condition,)
@@ -374,7 +374,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 
 @statement_fact
 def changes(body: Block, e: Expression) -> bool:
-    """Whether a run changes an accumulator that an expression mentions."""
+    """Return whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
     changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
@@ -388,7 +388,7 @@ def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
 
 @statement_fact
 def ordered_by_barriers(site: Any, stage: Stage) -> bool:
-    """Whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
+    """Return whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
     return barriers.ordered_by_barriers(site.kernel, stage.dst)
 
 
@@ -402,7 +402,7 @@ def depth(site: Any, value: Expression) -> int:
 
 @statement_fact
 def crossing(first: Block, later: Block) -> tuple[Var, ...]:
-    """The values and accumulators that a run makes and a later one uses."""
+    """Return the values and accumulators that a run makes and a later one uses."""
     made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
     used = uses(later)
     return tuple(dict.fromkeys(Var(name) for name in made if name in used))
@@ -423,7 +423,7 @@ def kept_values(first: Block, later: Block) -> tuple[KeptValue, ...]:
 
 @statement_fact
 def float_values(names: NameList, body: Block, params: ValueList) -> bool:
-    """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
+    """Return whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
     return all(opmath(known.get(name.name, "")) == "f32" for name in names)
 
@@ -449,7 +449,7 @@ def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool
 
 
 def _bounds_axes(condition: Any) -> bool:
-    """Whether a condition bounds a sum of axes: the least it can be, or the most, is known."""
+    """Return whether a condition bounds a sum of axes: the least it can be, or the most, is known."""
     if getattr(condition, "op", None) not in ("<", "<=", ">", ">="):
         return False
     return all(atom.__class__ is Var for side in (condition.a, condition.b) for atom in linear(side)[0])
@@ -521,13 +521,13 @@ def loads_without(body: Block, axis: Var) -> int:
 
 @fact("mentions(expr, name) -> bool", "kernel")
 def expression_mentions(e: Any, name: Var) -> bool:
-    """Whether an expression reads a name."""
+    """Return whether an expression reads a name."""
     return isinstance(e, Node) and name.name in names_read(e)
 
 
 @fact("changes(run, expr) -> bool", "kernel")
 def changes_register(body: Block, e: Any) -> bool:
-    """Whether a run changes a register or an address that an expression reads."""
+    """Return whether a run changes a register or an address that an expression reads."""
     places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}  # type: ignore[type-var,attr-defined]
     places |= {stmt.into.name for stmt in nodes(body, LoadFrom)}
     places |= {stmt.base for stmt in nodes(body, Advance)}
@@ -553,11 +553,11 @@ def apart(near: Expression, far: Expression) -> int:
 
 @kernel_fact
 def has_constant(e: Expression) -> bool:
-    """Whether an offset ends in a number other than 0."""
+    """Return whether an offset ends in a number other than 0."""
     return linear(e)[1] != 0
 
 
 @kernel_fact
 def computed(e: Expression) -> bool:
-    """Whether an offset takes instructions: it is not a number."""
+    """Return whether an offset takes instructions: it is not a number."""
     return not is_int(e)

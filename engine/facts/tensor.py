@@ -33,7 +33,7 @@ from ..language.evaluate import AxisList, NumberList, Value, ValueList, every_fa
 
 @fact("axes(term) -> [axis]", levels="tensor")
 def axes_of(x: Term) -> tuple[Axis, ...]:
-    """The axes that a value varies along."""
+    """Return the axes that a value varies along."""
     return axes(x)
 
 
@@ -44,14 +44,14 @@ _DTYPES = {name: Var(name) for name in DTYPES}
 
 @tensor_fact
 def beyond(x: Term, y: Term) -> tuple[Axis, ...]:
-    """The axes of x that y lacks."""
+    """Return the axes of x that y lacks."""
     own = axes(y)
     return tuple(axis for axis in axes(x) if axis not in own)
 
 
 @fact("dtype(term) -> dtype", levels="tensor")
 def dtype_of(x: Term) -> Var:
-    """The dtype of a value."""
+    """Return the dtype of a value."""
     return _DTYPES[dtype(x)]
 
 
@@ -75,26 +75,26 @@ def number(x: Value) -> Any:
 
 @tensor_fact
 def literal(x: Value) -> Any:
-    """The number that a constant is; none for any other value."""
+    """Return the number that a constant is; none for any other value."""
     return x.value if x.__class__ is Const else None
 
 
 @tensor_fact
 def contains_reduction(x: Term) -> bool:
-    """Whether computing a value means folding something."""
+    """Return whether computing a value means folding something."""
     return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
 @tensor_fact
 def folded_below(x: Term, along: AxisList) -> tuple[Axis, ...]:
-    """The axes of a list that reductions below a value fold."""
+    """Return the axes of a list that reductions below a value fold."""
     folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
     return tuple(axis for axis in along if axis in folds)
 
 
 @tensor_fact
 def exact_reciprocal(x: Value) -> Any:
-    """1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
+    """Return 1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
     if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
         return None
     mantissa, exponent = math.frexp(x.value)
@@ -103,38 +103,38 @@ def exact_reciprocal(x: Value) -> Any:
 
 @tensor_fact
 def known(site: Any, x: Term) -> bool:
-    """Whether a value is known when the program is loaded: it reads weights only, and at least one."""
+    """Return whether a value is known when the program is loaded: it reads weights only, and at least one."""
     inputs = [term for term in postorder((x,)) if term.__class__ is Input]
     return bool(inputs) and all(term.name in site.weights for term in inputs)  # type: ignore[attr-defined]
 
 
 @tensor_fact
 def disjoint(some: AxisList, others: AxisList) -> bool:
-    """Whether two lists of axes have none in common."""
+    """Return whether two lists of axes have none in common."""
     return not set(some) & set(others)
 
 
 @tensor_fact
 def within(some: AxisList, others: AxisList) -> bool:
-    """Whether all axes of a list are in another."""
+    """Return whether all axes of a list are in another."""
     return set(some) <= set(others)
 
 
 @tensor_fact
 def common(some: AxisList, others: AxisList) -> tuple[Axis, ...]:
-    """The axes that two lists have in common."""
+    """Return the axes that two lists have in common."""
     return tuple(axis for axis in some if axis in others)
 
 
 @tensor_fact
 def source_axes(places: Any) -> tuple[Axis, ...]:
-    """The axes that an index map replaces: `j` in `x[j := i + 1]`."""
+    """Return the axes that an index map replaces: `j` in `x[j := i + 1]`."""
     return tuple(axis for axis, _ in places)
 
 
 @tensor_fact
 def image_axes(places: Any) -> tuple[Axis, ...]:
-    """The axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
+    """Return the axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
     return tuple(dict.fromkeys(axis for _, e in places for axis in index_axes(e)))
 
 
@@ -150,19 +150,19 @@ def packed(site: Any, w: Term, over: AxisList) -> Any:
 
 @tensor_fact
 def packed_places(site: Any, w: Term, over: AxisList) -> Any:
-    """The index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
+    """Return the index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
     found = site.packs.get((w, frozenset(over)))
     return None if found is None else found.places
 
 
 def is_one_over(value: float, count: int) -> bool:
-    """Whether a number is, rounded to a float, one over another."""
+    """Return whether a number is, rounded to a float, one over another."""
     return value > 0 and round(1 / value) == count
 
 
 @tensor_fact
 def first_along(over: AxisList) -> Any:
-    """The index map that reads the first element along axes, wherever it is read."""
+    """Return the index map that reads the first element along axes, wherever it is read."""
     return tuple((axis, 0) for axis in over)
 
 
@@ -187,19 +187,19 @@ SUBSETS = 1 << 16  # all of a list of 16
 
 @every_fact
 def size(items: ValueList) -> int:
-    """The number of elements of a list."""
+    """Return the number of elements of a list."""
     return len(items)
 
 
 @fact("max(any*) -> any")
 def greatest(*values: Any) -> Any:
-    """The greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
+    """Return the greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
     return _extreme(max, values)
 
 
 @fact("min(any*) -> any")
 def least(*values: Any) -> Any:
-    """The least of some numbers, or of a list; 0 for an empty list."""
+    """Return the least of some numbers, or of a list; 0 for an empty list."""
     return _extreme(min, values)
 
 
@@ -219,31 +219,31 @@ def ceildiv(a: int, b: int) -> int:
 
 @every_fact
 def lcm(a: int, b: int) -> int:
-    """The least common multiple of two numbers."""
+    """Return the least common multiple of two numbers."""
     return math.lcm(a, b)
 
 
 @every_fact
 def highest(n: int) -> int:
-    """The greatest number that a size can be; a number as it is."""
+    """Return the greatest number that a size can be; a number as it is."""
     return sizes.highest(n)  # type: ignore[no-any-return]
 
 
 @fact("at_hint(int) -> int")
 def fact_at_hint(n: int) -> int:
-    """A size at its hint; a number as it is. For what is weighed, never for what is legal."""
+    """Return a size at its hint; a number as it is. For what is weighed, never for what is legal."""
     return hinted(n)  # type: ignore[no-any-return]
 
 
 @every_fact
 def compiled(n: int) -> bool:
-    """Whether a number is known when the kernel is compiled; a size is known at its launch."""
+    """Return whether a number is known when the kernel is compiled; a size is known at its launch."""
     return n.__class__ is int
 
 
 @every_fact
 def divisors(n: int) -> tuple[int, ...]:
-    """The divisors of n, ascending; of a size those that divide all it can be."""
+    """Return the divisors of n, ascending; of a size those that divide all it can be."""
     n = n if n.__class__ is int else multiple_of(n)
     small = [d for d in range(1, math.isqrt(max(n, 0)) + 1) if n % d == 0]
     return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
@@ -251,34 +251,34 @@ def divisors(n: int) -> tuple[int, ...]:
 
 @every_fact
 def pow2(low: int, high: int) -> tuple[int, ...]:
-    """The powers of two from low to high, both included; of sizes those that are, whatever they are."""
+    """Return the powers of two from low to high, both included; of sizes those that are, whatever they are."""
     low, high = sizes.highest(low), lowest(high)
     return tuple(1 << n for n in range(MOST.bit_length()) if low <= 1 << n <= high)
 
 
 @every_fact
 def pow2floor(n: int) -> int:
-    """The greatest power of two that is at most n."""
+    """Return the greatest power of two that is at most n."""
     known: int = hinted(n)
     return 1 << max(known, 1).bit_length() - 1
 
 
 @every_fact
 def pow2ceil(n: int) -> int:
-    """The least power of two that is at least n."""
+    """Return the least power of two that is at least n."""
     known: int = hinted(n)
     return 1 << (max(known, 1) - 1).bit_length()
 
 
 @every_fact
 def product(values: NumberList) -> int:
-    """The product of a list."""
+    """Return the product of a list."""
     return math.prod(values)
 
 
 @every_fact
 def subsets(items: ValueList) -> tuple[Any, ...]:
-    """The non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
+    """Return the non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
     found = (c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
     return tuple(itertools.islice(found, SUBSETS))
 
@@ -331,7 +331,7 @@ def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
 
 
 def _loop(one: Any) -> Any:
-    """The key of the loop of a fold: parts of a tuple share one."""
+    """Return the key of the loop of a fold: parts of a tuple share one."""
     return common_key(one) if one.__class__ is Fold else one
 
 

@@ -67,7 +67,7 @@ class Failure:
 
     @classmethod
     def of_refusal(cls, rule: Rule, example: s.Example, fires: bool, reasons: Iterable[str]) -> Failure | None:
-        """The failure of an example that says why the rule refuses. reasons: those that the rule gives."""
+        """Return the failure of an example that says why the rule refuses. reasons: those that the rule gives."""
         if fires:
             return cls(rule, example, f'fires, but should refuse with "{example.gives}"')
         texts = tuple(dict.fromkeys(reasons))
@@ -77,7 +77,7 @@ class Failure:
 
 
 def awaited(example: s.Example) -> bool:
-    """Whether an example does not say yet what the rule gives: `gives` and `pass`."""
+    """Return whether an example does not say yet what the rule gives: `gives` and `pass`."""
     return isinstance(example.gives, tuple) and all(isinstance(one, s.PassStatement) for one in example.gives)
 
 
@@ -87,7 +87,7 @@ def run_examples(
     target: Target | None = None,
     only: str | None = None,
 ) -> tuple[int, list[Failure]]:
-    """(how many examples ran, those that failed), in file order. only: the title of those that run."""
+    """Return (how many examples ran, those that failed), in file order. only: the title of those that run."""
     count, failures = 0, []
     for rule in engine.rules.rules.values() if rules is None else rules:
         for example in rule.examples:
@@ -116,7 +116,7 @@ class ExampleOutcome(NamedTuple):
 
 
 def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
-    """The failure of an example of a rule, None if the example holds."""
+    """Return the failure of an example of a rule, None if the example holds."""
     tried = TRIES[rule.level](engine, rule, example, target)
     if tried is None:
         return None
@@ -175,7 +175,7 @@ def read_subject(block: tuple[s.Syntax, ...]) -> Program:
 
 
 def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
-    """The values in the parentheses of an example; a bare name is a name of its program."""
+    """Return the values in the parentheses of an example; a bare name is a name of its program."""
     return {
         a.name: Var(a.value.text) if isinstance(a.value, s.NameOf) else _constant(a.value, rule)
         for a in example.arguments
@@ -183,7 +183,7 @@ def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
 
 
 def _constant(value: s.Syntax, rule: Rule) -> Any:
-    """The value of an expression of numbers and texts alone. Raises DplcError if there is none."""
+    """Return the value of an expression of numbers and texts alone. Raises DplcError if there is none."""
     try:
         return RuleExpressions(rule.level).compile(value)({})
     except MISTAKES as error:
@@ -219,12 +219,12 @@ def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -
 
 
 def _named(graph: TensorGraph) -> list[str]:
-    """The names that a caller uses: of inputs and outputs. Values and axes may have any names."""
+    """Return the names that a caller uses: of inputs and outputs. Values and axes may have any names."""
     return [*(str(getattr(one, "name", "")) for one in graph.ins), *(out.name for out in graph.outs)]
 
 
 def torch_subject(example: s.Example) -> TorchGraph:
-    """The program of an example."""
+    """Return the program of an example."""
     return read_torch_graph(_unit(example.before, example))
 
 
@@ -235,7 +235,7 @@ def _unit(block: tuple[s.Syntax, ...], example: s.Example) -> s.Unit:
 
 
 def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[TensorGraph, bool]:
-    """The Tensor IR of a program with one rule tried before all others, and whether it fired."""
+    """Return the Tensor IR of a program with one rule tried before all others, and whether it fired."""
     table = dict(compile_rules(rules))
     table[compiled.key] = (compiled, *(r for r in table[compiled.key] if r is not compiled))
     lowering = TorchLowering(subject, table, {}, trace=True)
@@ -259,7 +259,7 @@ def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Except
 
 
 def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[bool, list[str]]:
-    """Whether the rule fires somewhere, and why it refuses each op before that it might start from."""
+    """Return whether the rule fires somewhere, and why it refuses each op before that it might start from."""
     found: list[str] = []
     for error in attempts(compiled, subject, compile_rules(rules)):
         if error is None:
@@ -276,7 +276,7 @@ def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple
 def sibling_kernels(
     rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
 ) -> tuple[list[Kernel], list[str]]:
-    """The kernels of a program in which nothing else is in question, and why two of them were kept apart."""
+    """Return the kernels of a program in which nothing else is in question, and why two of them were kept apart."""
     rules = FusionRules([rule], parameters)
     builder = Kernels(graph, Fusion(graph, rules, target, frozenset()).decide(), rules, target, {})
     kernels = builder.build()
@@ -286,7 +286,7 @@ def sibling_kernels(
 def fuse_marked(
     rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
 ) -> tuple[TensorGraph, list[str]]:
-    """The program with the `mat`s that are left, and why."""
+    """Return the program with the `mat`s that are left, and why."""
     marked: set[Any] = set()
     plain = _rebuilt(graph, lambda term, built: built, marked)
     rules = FusionRules([rule], parameters)
@@ -298,7 +298,7 @@ def fuse_marked(
 
 
 def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
-    """The program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
+    """Return the program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
     done: dict[Any, Any] = {}
     for term in postorder(out.value for out in graph.outs):
         if term.__class__ is Mat:
@@ -346,7 +346,7 @@ def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
 
 
 def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
-    """The values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
+    """Return the values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
     values = arguments(example, rule)
     return {f"{rule.name}.{name}": value.name if isinstance(value, Var) else value for name, value in values.items()}
 

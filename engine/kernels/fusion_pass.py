@@ -106,13 +106,13 @@ def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called
 
 
 def called_in(graph: TensorGraph) -> dict[Any, str]:
-    """The names of the values of a program."""
+    """Return the names of the values of a program."""
     named: dict[Any, str] = {x: x.name for x in graph.ins if isinstance(x, Input)}
     return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}
 
 
 def called(value: Term, names: Mapping[Term, str]) -> str:
-    """The name of a value; its operation if it has none: `multiply(..)`."""
+    """Return the name of a value; its operation if it has none: `multiply(..)`."""
     made = value.fn if isinstance(value, Elementwise) else type(value).__name__
     inside = f"{value.fn}, .." if isinstance(value, Reduce) else ".."
     return names.get(value) or f"{made}({inside})"
@@ -136,7 +136,7 @@ class Siblings:
         self.decide = runner.first()
 
     def names_of(self, first: Any, second: Any) -> dict[str, Any]:
-        """The values of the names in the pattern."""
+        """Return the values of the names in the pattern."""
         a, v, b, w = self.names
         return {a: first, v: first, b: second, w: second}
 
@@ -170,12 +170,12 @@ class FusionRules:
 
     @classmethod
     def of(cls, rules: RuleSet, parameters: dict[str, Any] | None = None) -> FusionRules:
-        """The fusion of a rule set: its rules on tensor that move a `mat`."""
+        """Return the fusion of a rule set: its rules on tensor that move a `mat`."""
         return cls((rule for rule in rules.at("tensor") if mentions_mat(rule)), parameters)
 
 
 def _without_mat(statement: Any) -> s.Syntax:
-    """`h = v` for `h = mat(v)`."""
+    """Return `h = v` for `h = mat(v)`."""
     return s.Assign(statement.span, statement.target, statement.value.items[0])
 
 
@@ -220,7 +220,7 @@ def kind_of(rule: Rule) -> str:
 
 
 def _pair(rule: Rule) -> tuple[str, str, str, str]:
-    """The names in `a = mat(v)`, `b = mat(w)`."""
+    """Return the names in `a = mat(v)`, `b = mat(w)`."""
     names: list[str] = []
     for name, value in rule.left.items():
         if not isinstance(value, s.MatTerm) or not isinstance(value.x, s.NameTerm):
@@ -288,7 +288,7 @@ class Fusion:
         return Fused(rule, value, reader, {} if self.asked is None else bound, guards)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
-        """Whether the kernel of a reader computes a value, now that all is decided."""
+        """Return whether the kernel of a reader computes a value, now that all is decided."""
         return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
 
     def stored(self, operand: Any) -> Any:
@@ -331,7 +331,7 @@ class Fusion:
         return sum(counts) if term.__class__ is Remap else max(counts, default=1)
 
     def _seen(self, term: Any) -> dict[Any, int]:
-        """The open values below a term, with the axes that it would see them under."""
+        """Return the open values below a term, with the axes that it would see them under."""
         if term.__class__ is Remap:
             return self._seen_through(term)
         found: dict[Any, int] = {}
@@ -425,7 +425,7 @@ class Fusion:
         self.folded = folded
 
     def _inlined(self, term: Any) -> bool:
-        """Whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
+        """Return whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
         if self.marked is not None and term not in self.marked:
             return True
         fired = self._fires(self.rules.inline, term, term)
@@ -434,7 +434,7 @@ class Fusion:
         return fired is not None
 
     def _fires(self, table: Table, term: Any, value: Any) -> tuple[Rule, dict[str, Any]] | None:
-        """The first rule of a table that fires at an operation for a value, and what its names are bound to."""
+        """Return the first rule of a table that fires at an operation for a value, and what its names are bound to."""
         self.reader, self.value, self.refused = term, value, None
         for attempt, run in table.at(term):
             bound = run(term, self)
@@ -474,7 +474,7 @@ class Fusion:
         return max(self._elements(value), self._elements(reader)) < self._elements(reader.x)
 
     def _elements(self, term: Any) -> int:
-        """The elements of a value; of one with sizes at their hints, for this weighs what pays."""
+        """Return the elements of a value; of one with sizes at their hints, for this weighs what pays."""
         return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
 
     def _climb(self, value: Any, reader: Any) -> Any:
@@ -499,7 +499,7 @@ class Fusion:
         return top
 
     def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
-        """The readers of a value; those of an index map that only renames axes instead of the map."""
+        """Return the readers of a value; those of an index map that only renames axes instead of the map."""
         for other in self.flow.readers[term]:
             if (
                 other.__class__ is Remap
@@ -547,7 +547,7 @@ class Fusion:
         return min((self.flow.position[term] for term in changed), default=None)
 
     def _widened(self, term: Any) -> bool:
-        """Whether a reader runs over more axes, so that several blocks may compute what it reads."""
+        """Return whether a reader runs over more axes, so that several blocks may compute what it reads."""
         mask, readers = self.flow.mask, self.flow.readers
         for seen in (term, *(view for view in readers[term] if view.__class__ is Remap and view.x is term)):
             if any(mask[seen] & ~mask[reader] == 0 != mask[reader] & ~mask[seen] for reader in readers[seen]):
@@ -555,7 +555,7 @@ class Fusion:
         return False
 
     def _owners(self) -> dict[Any, int]:
-        """For every value the kernels that compute it, a bit each."""
+        """Return for every value the kernels that compute it, a bit each."""
         owners: dict[Any, int] = {}
         bits: dict[Any, int] = {}
         for term in reversed(self.flow.order):
@@ -569,5 +569,5 @@ class Fusion:
 
 
 def is_renaming(term: Remap) -> bool:
-    """Whether a map only gives axes other names."""
+    """Return whether a map only gives axes other names."""
     return all(e.__class__ is Axis for _, e in term.map)

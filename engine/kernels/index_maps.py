@@ -57,7 +57,7 @@ class Resolver:
             self.plain[term] = self._is_plain(term)
 
     def _is_plain(self, term: Any) -> bool:
-        """Whether nothing needs to be pushed below this value."""
+        """Return whether nothing needs to be pushed below this value."""
         if term in self.stored:
             return True
         if term.__class__ is Remap and not self._leaf(term.x):
@@ -68,7 +68,7 @@ class Resolver:
         return term.__class__ is Input or term in self.stored
 
     def kernel(self, root: Term) -> Term:
-        """The value of a stored term over other stored terms and inputs."""
+        """Return the value of a stored term over other stored terms and inputs."""
         if all(self.plain[operand] for operand in operands(root)) and (
             root.__class__ is not Remap or self._leaf(root.x)
         ):
@@ -158,7 +158,7 @@ class Resolver:
         return Reduce(term.fn, over, self._need(term.x, inner))
 
     def _fresh(self, axis: Axis, avoid: set[Axis]) -> Axis:
-        """Another axis of the same extent that is not used here. The same question gets the same answer."""
+        """Return another axis of the same extent that is not used here. The same question gets the same answer."""
         for number in itertools.count(1):
             candidate = Axis(f"{axis.name}{number}", axis.extent)
             if candidate.name not in self.names and candidate not in avoid:
@@ -167,14 +167,14 @@ class Resolver:
 
 
 def as_index(term: Any) -> Any:
-    """A value where an index expression is wanted."""
+    """Return a value where an index expression is wanted."""
     if term.__class__ is Index:
         return term.expr
     return term.value if term.__class__ is Const else term
 
 
 def as_term(e: Any) -> Term:
-    """An index expression where a value is wanted."""
+    """Return an index expression where a value is wanted."""
     if isinstance(e, bool) or e.__class__ is int:
         return Const(e, "b8" if isinstance(e, bool) else "i64")
     if (isinstance(e, Node) and not isinstance(e, Term)) or is_condition(e):
@@ -272,7 +272,7 @@ class RenamingPass:
         return {}
 
     def _around(self, term: Any, renaming: Renaming) -> Renaming:
-        """A renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
+        """Return a renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
         free = {renaming.get(axis, axis) for axis in axes(term)}
         folded = {renaming.get(axis, axis) for axis in term.over}
         if len(folded) == len(term.over) and not folded & free:
@@ -280,7 +280,7 @@ class RenamingPass:
         return {} if free & set(term.over) else {a: e for a, e in renaming.items() if a not in term.over}
 
     def _renaming(self, term: Any, outer: Renaming) -> Renaming:
-        """The map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
+        """Return the map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
         if not renames(term):
             return {}
         mapping = dict(term.map)
@@ -288,7 +288,7 @@ class RenamingPass:
         return {a: e for a, e in {**outer, **out}.items() if e is not a}
 
     def build(self) -> dict[Any, Any]:
-        """Every value, rebuilt."""
+        """Return every value, rebuilt."""
         new: dict[Any, Any] = {}
         for term in self.flow.order:
             new[term] = self._rebuilt(term, self.taken.get(term, {}), new)
@@ -317,7 +317,7 @@ class RenamingPass:
 
 
 def renames(term: Remap) -> bool:
-    """Whether an index map only gives axes other names."""
+    """Return whether an index map only gives axes other names."""
     return all(same_extent(axis, image) for axis, image in term.map)
 
 
@@ -327,12 +327,12 @@ def same_extent(axis: Axis, image: Any) -> bool:
 
 
 def renamed(over: tuple[Axis, ...], renaming: Renaming) -> tuple[Axis, ...]:
-    """Folded axes under their new names."""
+    """Return folded axes under their new names."""
     return tuple(renaming.get(axis, axis) for axis in over)
 
 
 def restricted(renaming: Renaming, term: Any) -> Renaming:
-    """The part of a renaming that concerns a value."""
+    """Return the part of a renaming that concerns a value."""
     own = axes(term)
     return {a: e for a, e in renaming.items() if a in own}
 
@@ -419,7 +419,7 @@ class Places:
 
 
 def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
-    """The operands of a term, with the conditions that a selection reads its sides under."""
+    """Yield the operands of a term, with the conditions that a selection reads its sides under."""
     if term.__class__ is not Case:
         yield from ((operand, None) for operand in operands(term))
         return
@@ -471,7 +471,7 @@ def _moved(below: Below, view: dict[Any, Any]) -> Below:
 
 
 def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
-    """A guard, read through a view; None where it is false."""
+    """Return a guard, read through a view; None where it is false."""
     conditions = []
     for condition in guard:
         there = read(condition)
@@ -552,7 +552,7 @@ def _place(order: Sequence[Axis], mapping: dict[Axis, Expr]) -> Expr:
 
 
 def _digits(outer: Sequence[Axis], order: Sequence[Axis]) -> dict[Axis, Expr]:
-    """Each axis after the cut by those before it."""
+    """Return each axis after the cut by those before it."""
     place, stride, digits = _place(order, {}), 1, {}
     for axis in reversed(outer):
         high = operate("//", place, stride)
@@ -562,7 +562,7 @@ def _digits(outer: Sequence[Axis], order: Sequence[Axis]) -> dict[Axis, Expr]:
 
 
 def _moved_region(region: Sequence[Term], digits: dict[Axis, Expr]) -> Term:
-    """The last value of a region with its axes replaced."""
+    """Return the last value of a region with its axes replaced."""
     new: dict[Any, Term] = {}
     for term in region:
         new[term] = rebuilt(term, new.__getitem__) if term.__class__ is Elementwise else remap(term, digits)
@@ -580,7 +580,7 @@ Range = tuple[Any, int]  # the axis of a value, and the place of the whole where
 
 
 def translation(e: Any) -> Range | None:
-    """The axis that an index expression shifts, and by how much; None where it does more."""
+    """Return the axis that an index expression shifts, and by how much; None where it does more."""
     if e.__class__ is Axis:
         return e, 0
     if e.__class__ is Sum and len(e.terms) == 1 and e.terms[0][1] == 1 and e.terms[0][0].__class__ is Axis:
@@ -635,7 +635,7 @@ def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Con
 
 
 def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterable[tuple[Any, Range]]:
-    """The values that a value reads at a range of one of its own axes, among those that its kernel computes."""
+    """Return the values that a value reads at a range of one of its own axes, among those that its kernel computes."""
     pending, seen = [value], {value}
     while pending:
         term = pending.pop()

@@ -117,7 +117,7 @@ class Kernels:
             self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[StoredValue]]:
-        """The stored values by kernel, in the order of the launches."""
+        """Return the stored values by kernel, in the order of the launches."""
         outs: dict[Any, Any] = {}
         copies = []
         for out in self.graph.outs:
@@ -229,7 +229,7 @@ class Kernels:
         return False
 
     def _needs(self, group: list[StoredValue]) -> set[Any]:
-        """The stored values that a kernel reads."""
+        """Return the stored values that a kernel reads."""
         mine = {entry.value for entry in group if not entry.copy}
         needed = {e.value for e in group if e.copy and e.value.__class__ is not Input}
         for value in mine:
@@ -237,7 +237,7 @@ class Kernels:
         return needed - mine
 
     def _sibling(self, place: int, taken: set[int]) -> int | None:
-        """The next kernel that a rule lets join this one."""
+        """Return the next kernel that a rule lets join this one."""
         first = self.entries[place]
         near = range(place + 1, min(place + 1 + policy(self.target).launches_looked_at, len(self.entries)))
         for other in near:
@@ -254,7 +254,7 @@ class Kernels:
         return None
 
     def refuse(self, rule: Rule, guard: s.Guard, value: Any, env: dict[str, Any]) -> None:
-        """A guard that keeps two stored values apart."""
+        """Record a guard that keeps two stored values apart."""
         self.refusals.append(refusal(rule, guard, value, env, self.called))
 
     def _below(self, root: Any) -> Any:
@@ -264,7 +264,7 @@ class Kernels:
         return below
 
     def _facts_of(self, value: Any) -> tuple[list[Any], frozenset[Any]]:
-        """The reductions of the kernel that stores a value, and what it reads."""
+        """Return the reductions of the kernel that stores a value, and what it reads."""
         known = self._facts.get(value)
         if known is None:
             root = self.entries[self._place[value]].root
@@ -279,7 +279,7 @@ class Kernels:
         return self._facts_of(value)[0]
 
     def reduction(self, value: Any) -> Any:
-        """A reduction of the kernel that stores a value; none where they differ in axes."""
+        """Return a reduction of the kernel that stores a value; none where they differ in axes."""
         folds = self.folds(value)
         return folds[0] if len({term.over for term in folds}) == 1 else None
 
@@ -318,7 +318,7 @@ class Kernels:
         return made
 
     def _writes(self, group: list[StoredValue]) -> list[Write]:
-        """The writes of a kernel, over the loops of its first value."""
+        """Return the writes of a kernel, over the loops of its first value."""
         first = group[0]
         parts = self._parts(group)
         if parts is not None:
@@ -369,7 +369,7 @@ def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
 
 
 def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:
-    """Whether a map reads (high, low) at (e // C, e % C): one merged axis."""
+    """Return whether a map reads (high, low) at (e // C, e % C): one merged axis."""
     a, b = mapping.get(high), mapping.get(low)
     if a.__class__ is not Binary or b.__class__ is not Binary:
         return False
@@ -402,7 +402,7 @@ def plan(
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
 ) -> Plan:
-    """Lifts a program of which is decided what is stored."""
+    """Lift a program whose stored values are decided."""
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     kernels = tuple(builder.build())
     outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
@@ -435,12 +435,12 @@ class Buffers:
 
 
 def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Steps:
-    """The launches of a program in order, each kernel of Loop IR a chain of them."""
+    """Return the launches of a program in order, each kernel of Loop IR a chain of them."""
     return steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
 
 
 def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
-    """The buffers of a program's launches."""
+    """Return the buffers of a program's launches."""
     known = {param.name for param in (*plan.inputs, *plan.outputs)}
     read = {name for step in made.steps for name in step.buffers.values()} - known
     inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
@@ -487,7 +487,7 @@ class Candidate:
     ranks: tuple[int, ...] = field(default=(), repr=False, compare=False)  # which solution of each region
 
     def plan(self, results: Sequence[TensorType] | None = None) -> Plan:
-        """The candidate as kernels of Loop IR. results: torch's types of the outputs."""
+        """Return the candidate as kernels of Loop IR. results: torch's types of the outputs."""
         return self.make_plan(self.graph, self.decisions, self.origins, results)
 
     def _repr_html_(self) -> str:
@@ -499,7 +499,7 @@ class Candidate:
         return html.together(html.table(titles, [row]), program).text
 
     def record(self) -> dict[str, Any]:
-        """The record for `--json`."""
+        """Return the record for `--json`."""
         return {
             "kernels": self.kernels, "bytes": self.bytes, "predicted_us": self.predicted_us, "rules": list(self.rules),
             "label": self.label, "prepared": len(self.prepared), "problem": self.problem or None,
@@ -519,7 +519,7 @@ def commute(
     evidence: TermEvidence | None = None,
     origins: dict[Any, TorchOp] | None = None,
 ) -> TensorGraph:
-    """The program with values replaced where a rule says that its kernels are better for it."""
+    """Return the program with values replaced where a rule says that its kernels are better for it."""
     if not rules.rules:
         return graph
     table = rules.table(evidence is not None)

@@ -108,7 +108,7 @@ def shared_guards(
 
 
 def _is_total(term: Any, total: Container[Any]) -> bool:
-    """Whether a value can be computed where no reader needs it.
+    """Return whether a value can be computed where no reader needs it.
 
     A skipped load gives 0. Integers are not divided by it, and no index is computed from it.
     """
@@ -136,7 +136,7 @@ def _common_part(guard: Any, other: Any) -> Any:
 
 
 def literal(term: Const) -> Any:
-    """The number of a constant, in the kind that its dtype says."""
+    """Return the number of a constant, in the kind that its dtype says."""
     if term.dtype == "b8":
         return bool(term.value)
     return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
@@ -191,11 +191,11 @@ class Names:
         self.kernels: set[str] = set()
 
     def temporary(self, term: Any) -> str:
-        """The name of a buffer between kernels."""
+        """Return the name of a buffer between kernels."""
         return self._unique(self.values.get(term) or self._label(term) or "value", self.used)
 
     def kernel(self, values: Sequence[Any]) -> str:
-        """The name of the kernel that stores these values: its operations in order, each once."""
+        """Return the name of the kernel that stores these values: its operations in order, each once."""
 
         def below(term: Any) -> Sequence[Any]:
             return () if term in self.stored and term not in values else operands(term)
@@ -239,7 +239,7 @@ class Names:
 
 
 def identifier(text: str) -> str:
-    """A text as a C identifier."""
+    """Return a text as a C identifier."""
     cleaned = re.sub(r"\W+", "_", text).strip("_") or "value"
     return cleaned if cleaned[0].isalpha() else f"n{cleaned}"
 
@@ -272,7 +272,7 @@ class Write:
 
 
 def result_buffer(name: str, term: Any, dims: tuple[Axis, ...]) -> BufferLayout:
-    """The plain layout: one dimension an axis, in this order."""
+    """Return the plain layout: one dimension an axis, in this order."""
     return BufferLayout(name, dtype(term), dims, dims, dims)
 
 
@@ -368,7 +368,7 @@ class Lift:
         return self._present(buffer, places) is True and not any(map(holds_terms, places))
 
     def _needed(self, term: Any, guard: Any) -> list[tuple[Any, Any]]:
-        """The values that a value is computed from under a guard, each with its own guard."""
+        """Return the values that a value is computed from under a guard, each with its own guard."""
         if self._buffer(term) is not None:
             return []
         if term.__class__ is Case:
@@ -380,13 +380,13 @@ class Lift:
         return [(x, guard) for x in (operands(term)[1:] if term.__class__ is Remap else operands(term))]
 
     def _beside(self, term: Any) -> list[Any]:
-        """The folds of the same key as a fold, itself included: those that may share its loop."""
+        """Return the folds of the same key as a fold, itself included: those that may share its loop."""
         key = (term.over, frozenset(axes(term))) if term.__class__ is Reduce else (common_key(term),)
         return self.groups[*key, self.rank[term]]
 
     # ---- what is read from memory
     def _buffer(self, term: Any) -> BufferLayout | None:
-        """The buffer a term is read from, or None for one that is computed here."""
+        """Return the buffer a term is read from, or None for one that is computed here."""
         return None if term in self.written else self.buffers.get(term)
 
     def _below(self, term: Any) -> Sequence[Any]:
@@ -419,7 +419,7 @@ class Lift:
         return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
 
     def _in_common(self) -> list[Any]:
-        """The reductions that guarded writes have in common: they are computed once, whichever guard holds."""
+        """Return the reductions that guarded writes have in common: they are computed once, whichever guard holds."""
         if all(write.guard is True for write in self.writes):
             return []
         below = [set(postorder([write.value], self._below)) for write in self.writes]
@@ -435,7 +435,7 @@ class Lift:
             parent.body.append(For(block.variable, 0, block.axis.extent, tuple(block.body), role))
 
     def fresh(self, hint: str) -> str:
-        """A name that nothing in this kernel has yet."""
+        """Return a name that nothing in this kernel has yet."""
         name = unused(hint, self.used, KEYWORDS, tried=self.tried)
         self.used.add(name)
         return name
@@ -448,7 +448,7 @@ class Lift:
 
     # ---- index expressions
     def index(self, e: Any, stack: list[Block], guard: Any = True) -> Any:
-        """An index expression over the loop variables in scope."""
+        """Return an index expression over the loop variables in scope."""
         if e.__class__ is Axis:
             return Var(stack[self._depth(e, stack)].variable)
         if e.__class__ is int or e is True or e is False:
@@ -468,12 +468,12 @@ class Lift:
         return tuple([self.index(e, stack, guard) for e in self._places(buffer, mapping)]) or (0,)
 
     def _places(self, buffer: BufferLayout, mapping: dict[Axis, Any]) -> tuple[Any, ...]:
-        """The element of a buffer that a map reads, one expression over axes for each dimension."""
+        """Return the element of a buffer that a map reads, one expression over axes for each dimension."""
         return tuple([substitute(e, mapping) for e in buffer.address]) if mapping else buffer.address
 
     # ---- values
     def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
-        """The expression that holds a term's value: a name or a number. Its statements go where they belong."""
+        """Return the expression that holds a term's value: a name or a number. Its statements go where they belong."""
         pending = [(term, guard)]  # explicit: chains of operations may be longer than Python's stack
         while True:
             top, guard = pending[-1]
@@ -498,7 +498,7 @@ class Lift:
                 return known
 
     def _guard(self, term: Any, guard: Any) -> Any:
-        """The guard that a value is computed under where a reader needs it under a guard."""
+        """Return the guard that a value is computed under where a reader needs it under a guard."""
         return True if guard is True or term in self.anywhere else self.shared.get(term, guard)
 
     def _known(self, term: Any, stack: list[Block], guard: Any) -> tuple[int, Any]:
@@ -555,7 +555,7 @@ class Lift:
     def _load(
         self, source: Any, mapping: dict[Axis, Any], stack: list[Block], guard: Any, term: Any = None, other: Any = None
     ) -> Any:
-        """Reads an element. other: what to take where the guard fails, if the selection is this load alone."""
+        """Load an element. other: what to take where the guard fails, if the selection is this load alone."""
         buffer, term = self.buffers[source], term or source
         # an output that repeats its value along an axis: any element of it will do
         missing = {axis: 0 for axis in buffer.loops if axis not in axes(source)}
@@ -585,7 +585,7 @@ class Lift:
         return Var(name)
 
     def _present(self, buffer: BufferLayout, places: Sequence[Any]) -> Any:
-        """The condition under which an element is there at all. An index from memory is taken at its word."""
+        """Return the condition under which an element is there at all. An index from memory is taken at its word."""
         condition: Any = True
         for axis, e in zip(buffer.dims, places, strict=True):
             if e is axis or (e.__class__ is int and axis.extent.__class__ is int) or holds_terms(e):

@@ -31,13 +31,13 @@ from .lift import BufferLayout, Write
 
 @memoised
 def key(kernel: Kernel) -> str:
-    """A hash of a kernel's structure, with the kernel's own name left out."""
+    """Return a hash of a kernel's structure, with the kernel's own name left out."""
     return spelled(kernel, lambda shape: str(shape), lambda leaf: f"{leaf.__class__.__name__}:{leaf!r}")
 
 
 @memoised
 def key_of_range(kernel: Kernel) -> str:
-    """The key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
+    """Return the key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
     found = sizes_of(kernel)
     if not found:
         return key(kernel)
@@ -46,7 +46,7 @@ def key_of_range(kernel: Kernel) -> str:
 
 
 def sizes_of(kernel: Kernel) -> tuple[Size, ...]:
-    """The sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
+    """Return the sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
     found = sizes_in(kernel)
     return tuple(found[name] for name in dict.fromkeys(size.name for size in nodes(kernel, Size)))
 
@@ -141,7 +141,7 @@ class Steps:
 
 
 def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | Sequence[str]) -> Steps:
-    """The launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
+    """Return the launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
     chain = chains(sharing.kernels, scheduled)
     used, between = set(taken), dict[str, Param]()
     made = []
@@ -180,7 +180,7 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
 
 
 def _parameters(kernel: Kernel) -> tuple[Any, ...]:
-    """The properties of a kernel that kernels of one structure share and that are quick to compare."""
+    """Return the properties of a kernel that kernels of one structure share and that are quick to compare."""
     return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in _params(kernel)]
 
 
@@ -198,7 +198,7 @@ FusionSummary = tuple[Any, ...]
 
 
 def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]) -> FusionSummary:
-    """The summary of the kernel that makes these writes and reads its other values from these buffers."""
+    """Return the summary of the kernel that makes these writes and reads its other values from these buffers."""
     written = {write.value for write in writes}
     numbers: dict[Axis, int] = {}
     terms: dict[Any, int] = {}

@@ -52,11 +52,11 @@ class Events:
         self.trace, self.prefix, self.graph, self.names = trace, prefix, graph, names
 
     def line(self, value: Term) -> str:
-        """The line that computes a value of its operands."""
+        """Return the line that computes a value of its operands."""
         return self.lines((value,)).split("\n")[-1]
 
     def lines(self, values: Iterable[Term], stored: Collection[Term] = (), below: Sequence[Term] | None = None) -> str:
-        """The lines of some values, `stored` ones as `mat(..)`; the values `below` (their operands) by name."""
+        """Return the lines of some values, `stored` ones as `mat(..)`; the values `below` (their operands) by name."""
         found = []
         for value in values:
             *made, last = print_lines(self.graph, value, operands(value) if below is None else below).split("\n")
@@ -71,7 +71,7 @@ class Events:
         return "\n".join((*made, f"({a}, {b}) = mat({v[4:-1]}, {w[4:-1]})"))
 
     def shown(self, value: Any) -> str:
-        """The text of a bound value: the name of a value of the program, else its operation."""
+        """Return the text of a bound value: the name of a value of the program, else its operation."""
         if isinstance(value, tuple):
             return f"({', '.join(map(self.shown, value))})"
         if not isinstance(value, Term):
@@ -93,7 +93,7 @@ class Events:
         self.trace.add(Skip(self.prefix, file, rule, f"{self.graph.name}.{at}" if at else self.graph.name, text))
 
     def unmatched(self, rule: Rule, at: Term | None, why: str) -> None:
-        """A rule whose pattern does not match, and the value at which it comes nearest."""
+        """Report a rule whose pattern does not match, and the value at which it comes nearest."""
         where = "" if at is None else called(at, self.names)
         self.skipped(rule.file, rule.name, where, f"{rule.location}: {rule.name}: {NOWHERE}{why}")
 
@@ -124,7 +124,7 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
 def trace_algebra(
     trace: Trace | None, evidence: TermEvidence | None, before: TensorGraph, after: TensorGraph, rules: Iterable[Rule]
 ) -> None:
-    """Replaced values, the guards that kept rules away, and for each file that is silent its nearest miss."""
+    """Trace replaced values, the guards that kept rules away, and for each file that is silent its nearest miss."""
     if trace is None or evidence is None:
         return
     names = called_in(before) | called_in(after)
@@ -169,7 +169,7 @@ def _nearest(
 
 
 def _nearest_in(rule: Rule, graphs: tuple[Events, ...]) -> Miss:
-    """The nearest miss in the first of some graphs that has one."""
+    """Return the nearest miss in the first of some graphs that has one."""
     for events in graphs:
         miss = nearest_miss(rule, tuple(out.value for out in events.graph.outs))
         if miss is not None:
@@ -188,7 +188,7 @@ def _miss(rule: Rule, miss: NearMiss | None, events: Events) -> str:
 
 
 def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Iterable[Rule]) -> None:
-    """Which values lost their `mat`, to whom, and why the others are stored."""
+    """Trace which values lost their `mat`, to whom, and why the others are stored."""
     if trace is None or plan.decisions is None:
         return
     decisions, rules = plan.decisions, tuple(rules)
@@ -248,7 +248,7 @@ class FusionEvents(Events):
             self.taken.setdefault((fused.value, fused.reader), fused.rule)
 
     def fused(self, fused: Fused) -> None:
-        """`mat(v)` gone, or climbed over what reads v."""
+        """Report a `mat(v)` that is gone, or climbed over what reads v."""
         kind = "" if fused.reader is None else kind_of(fused.rule)
         values = (fused.value,) if fused.reader is None else (fused.value, fused.reader)
         where = (" and " if kind == "siblings" else " into ").join(called(term, self.names) for term in values)
@@ -272,7 +272,7 @@ class FusionEvents(Events):
             self.skipped("fuse", "", name, f"{stored.reason}: {reader} reads it")
 
     def nearest(self, rule: Rule) -> tuple[Term | None, str]:
-        """The value at which a rule came nearest, None where there is none, and why it did not fire there."""
+        """Return the value at which a rule came nearest, None where there is none, and why it did not fire there."""
         kind = kind_of(rule)
         if kind == "siblings":
             several = len(self.decisions.stored) > 1
