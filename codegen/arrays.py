@@ -103,7 +103,10 @@ def place_of(value: Array) -> tuple[Any, ...]:
 
 
 def misalignment_note(buffer: Buffer, address: int, contiguous: bool) -> str | None:
-    """Why an array cannot be used where it lies (kernels assume dense, 16-byte aligned pointers), or None if it can."""
+    """Return why an array cannot be used where it lies, or None if it can.
+
+    Kernels assume dense, 16-byte aligned pointers.
+    """
     if not contiguous:
         return f"`{buffer.name}` is not contiguous: copied"
     if address % POINTER_ALIGNMENT:

@@ -60,9 +60,10 @@ def device_text(kernels: Sequence[CudaKernel]) -> str:
 
 
 def host_text(kernels: Sequence[CudaKernel]) -> str:
-    """One translation unit for the emulator: the same text, and an entry point per kernel to unpack its arguments.
+    """Return one translation unit for the emulator.
 
-    Kernels are renamed on the way: one called `select` or `index` would be bound to the C library's function instead.
+    It is the same text, and an entry point per kernel to unpack its arguments. Kernels are renamed on the way: one
+    called `select` or `index` would be bound to the C library's function instead.
     """
     renamed = "".join(f"#define {kernel.name} dplc_kernel_{kernel.name}\n" for kernel in kernels)
     text = device_text(kernels).removeprefix(INCLUDE)
@@ -150,7 +151,10 @@ def _host_compiler() -> str:
 
 @lru_cache(maxsize=1)
 def emulator_sources() -> tuple[str, ...]:
-    """All that a kernel includes, and the runtime's sources: they decide a build as much as its own text does."""
+    """Return all that a kernel includes, and the runtime's sources.
+
+    They decide a build as much as its own text does.
+    """
     files = sorted([*HEADERS.glob("*.cuh"), *EMULATOR.glob("*.cuh"), *EMULATOR.glob("*.cpp")])
     return tuple(part for file in files for part in (file.name, file.read_text()))
 
@@ -159,9 +163,9 @@ def emulator_sources() -> tuple[str, ...]:
 
 
 def build_device(text: str, target: str, nvrtc: Nvrtc | None = None) -> bytes:
-    """The cubin of a device translation unit (see `device_text`) for a target such as "sm_90a". Raises BuildError.
+    """Return the cubin of a device translation unit (see `device_text`) for a target such as "sm_90a".
 
-    nvrtc: the one to take; by default the newest that can be loaded, else nvcc.
+    nvrtc: the compiler to use; by default the newest that can be loaded, else nvcc. Raises BuildError.
     """
     nvrtc, nvcc = nvrtc or find_nvrtc(), find_program("nvcc")
     identity = nvrtc.identity if nvrtc else program_identity(nvcc) if nvcc else "none"

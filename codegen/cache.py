@@ -93,7 +93,10 @@ BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_directory() -> Path:
-    """The root of the store: $DPLC_CACHE_DIR, else the user's cache directory for dplc. Not necessarily there yet."""
+    """Return the root of the store, which may not exist yet.
+
+    It is $DPLC_CACHE_DIR, else the user's cache directory for dplc.
+    """
     override = os.environ.get("DPLC_CACHE_DIR")
     return Path(override) if override else Path(platformdirs.user_cache_dir("dplc"))
 

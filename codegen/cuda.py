@@ -561,10 +561,11 @@ def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaK
 def print_cuda(
     kernel: Kernel, rules: Sequence[str] = (), sizes: Mapping[str, int] = MappingProxyType({})
 ) -> CudaKernel:
-    """CUDA text of a Kernel IR kernel. Its params are those of the kernel in order, under names that C++ accepts.
+    """Return CUDA text of a Kernel IR kernel.
 
-    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all. What
-    has no number there has its hint.
+    Its params are those of the kernel in order, under names that C++ accepts.
+    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all. A
+    size without a number has its hint.
     """
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         raise InternalError(f"kernel `{kernel.name}` is not Kernel IR: its body is not one Launch")

@@ -361,7 +361,10 @@ class TensorMapError(DplcError):
 
 
 def encode(param: KernelParam, address: int) -> bytes:
-    """The map of a parameter of role "tensor_map" whose buffer lies at a device address. Raises TensorMapError."""
+    """Return the map of a parameter of role "tensor_map" whose buffer lies at a device address.
+
+    Raises TensorMapError.
+    """
     view = TensorView.of(param)
     rank = len(view.box)
     room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)

@@ -572,7 +572,10 @@ class CudaExecutor:
                 order(side.handle, current)
 
     def loaded(self, kernel: CudaKernel) -> LoadedKernel:
-        """A kernel in the GPU's memory; it stays there while the caller holds it. Raises BuildError and DeviceError."""
+        """Return a kernel in the GPU's memory, which stays there while the caller holds it.
+
+        Raises BuildError and DeviceError.
+        """
         return self.gpu.loaded(kernel, self._images_of)
 
     def load(self, program: Program) -> tuple[LoadedKernel, ...]:

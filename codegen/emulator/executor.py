@@ -190,7 +190,10 @@ class CheckedLaunch:
 
 
 def chosen_blocks(kernel: CudaKernel, wanted: Iterable[str] | None) -> tuple[int, ...]:
-    """Linear indices of blocks: `first`, `last`, `ragged`, `all` or numbers; None is the default. Raises UsageError."""
+    """Return linear indices of blocks: `first`, `last`, `ragged`, `all` or numbers; None is the default.
+
+    Raises UsageError.
+    """
     words = tuple(wanted) if wanted is not None else DEFAULT_BLOCKS
     if wanted is None and kernel.blocks * kernel.block <= SMALL:
         words = ("all",)

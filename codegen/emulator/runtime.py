@@ -88,7 +88,10 @@ def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
 
 
 def _moved(text: str, root: str, starts: dict[str, int], slabs: Sequence[SlabPlace]) -> str:
-    """The text with every line of a slab's address in the new layout; also of those that one slab's address gives."""
+    """Return the text with every line of a slab's address in the new layout.
+
+    Lines that compute an address from that of one slab change too.
+    """
     order = [slab.start for slab in slabs]
 
     def place(start: int) -> SlabPlace:
@@ -350,7 +353,10 @@ def _workers(kernel: CudaKernel, options: LaunchOptions) -> int:
 
 
 def available_workers() -> int:
-    """Return the number of OS threads a launch may use: $DPLC_EMULATOR_THREADS, else one per core this process may run on."""
+    """Return the number of OS threads a launch may use.
+
+    It is $DPLC_EMULATOR_THREADS, else one per core this process may run on.
+    """
     override = os.environ.get("DPLC_EMULATOR_THREADS")
     if override and override.isdigit():
         return max(1, int(override))

@@ -144,7 +144,7 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
-    """A store to a buffer or a slab, converted to what its dtype is computed in; the last rounding is the store's."""
+    """Lower a store to a buffer or a slab, converted to the dtype of its computation; the store rounds last."""
     dtype = dtype_of_buffer(low, stmt.buf)
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
@@ -224,7 +224,10 @@ def shape_of(low: Lowering, stage: Stage) -> ChunkShape:
 
 
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
-    """One Stage. Rows and chunks beyond the slab are left out by the predicate, never by a branch around a cp.async."""
+    """Lower one Stage.
+
+    The predicate leaves out rows and chunks beyond the slab; no branch surrounds a cp.async.
+    """
     if stmt.via == "TMA":
         return lower_boxes(low, stmt, at)
     shape = shape_of(low, stmt)
@@ -364,7 +367,10 @@ NONE: frozenset[int] = frozenset()
 
 
 def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], done: frozenset[int] = NONE) -> Block:
-    """A block: its accumulators, then its statements (but for the positions in `done`). Its values end with it."""
+    """Lower a block: its accumulators, then its statements (but for the positions in `done`).
+
+    Its values end with it.
+    """
     outer = dict(low.env)
     out: list[Stmt] = []
     for accumulator in low.accumulators.values():
@@ -427,7 +433,10 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
 
 
 def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: frozenset[str]) -> Block:
-    """A loop whose variable is an immediate. Along a VEC loop neighbours are loaded at once, ahead of its steps."""
+    """Lower a loop whose variable is an immediate.
+
+    Along a VEC loop neighbours are loaded at once, ahead of its steps.
+    """
     body = stmt.body
     if stmt.start != 0 or stmt.step != 1:
         body = substitute(body, {stmt.var: add(multiply(Var(stmt.var), stmt.step), stmt.start)})

@@ -49,7 +49,10 @@ INT_LIMIT = 2**31
 
 
 def widen(e: Expr, ranges: Ranges) -> Expr:
-    """An offset computed in 64 bits where 32 may not hold a part of it. A pointer takes its terms one at a time."""
+    """Return an offset computed in 64 bits if 32 may not hold a part of it.
+
+    A pointer adds its terms one at a time.
+    """
     if e.__class__ is Sum:
         parts = [(_widened(atom, factor, ranges), factor) for atom, factor in e.terms]
         return from_linear(dict(parts), e.constant)
@@ -163,7 +166,7 @@ def divisions(e: Any) -> tuple[Any, ...]:
 
 
 def axes_of(low: Lowering, e: Any, bound: frozenset[str]) -> tuple[str, ...]:
-    """The replicated axes that an expression varies with, outermost first, without those that a loop has fixed."""
+    """Return the replicated axes that an expression varies with, outermost first, but for axes that a loop fixed."""
     found: set[str] = set()
     for name in free_names(e):
         if name in low.replicated:
@@ -286,7 +289,10 @@ def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: 
 
 
 def level_of(low: Lowering, atom: Expr) -> int:
-    """The outermost level that knows an atom: 0 is the kernel's top, others are loops, AT_ACCESS is none of them."""
+    """Return the outermost level that knows an atom.
+
+    0 is the kernel's top, others are loops, AT_ACCESS is none of them.
+    """
     names = free_names(atom)
     if names <= low.fixed:
         return 0

@@ -91,7 +91,10 @@ def slab_names(tile: Tile) -> set[str]:
 
 
 def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
-    """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
+    """Rename axes and loop variables that have the name of a buffer or a slab.
+
+    They share one space of names in a kernel; in Tile IR they do not.
+    """
     owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
     owned |= set(RESERVED)
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
@@ -390,7 +393,10 @@ MAX_REPLICATED = 2**14  # elements of 4 bytes along one axis of registers: an ei
 
 
 def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
-    """The grid and the definitions of the BLOCK axes: the last is x, then y, z; or all in x if they do not fit."""
+    """Return the grid and the definitions of the BLOCK axes.
+
+    The last axis is x, then y, z; or all are in x if they do not fit.
+    """
     axes = [axis for axis in low.tile.axes if axis.role == "BLOCK"]
     grid: list[Expr] = [1, 1, 1]
     out: list[Stmt] = []

@@ -195,7 +195,10 @@ def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Ex
 
 
 def flipped_by(stage: Stage, size: int) -> dict[int, int]:
-    """{bit of the chunk number: bit of the row number that flips it}. TMA's swizzles repeat after rows of 128 bytes."""
+    """Return {bit of the chunk number: bit of the row number that flips it}.
+
+    TMA's swizzles repeat after rows of 128 bytes.
+    """
     flips = {n: bit for n, bit in enumerate(stage.xor) if bit != UNUSED}
     if stage.swizzle:
         row_bytes = pitch(stage) * size

@@ -46,9 +46,10 @@ def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
 
 
 def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
-    """Whether one later computation of this block reads a value, once, as often as it is made, and finds it unchanged.
+    """Return whether one later computation of this block reads a value, once per definition, and unchanged.
 
-    Per block, since peeled copies of a loop reuse names; a product with an array of its own would not become an FFMA.
+    This is decided per block, since peeled copies of a loop reuse names; a product with an array of its own would not
+    become an FFMA.
     """
     later = at.block[at.position + 1 :]
     readers = [(position, stmt) for position, stmt in enumerate(later) if name in mentions(stmt)]
@@ -247,7 +248,10 @@ def _closure(
     seen: set[str],
     beside: set[str],
 ) -> set[str]:
-    """All names that the given ones vary with. What a Combine folded is the same everywhere along the folded axes."""
+    """Return all names that the given ones vary with.
+
+    A combined value is the same everywhere along the axes of its Combine.
+    """
     result: set[str] = set()
     for name in sorted(names - seen):
         seen = seen | {name}

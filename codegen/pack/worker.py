@@ -57,8 +57,9 @@ class EventTimer:
         )
 
     def timing(self, run: Run, launched: str, several: Callable[[], Run] | None = None) -> dict[str, Any]:
-        """Microseconds of a run: median and quartiles; enough runs that the median is known to 2 %, or MOST_RUNS.
+        """Return the microseconds of a run: median and quartiles.
 
+        It runs until the median is known to 2 %, or MOST_RUNS times.
         several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
         """
         began = time.monotonic()

@@ -348,7 +348,10 @@ class Pricing:
         return told.seconds + more, dram
 
     def _from_memory(self, running: int) -> float:
-        """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""
+        """Return the bytes that come from memory.
+
+        Every buffer counts once, or more often if its rows are swept and do not stay in L2.
+        """
         half = self.target.l2_bytes / 2
         once: dict[int, float] = {}
         for buffer, size, sweeps, row, which in self.reads:

@@ -102,7 +102,7 @@ class Replications:
         self._depends[name] = depends
 
     def changed(self, place: Any) -> None:
-        """A register that is written here differs from copy to copy, but for the copies that its index names."""
+        """Record that a written register differs from copy to copy, but for the copies that its index names."""
         if isinstance(place, Var | Element):
             named = self._named(place.index) if isinstance(place, Element) else frozenset()
             self._depends[place.name] = self._depends.get(place.name, frozenset()) | (self._extents.keys() - named)
@@ -183,7 +183,10 @@ class Replications:
         return len(made) / len(points)
 
     def _own(self, e: Any, depends: Copies, seen: dict[Any, tuple[Copies, bool]]) -> Work:
-        """The instructions of an expression without its operands. A product that only this sum needs is part of it."""
+        """Return the instructions of an expression without its operands.
+
+        A product that only this sum needs is part of it.
+        """
         if not isinstance(e, Call):
             return Work(len(e.terms) if isinstance(e, Sum) else 1)
         issued, special = COSTS.get(e.fn, (1, 0))
@@ -273,7 +276,10 @@ def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
-    """Issue slots of some operations over all their elements; a product that is only summed up is part of the sum."""
+    """Count the issue slots of some operations over all their elements.
+
+    A product that is only summed up is part of the sum.
+    """
     summed = {term.x for term in made if term.__class__ is Reduce and term.fn == "add"}
     total = 0.0
     for term in made:

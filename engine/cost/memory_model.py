@@ -39,7 +39,7 @@ def sectors(places: Any, mask: Any) -> float:
 
 
 def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
-    """Wavefronts that warps take, and the least that they could. words: the first word of each lane (warps, lanes).
+    """Return the wavefronts of warps, and the least possible number. words: the first word of each lane (warps, lanes).
 
     width: words a lane. A warp goes in groups of lanes (`lanes_at_once`); a group takes as many as the most different
     words of one bank.
@@ -144,7 +144,10 @@ class Waits:
         self._slots += 1
 
     def phases_kept(self) -> int:
-        """The phases that stay in flight at a wait: of a ring all slots but the one awaited and the one still read."""
+        """Return the phases that stay in flight at a wait.
+
+        Of a ring these are all slots but the awaited one and the one still read.
+        """
         if self._slots:
             return max(self._slots - 2, 0)
         self.phases = max(self.phases - 1, 0)
@@ -196,7 +199,7 @@ class Waits:
 
 
 def alone(busy: float, waits: Waits, target: Target) -> float:
-    """Seconds that a block takes, however empty the machine is. busy: cycles in which it issues or moves something."""
+    """Return the seconds that a block takes on an empty machine. busy: cycles in which it issues or moves something."""
     cycles = busy + waits.shared * SHARED_CYCLES + waits.barriers * BARRIER_CYCLES + waits.clusters * CLUSTER_CYCLES
     trip = L2_SHARE * target.memory_latency_seconds
     return max(cycles / target.clock + waits.memory * trip, waits.ring * trip)

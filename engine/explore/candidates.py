@@ -189,7 +189,10 @@ class Fusing:
         return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
 
     def kernels(self, way: int) -> Sequence[Kernel]:
-        """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
+        """Return the kernels of a choice.
+
+        Raises DplcError for one that cannot be lowered, or that is an earlier one again.
+        """
         if way == 0:
             kernels = Compiler(self.tools, self.target).fused(self.values)[1].kernels
         else:
@@ -234,7 +237,10 @@ class Fusing:
 
 
 def replayed_schedule(schedule: Schedule, values: Values, tools: Toolchain, target: Target) -> Candidate | None:
-    """A remembered way, proved by the rules in force; None for what the rules decide. Raises NotProved, DplcError."""
+    """Return a stored choice, proved by the rules in force; None for the choice of the rules.
+
+    Raises NotProved or DplcError.
+    """
     solutions = [decision for decision in schedule if decision.rule == SOLUTION]
     if not solutions:
         return None

@@ -132,7 +132,10 @@ class Cutting:
     # ---- values that are stored whatever happens
 
     def _repeats(self, term: Any) -> bool:
-        """Whether a sum of a product reads a factor again: a contraction, or the product of a matrix and a vector."""
+        """Return whether a sum of a product reads a factor again.
+
+        It does for a contraction, or the product of a matrix and a vector.
+        """
         return any(read_again(self.flow.mask[term], self.flow.mask[x]) for x in factors(term))
 
     def _across(self) -> Iterable[Term]:
@@ -236,7 +239,7 @@ class Cutting:
         return [Region(tuple(group)) for group in groups], set()
 
     def _join_readers(self, computed: Sequence[Any], find: Any, parent: dict[Any, Any], count: dict[Any, int]) -> None:
-        """Contractions of one operand at one level belong together: they may share a kernel, or a packed weight."""
+        """Join contractions of one operand at one level: they may share a kernel, or a packed weight."""
         first: dict[Any, Any] = {}
         for term in computed:
             if not self._repeats(term):
@@ -580,7 +583,10 @@ class Exploration:
     # ---- candidates
 
     def candidates(self) -> list[Candidate]:
-        """Different candidates, best first; the order of rules is among them. A failure leaves it alone, and a note."""
+        """Return different candidates, best first, including the order of the rules.
+
+        A failure leaves that order alone, and a note.
+        """
         with collections_paused():
             return or_else(self._candidates, lambda: [self.by_rules()], self.notes.append)
 

@@ -256,7 +256,10 @@ def sizes(problem: Problem) -> dict[int, int]:
 
 
 def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...]:
-    """All that rules can see of extents: which is larger, among themselves, numbers of the program and of the rules."""
+    """Return all that rules can see of extents: their order.
+
+    The extents are compared among themselves and with numbers of the program and of the rules.
+    """
     numbers = [n for n in map(literal_of, problem.nodes) if n is not None]
     values = (*sizes(problem).values(), *numbers, *constants)
     place = {value: rank for rank, value in enumerate(sorted(set(values)))}

@@ -141,7 +141,10 @@ class EgraphSearch:
 
     # ---- the beam
     def explore(self, start: PricedSolution) -> list[PricedSolution]:
-        """Different solutions, best first, from a first one; it is there even where the model has no price for it."""
+        """Return different solutions, best first, from a first one.
+
+        The first one is included even if the model has no price for it.
+        """
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
         beam: list[PricedSolution] = [start]

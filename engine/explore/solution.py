@@ -101,7 +101,7 @@ class Body:
         ]
 
     def ranges(self, root: int) -> dict[Any, tuple[int, int]]:
-        """The values that a root reads at a range of one of its own axes, among those that its kernel computes."""
+        """Return the values, computed in its kernel, that a root reads at a range of one of its own axes."""
         found: dict[Any, tuple[int, int]] = {}
         pending, seen = [root], {root}
         while pending:
@@ -274,7 +274,7 @@ class Extraction:
         return mask | attributes[1] if op in FOLDS else mask
 
     def _cheapest(self) -> dict[int, int]:
-        """For every class the spelling with the least work as a tree: the one to take where nothing is decided."""
+        """Return for every class the spelling with the least work as a tree, the default without a decision."""
         cost: dict[int, float] = {}
         how: dict[int, int] = {}
         for cls, spelled in enumerate(self.graph.classes):
@@ -301,7 +301,7 @@ class Extraction:
     def in_order(
         self, choice: dict[int, int], roots: Iterable[int], done: Container[int] = ()
     ) -> Iterator[tuple[int, Any]]:
-        """The classes that roots are computed from, operands first, and their e-nodes. done: those to leave out."""
+        """Yield the classes that roots are computed from, operands first, and their e-nodes. done: classes to skip."""
 
         def node(cls: int) -> Any:
             return self.graph.classes[cls][choice.get(cls, self.default[cls])]
@@ -313,7 +313,7 @@ class Extraction:
         return cls not in self.leaves and self.node(cls, choice)[0] in VIEWS
 
     def solution(self, choice: dict[int, int], stored: Iterable[int], groups: Sequence[Group] = ()) -> Solution | None:
-        """The reachable part of a choice, with the stores that nothing permits to drop. None where it is a circle."""
+        """Return the reachable part of a choice, with the stores that nothing permits to drop, or None for a circle."""
         given, stores = dict(choice), set(stored)
         needed: dict[int, int] = {}
         holds: dict[int, bool] = {}  # whether a reduction would be folded in place

@@ -70,9 +70,9 @@ def written(problem: Problem, extraction: Extraction, solution: Solution, rules:
 def proved(
     problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget
 ) -> tuple[EGraph, dict[int, int]]:
-    """The e-graph of a region in which a recorded solution equals the program, and the class of each of its nodes.
+    """Return the e-graph of a region that proves a recorded solution, and the class of each of its nodes.
 
-    Raises NotProved.
+    Raises NotProved if the solution does not equal the program.
     """
     if not available():
         raise NotProved("egglog is not here")

@@ -122,7 +122,10 @@ def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
 
 @statement_fact
 def widest(site: Any, body: Block, along: NameList) -> int:
-    """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
+    """Return the elements of the widest vector that each access along one of some names can be.
+
+    The result is 4 without any such access.
+    """
     found = _steps(site, body)
     walked = [(step.address, step.item, name.name) for name in along for step in found.get(name.name, ()) if step.item]
     most = VECTOR_BYTES[-1] // max((item for _, item, _ in walked), default=WORD)
@@ -134,7 +137,7 @@ def widest(site: Any, body: Block, along: NameList) -> int:
 
 @statement_fact
 def runs_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
+    """Return whether a store or a repeated load goes to the next element as the axis goes on, two at a time."""
     return any(
         (step.repeated or isinstance(step.stmt, Store)) and is_vector(step.address, axis.name, 2)
         for step in _steps(site, body).get(axis.name, ())
@@ -174,7 +177,10 @@ def _moves(flat: Any, axis: Var) -> bool:
 
 @statement_fact
 def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
-    """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
+    """Return the inputs that are contiguous along one of some axes but strided between lanes.
+
+    A stride of the strip that a lane reads does not count.
+    """
     strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
     inputs = {param.name for param in site.kernel.ins}
 
@@ -389,7 +395,7 @@ def _below(value: Any) -> tuple[Any, ...]:
 
 @statement_fact
 def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
-    """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
+    """Return whether neighbouring threads of a team mostly read neighbouring elements, weighted by size."""
     good = bad = 0
     for stmt in accesses(body):
         flat = address_of(site, stmt)
@@ -529,7 +535,10 @@ def _periods(e: Any, name: str) -> Iterator[int]:
 
 @statement_fact
 def reuse(site: Any, body: Block, axis: Var) -> int:
-    """Elements that the loops of a run load, and load again for every element of an axis: of loads without it."""
+    """Count the elements that the loops of a run load again for every element of an axis.
+
+    Only loads that do not vary with the axis count.
+    """
     unknown = policy(site.target).unknown_turns
     extents = {loop.var: loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops}
     count = 0
@@ -595,7 +604,7 @@ def _outputs(pair: Iterable[Axis], side: int) -> int:
 
 @statement_fact
 def joined_dim(buf: Var, shape: ValueList, body: Block) -> int:
-    """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
+    """Return the first dimension of a buffer that every load of a run joins with the next one; -1 for none."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     for dim in range(len(shape) - 1) if places else ():
         joined = [_joined(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places]
@@ -619,13 +628,19 @@ def join_dims(dims: ValueList, dim: int) -> tuple[Any, ...]:
 
 @statement_fact
 def join_places(idx: ExpressionList, dim: int, extent: int) -> ExpressionList:
-    """An index of a buffer whose dimension `dim`, and the next of some extent, were made one; others divide once."""
+    """Return an index of a buffer after dimension `dim` and the next one, of an extent, were joined.
+
+    Indices that are not a quotient and a remainder divide once.
+    """
     places = (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
     return tuple(simplify(place, {}) for place in places)
 
 
 def _joined(outer: Any, inner: Any, extent: int) -> Any:
-    """`outer*extent + inner` of two numbers, of quotient and remainder of one number, or of a remainder; else None."""
+    """Return `outer*extent + inner` if it is simple, else None.
+
+    It is for two numbers, for quotient and remainder of one number, and for a remainder.
+    """
     if outer.__class__ is int and inner.__class__ is int:
         return outer * extent + inner
     if inner.__class__ is not Binary or inner.op != "%" or inner.b != extent:

@@ -59,7 +59,10 @@ class AtomRecord(NamedTuple):
 
 @tile_fact
 def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
-    """The atoms that can do every product of a run: sums of products of two operands, at most widened, from slabs."""
+    """Return the atoms that can do every product of a run.
+
+    Products are sums of products of two operands, at most widened, from slabs.
+    """
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
     return tuple(map(_record, _atoms_of(site, body, slabs)))
 
@@ -314,7 +317,10 @@ class Operand(NamedTuple):
 
 @tile_fact
 def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ...]:
-    """For each slab that some Stages fill, what the body of a loop does to its cells that more than one thread does."""
+    """Return the operands in slabs that some Stages fill.
+
+    Each is the part of a loop's body that more than one thread does to the cells of the slab.
+    """
     if site.tile is None or not only(body, Load, Let, Accumulate):
         return ()
     known, key = _asked(site.kernel), (body, tuple([stage.dst for stage in copies]))
@@ -376,7 +382,7 @@ def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
 
 @tile_fact
 def holds(site: Any, operand: Operand) -> bool:
-    """Whether the slab of an operand is of the dtype of the values that are computed from it: nothing is rounded."""
+    """Return whether the slab of an operand has the dtype of the values computed from it, so nothing is rounded."""
     source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
     known = value_dtypes(site.kernel)
     return all(known[value.name] == source.dtype for value in operand.values)
@@ -414,7 +420,10 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
 
 @statement_fact
 def only_products(site: Any, value: Var) -> bool:
-    """Whether a value is a sum of products of tensor cores, or -inf where a mask hides it: nothing is added to it."""
+    """Return whether a value is a sum of products of tensor cores, or -inf where a mask hides it.
+
+    Nothing else is added to the sum.
+    """
     if (chosen := _hidden(site, value)) is not None:
         return isinstance(chosen.args[1], Var) and only_products(site, chosen.args[1])
     return any(stmt.acc == value.name for stmt in nodes(site.kernel.body, Mma))

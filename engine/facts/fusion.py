@@ -70,7 +70,7 @@ def scattered(site: Any, v: Value) -> bool:
 
 @tensor_fact
 def by_every_warp(site: Any, v: Value) -> float:
-    """Seconds that the warps of a product take for the elements of its operand v that each of them computes."""
+    """Return the seconds of a product's warps for the elements of its operand v that each of them computes."""
     made, read = cost.parts(v, site.kept)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
     return max((_asked(site, use) * loads for use in uses_of(site, v)), default=0.0)
@@ -492,7 +492,10 @@ def folds_across(site: Any, y: Value, x: Value) -> bool:
 
 @tensor_fact
 def waits_across(site: Any, y: Value, x: Value) -> bool:
-    """Whether y reads a stored fold, along an axis that x varies with, of what x reads too: x waits for it nowhere."""
+    """Return whether y reads a stored reduction of a value that x reads too, along an axis that x varies with.
+
+    In this case x does not wait for the reduction itself.
+    """
     kept = site.kept
     _, read = cost.parts(y, {*kept, x})
     for leaf in read:
@@ -606,7 +609,10 @@ class OnlineShape(NamedTuple):
 
 
 def _products(x: Term) -> int:
-    """Products that make one element of x of what is stored: what they multiply is computed before, however it is."""
+    """Count the products that compute one element of x from stored values.
+
+    The factors of these products are computed before, whatever they are.
+    """
     count, pending, seen = 0, [x], set()
     while pending:
         term = pending.pop()
@@ -646,13 +652,13 @@ def _seen(x: Term, n: Axis) -> float | None:
 
 @tensor_fact
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
+    """Return the seconds of kernels that compute scores x and weigh v with them, along n, without storing x."""
     return _in_one_pass(site.target, x, v, n)
 
 
 @tensor_fact
 def has_one_pass(site: Any, x: Term, v: Term, n: Axis) -> bool:
-    """Whether there is a schedule that weighs v with scores x in one pass: it depends on the size of the heads."""
+    """Return whether a schedule weighs v with scores x in one pass: this depends on the size of the heads."""
     return _in_one_pass(site.target, x, v, n) < math.inf
 
 
@@ -677,7 +683,10 @@ def _held(v: Term) -> str:
 
 
 def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
-    """A tile of rows a block, whose products tensor cores do (`online_fragments`): a warp has the rows of an atom."""
+    """Return the seconds with a tile of rows a block on tensor cores (`online_fragments`).
+
+    A warp has the rows of an atom. The result is infinite for single rows.
+    """
     p, chunk = policy(target), policy(target).online_chunk_columns
     if shape.rows == 1:
         return math.inf
@@ -745,7 +754,7 @@ def _in_tiles(shape: OnlineShape, target: Any) -> float:
 
 
 def _block(shape: OnlineShape, target: Any) -> tuple[int, int, int, int]:
-    """The columns of a chunk, the rows of a block, and the rows and columns of a thread, as `online_tile` has them."""
+    """Return the columns of a chunk, the rows of a block, and the rows and columns of a thread, as in `online_tile`."""
     ask = policy_facts(target)
     chunk = ask("online_chunk_of", shape.columns, shape.results)
     given = shape.rows, shape.results, chunk, shape.batch

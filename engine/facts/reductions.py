@@ -107,7 +107,7 @@ def all_vary(body: Block, width: int) -> bool:
 
 @statement_fact
 def rows_held(body: Block) -> int:
-    """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
+    """Count the rows of which a thread holds its elements: those that several sweeps read, and one read and used."""
     sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
     every = set().union(*sweeps)
     kept = sum(sum(buffer in sweep for sweep in sweeps) > 1 for buffer in every)
@@ -116,7 +116,7 @@ def rows_held(body: Block) -> int:
 
 @statement_fact
 def all_combined(body: Block, t: Var) -> bool:
-    """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
+    """Return whether the accumulators of a run's reductions, and no others, are combined alike over axis t."""
     found = summary(body)
     folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
     free = [fold for loop in found.loops if loop.role == "free" for fold in _folds(loop.body)]
@@ -144,7 +144,7 @@ def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
 
 @statement_fact
 def neutral_to(site: Any, value: Expression, fn: Var, acc: Var) -> bool:
-    """Whether a number is what an accumulator of the kernel starts from: folding it by the function changes nothing."""
+    """Return whether a number is the identity of an accumulator's function, which changes no reduction."""
     dtype, number = value_dtypes(site.kernel).get(acc.name), _number(value)
     return dtype is not None and number is not None and bool(number == identity(fn.name, dtype))
 
@@ -335,13 +335,16 @@ def rows_of(body: Block, axes: AxisList) -> int:
 
 @statement_fact
 def multiplies(j: Var, body: Block, axes: AxisList) -> bool:
-    """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
+    """Return whether the body of a reduction over j has two operands, each with an axis that the other lacks."""
     return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
 
 
 @statement_fact
 def rows_share(idx: ExpressionList, axes: AxisList) -> bool:
-    """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
+    """Return whether an element is read again for other values of some axes.
+
+    It is if its index lacks an axis of more than one value.
+    """
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
 
 

@@ -98,7 +98,7 @@ def footprints(site: Any, body: Block, axes: AxisList, *more: Any) -> tuple[Foot
 
 @statement_fact
 def lies_in(site: Any, idx: ExpressionList, foot: Footprint, body: Block, axes: AxisList, *more: Any) -> bool:
-    """Whether a load of a run with this index is one of those that a footprint of it is of. more: as for footprints."""
+    """Return whether a footprint contains a load of a run with this index. more: as for footprints."""
     return find_lies_in(idx, foot, _region(site, body, axes, more))
 
 
@@ -158,7 +158,7 @@ def box_ok(site: Any, copies: StatementList) -> bool:
 
 @statement_fact
 def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
-    """Whether a run reads some slab in fewer wavefronts in a xor layout, or padded, than in any that TMA writes."""
+    """Return whether a run reads some slab in fewer wavefronts padded or in a xor layout than in any TMA layout."""
     pads = policy(site.target).row_pads
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
@@ -209,7 +209,10 @@ def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
 
 @statement_fact
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """Wavefronts of one warp if the rows of a slab had `pad` unused elements: a vector may become several accesses."""
+    """Count the wavefronts of one warp if the rows of a slab had `pad` unused elements.
+
+    A vector may become several accesses.
+    """
     return warp_accesses.padded_cycles(site.kernel, stage, body, pad)
 
 
@@ -221,7 +224,10 @@ def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
 
 @statement_fact
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
-    """Wavefronts of one warp if the rows of a slab were cut into spans of so many bytes that TMA swizzles."""
+    """Count the wavefronts of one warp if the rows of a slab were cut into spans of so many bytes.
+
+    TMA swizzles the spans.
+    """
     return warp_accesses.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
 
 
@@ -249,7 +255,7 @@ def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
 
 @statement_fact
 def only_staged(site: Any, body: Block) -> bool:
-    """Whether a run reads shared memory only and writes nothing: running it where its guard fails is harmless."""
+    """Return whether a run reads shared memory only and writes nothing, so that it is harmless without its guard."""
     slabs, found = stages(site.kernel), summary(body)
     return all(load.buf in slabs for load in found.loads) and not found.stores and not found.barriers
 
@@ -326,7 +332,10 @@ def _without_reductions(body: Block) -> Block:
 
 
 def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
-    """The values of a block that are zero where the guard fails (some are known), and those that are finite there."""
+    """Return the values of a block that are zero where the guard fails, and the values that are finite there.
+
+    known: the values that are known to be zero there.
+    """
     zeros: set[str] = set(known)
     finite: set[str] = set(known)
     for stmt in body:
@@ -479,7 +488,7 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
 
 @tile_fact
 def bytes_of_results(site: Any) -> int:
-    """Shared memory by way of which the results that lanes hold in pieces would leave, in rows of whole vectors."""
+    """Return the bytes of shared memory to store the results that lanes hold in pieces, in rows of whole vectors."""
     vector = policy(site.target).bytes_of_store
     found = [box for box in result_boxes(site) if box.pieces and divisor(box.shape[-1], {}) * box.item % vector == 0]
     return sum(box.bytes for box in found)
@@ -558,7 +567,7 @@ def _stores(block: Block, guards: tuple[Any, ...], looped: bool) -> Iterator[tup
 
 
 def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) -> Iterator[ResultBox]:
-    """The box that a store fills, if its rows and columns are all there and its guards are edges of the buffer."""
+    """Yield the box that a store fills, if it has all rows and columns and its guards are edges of the buffer."""
     box = box_of(store.idx, here)
     dims = [dim for dim, (extent, _) in enumerate(box.sides) if extent > 1] if box is not None else []
     if box is None or len(dims) != 2 or dims[1] != len(param.shape) - 1 or not _whole(store, box, here):
@@ -585,7 +594,10 @@ def _edge(store: Store, guard: Any, param: Param, here: RangedBlock) -> int | No
 
 
 def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
-    """Whether the local names number the elements along each dimension: none is left out, and none stored twice."""
+    """Return whether the local names number the elements along each dimension.
+
+    No element may be left out, or stored twice.
+    """
     used: list[str] = []
     for e, (extent, _) in zip(store.idx, box.sides, strict=True):
         own = [(n, at.name) for at, n in linear(e)[0].items() if at.__class__ is Var and at.name in here.local]

@@ -86,7 +86,10 @@ def plain(body: Block) -> bool:
 
 @statement_fact
 def only_copies(body: Block) -> bool:
-    """Whether a run only copies to shared memory, waits, and computes values: more threads may do it together."""
+    """Return whether a run only copies to shared memory, waits, and computes values.
+
+    More threads may run it together.
+    """
     return only(body, Load, Let, Stage, Put, Sync, Wait)
 
 
@@ -183,7 +186,7 @@ def added_elsewhere(site: Any, body: Block) -> bool:
 
 
 def multiplies_values(site: Any) -> bool:
-    """Whether a sum over comparisons (`where(at == i, x[k, j], 0)`) is treated as a product: it has results enough."""
+    """Return whether a sum over comparisons (`where(at == i, x[k, j], 0)`) has results enough to be a product."""
     axes = site.tile.axes if site.tile else ()
     return bool(math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared)
 
@@ -202,7 +205,7 @@ def outer_product(site: Any, var: Var, body: Block) -> bool:
 
 @statement_fact
 def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
-    """Whether a reduction below has an operand that varies with axis i only and one that varies with axis j only."""
+    """Return whether a reduction has an operand that varies with axis i only and one with axis j only."""
     return bool(matmul_loops(body, frozenset((i.name, j.name)), multiplies_values(site)))
 
 
@@ -345,7 +348,7 @@ def least(site: Any, e: Expression) -> int:
 
 @fact("divergent(context?) -> bool", TILE)
 def divergent(site: Any, context: Context | None = None) -> bool:
-    """Whether the site, or the hole of a context at it, is under a guard or in a loop whose bounds vary by thread."""
+    """Return whether the site, or the hole of a context there, has a guard or loop bounds that vary by thread."""
     around = (*site.enclosing, *(context.around if context is not None else ()))
     varying = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"} if site.tile else set()
     return any(isinstance(stmt, If) or (isinstance(stmt, For) and _varies(stmt, varying)) for stmt in around)
@@ -357,7 +360,7 @@ def _varies(loop: For, varying: set[str]) -> bool:
 
 @statement_fact
 def always(site: Any, condition: Expression) -> bool:
-    """Whether a condition holds wherever the site is reached: by the ranges of the names, or by a guard around it."""
+    """Return whether a condition holds at the site, by the ranges of the names or by a guard around it."""
     known = {part for stmt in site.enclosing if isinstance(stmt, If) for part in conjuncts(stmt.cond)}
     return all(part in known or decide(part, site.ranges) is True for part in conjuncts(condition))
 
@@ -394,7 +397,10 @@ def ordered_by_barriers(site: Any, stage: Stage) -> bool:
 
 @statement_fact
 def depth(site: Any, value: Expression) -> int:
-    """With how many replicated axes and loops a value varies; combined over an axis it no longer varies with it."""
+    """Count the replicated axes and loops with which a value varies.
+
+    A value that is combined over an axis does not vary with it any more.
+    """
     body = site.kernel.body
     turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
     return len(variation(value, body) & turning)

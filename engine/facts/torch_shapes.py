@@ -255,7 +255,10 @@ def turned_back(order: NumberList) -> NumberList:
 
 @torch_fact
 def dims(d: Any, n: int) -> NumberList:
-    """A field that names one dimension, several, or all (none, or an empty list), of n: as non-negative numbers."""
+    """Return a field that names one dimension, several, or all, of n as non-negative numbers.
+
+    None and an empty list name all dimensions.
+    """
     if d is None or d == ():
         return tuple(range(n))
     return tuple(sorted(k % n if n else 0 for k in (d if isinstance(d, tuple) else (d,))))[: n or 0]
@@ -596,7 +599,10 @@ def recurrence(xs: Tensors) -> RecurrenceParts:
 
 
 def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
-    """The values of tensors along the axes of the first; nothing where one has no axes yet, or other dimensions."""
+    """Return the values of tensors along the axes of the first.
+
+    The result is empty if one has no axes yet, or other dimensions.
+    """
     found: list[Term] = []
     first: View | None = None
     for view in xs:

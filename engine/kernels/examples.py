@@ -244,7 +244,7 @@ def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tupl
 
 
 def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
-    """The error of a rule at each op that it is for, None where it fires. others: the rules that lower its operands."""
+    """Yield the error of a rule at each op that it is for, None if it fires. others: rules that lower its operands."""
     lowering = TorchLowering(graph, others, {})
     for statement in graph.body:
         if statement.op == rule.root.op:

@@ -180,7 +180,10 @@ def _without_mat(statement: Any) -> s.Syntax:
 
 
 def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
-    """A value as nested tuples without its `mat`s, which go to `mats`; the names of other statements written out."""
+    """Return a value as nested tuples without its `mat`s, which go to `mats`.
+
+    The names of other statements are written out.
+    """
     if isinstance(value, s.MatTerm):
         mats.append(value)
         return _spell(value.x, defined, mats)
@@ -459,7 +462,7 @@ class Fusion:
         return self.flow.position[chosen]
 
     def _place_of(self, value: Any, reader: Any) -> Any:
-        """The value to store so that a reader finds a value in memory: the value itself, or one computed from it."""
+        """Return the value to store so that a reader finds a value in memory: the value, or one computed from it."""
         if (
             reader.__class__ is Remap
             and reader.x not in self.kept
@@ -478,7 +481,10 @@ class Fusion:
         return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
 
     def _climb(self, value: Any, reader: Any) -> Any:
-        """The value that is stored instead of another one: all readers flow into it, as the climbing rules allow."""
+        """Return the value that is stored instead of another one, after climbing.
+
+        All consumers flow into it, as the climbing rules allow.
+        """
         flow, top, steps = self.flow, value, policy(self.target).diamond_operations
         while top not in self.kept:
             front = set(self._readers(top, reader))

@@ -183,7 +183,10 @@ def as_term(e: Any) -> Term:
 
 
 def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
-    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
+    """Replace axes by loop variables, and Terms by the values that hold them.
+
+    The folding that extents allow happened before.
+    """
 
     def change(x: Any) -> Any:
         if x.__class__ is Axis:
@@ -338,7 +341,7 @@ def restricted(renaming: Renaming, term: Any) -> Renaming:
 
 
 def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
-    """The inputs that are never read plainly, with the names of their first readers, and each value over these."""
+    """Return the inputs that are never read plainly, with their first consumers' names, and each value over these."""
     order = postorder(roots)
     plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
     plain.update(roots)

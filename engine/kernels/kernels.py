@@ -188,7 +188,7 @@ class Kernels:
         return in_order(groups, self._needs) if taken else groups
 
     def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[StoredValue]]:
-        """The groups that were decided, as far as their loops agree, in an order in which each finds what it reads."""
+        """Return the decided groups, as far as their loops agree, in an order in which each finds what it reads."""
         of: dict[Any, list[StoredValue]] = {}
         for values in together:
             members = [self.entries[place] for place in sorted(self._place[value] for value in values)]

@@ -120,7 +120,10 @@ def _is_total(term: Any, total: Container[Any]) -> bool:
 
 
 def _common_part(guard: Any, other: Any) -> Any:
-    """The guard that two paths through selections begin with: the outer conditions of a guard are on the left."""
+    """Return the guard with which two paths through selections begin.
+
+    The outer conditions of a guard are on the left.
+    """
     parts = {guard}
     while guard.__class__ is Binary and guard.op == "and":
         guard = guard.a
@@ -349,10 +352,11 @@ class Lift:
         return found
 
     def _needs_no_guard(self, term: Any) -> bool:
-        """Whether a value can be computed, and is the same, where a guard fails: operations on what is always there.
+        """Return whether a value can be computed, and is the same, where a guard fails.
 
-        The sides of a selection that have it in common share it then (the steps of a loop that was written out and
-        stacked); computed under each guard, it would be there once for each side.
+        It is if it is an operation on values that are always there. The sides of a selection that have it in common
+        share it then (the steps of a loop that was written out and stacked). Computed under each guard, it would
+        exist once for each side.
         """
         if term in self.written or self._buffer(term) is not None or term.__class__ is not Elementwise:
             return False
@@ -457,7 +461,10 @@ class Lift:
         return over_variables(e, variables, lambda term: self.value(term, stack, guard))
 
     def _condition(self, guard: Any, stack: list[Block]) -> Any:
-        """A guard over the loop variables in scope. What a later part reads is read where the earlier ones hold."""
+        """Return a guard over the loop variables in scope.
+
+        A later part reads values only where the earlier parts hold.
+        """
         if guard.__class__ is Binary and guard.op == "and" and holds_terms(guard):
             return both(self._condition(guard.a, stack), self.index(guard.b, stack, guard.a))
         return self.index(guard, stack)
@@ -609,7 +616,7 @@ class Lift:
         return Var(names[0]) if group[0] is term else here.memo[term]
 
     def _fold(self, term: Fold, stack: list[Block], guard: Any) -> Any:
-        """A part of a tuple reduction, and with it the others of the same key: one loop, a tuple for each weight."""
+        """Lower a part of a tuple reduction, and with it the others of its key: one loop, a tuple for each weight."""
         here = stack[-1]
         group, around = [term], {block.axis for block in stack}
         if guard is True:  # those whose axes are all bound here

@@ -56,7 +56,10 @@ def _bounds(size: Size, name: str) -> Size:
 
 
 def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], str]) -> str:
-    """A hash of a kernel with its names by number. sizes: of a shape; leaf: of what is neither a node nor a list."""
+    """Return a hash of a kernel with its names by number.
+
+    sizes: of a shape; leaf: of what is neither a node nor a list.
+    """
     params = [("in", param) for param in kernel.ins] + [("out", param) for param in kernel.outs]
     numbers = {name: f"#{n}" for n, name in enumerate(dict.fromkeys(param.name for _, param in params))}
     written = [f"{side} {param.dtype}{sizes(param.shape)}" for side, param in params]

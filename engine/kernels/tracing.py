@@ -222,7 +222,10 @@ def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
 
 
 def _reads(reader: Term, value: Term) -> bool:
-    """Whether a value is an operand, perhaps through index maps. What is above it in its kernel is not worth a line."""
+    """Return whether a value is an operand, perhaps through index maps.
+
+    Values above it in its kernel are not worth a line.
+    """
     waiting = list(operands(reader))
     while waiting:
         term = waiting.pop()
