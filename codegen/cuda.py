@@ -399,7 +399,7 @@ class Printer(ExpressionPrinter):
         return f"part_sync<{stmt.threads}>();" if stmt.threads else "block_sync();"
 
     def last_threads(self, stmt: LastThreads) -> list[str]:
-        """The threads that run the body end with it, so that the rest needs no brace."""
+        """Return the text of the last threads, which end with the body, so that the rest needs no brace."""
         head = f"if (last_threads<{stmt.threads}>()) {{"
         fewer = [f"{INDENT}registers_lower<{stmt.registers}>();"] if stmt.registers else []
         more = [f"registers_raise<{stmt.others}>();"] if stmt.others else []

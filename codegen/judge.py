@@ -108,7 +108,7 @@ def errors(results: Sequence[Any], references: Sequence[Any]) -> tuple[float, fl
 
 
 def error(result: Any, reference: Any) -> tuple[float, float]:
-    """`errors` of one output."""
+    """Return `errors` of one output."""
     return errors([result], [reference])
 
 
@@ -138,7 +138,7 @@ def _exactly(got: Any, want: Any, eager: Any) -> Judgement:
 
 
 def _nearly(got: Any, want: Any, eager: Any, gate: float) -> Judgement:
-    """Floats. got, eager: in the output's dtype; want: in float64; all flat."""
+    """Judge floats. got, eager: in the output's dtype; want: in float64; all flat."""
     reached = _classes(want.to(got.dtype))  # what lies beyond the dtype is infinite in it
     distance = _distance(got, want, reached)
     own = torch.zeros_like(distance) if eager is None else _distance(eager, want, reached)
@@ -229,14 +229,14 @@ def _classes(values: Any) -> Any:
 
 
 def _distance(values: Any, want: Any, reached: Any) -> Any:
-    """From float64: 0 for what is not finite as it should be, inf where a class differs."""
+    """Return the distance from float64: 0 for what is not finite as it should be, inf where a class differs."""
     off = (values.double() - want).abs()
     same = (_classes(values) != 0) & (_classes(values) == reached)
     return torch.where(same, 0.0, torch.where(torch.isfinite(off), off, torch.inf))
 
 
 def _at_the_brink(got: Any, want: Any, allowed: Any) -> Any:
-    """Infinite where a value that is near enough is."""
+    """Return a mask of infinite elements where a value that is near enough is infinite too."""
     near = ((want.abs() + allowed) * want.sign()).to(got.dtype)
     return torch.isinf(got) & (got == near)
 

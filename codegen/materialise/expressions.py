@@ -116,7 +116,7 @@ def tidied(low: Lowering, e: Expr) -> Expr:
 
 
 def rounded_down(low: Lowering, e: Expr) -> Expr:
-    """C rounds to zero: a quotient whose dividend may be negative is a call, but for shifts and masks."""
+    """Replace quotients whose dividend may be negative by calls, but for shifts and masks: C rounds to zero."""
     if not isinstance(e, Node) or all(least(low, division.a) >= 0 for division in divisions(e)):
         return e
     e = rebuild(e, lambda part: rounded_down(low, part))
@@ -234,7 +234,10 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
 
 
 def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:
-    """Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it."""
+    """Return an operand in registers.
+
+    Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it.
+    """
     further = arithmetic and is_index_arithmetic(e, low.env.__contains__)
     value = in_registers(low, e, fixed)
     return value if not further or (value.__class__ is Call and value.fn == "i64") else Call("i64", (value,))

@@ -48,7 +48,7 @@ def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
 
 
 def rename_buffers(kernel: Kernel) -> Kernel:
-    """A buffer may be called like something that a launch binds: Kernel IR then has it under another name."""
+    """Rename buffers that have the name of something that a launch binds."""
     params = (*kernel.ins, *kernel.outs)
     taken = {*RESERVED, *(param.name for param in params)}
     names: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _with_buffers(block: Block, names: dict[str, str]) -> Block:
 
 
 def drop_unit_axes(tile: Tile) -> Tile:
-    """An axis of extent 1 is the number 0."""
+    """Replace every axis of extent 1 by the number 0."""
     for axis in tile.axes:
         waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
         if not (is_int(axis.extent) or waits) or lowest(axis.extent) < 1:
@@ -112,7 +112,7 @@ def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
 
 
 def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
-    """A value may be called like something that a launch binds, too: the lowering means its own by that."""
+    """Rename values that have the name of something that a launch binds: the lowering means its own by that."""
     taken = {*names_in(tile), *RESERVED, *(param.name for param in (*kernel.ins, *kernel.outs))}
     images: dict[str, Expr] = {}
     for name in RESERVED:
@@ -123,7 +123,7 @@ def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
 
 
 def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> object:
-    """Substitution that renames loops and their uses but leaves buffers alone, although they are Names too."""
+    """Substitute loop variables and their uses but leave buffers alone, although they are Names too."""
     return tuple(_rename(stmt, images) for stmt in body)
 
 

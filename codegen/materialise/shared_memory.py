@@ -91,7 +91,7 @@ def slab_base(low: Lowering, stage: Stage) -> str:
 
 
 def share_memory(low: Lowering, slabs: Iterable[Stage]) -> None:
-    """Slabs that reuse the memory of copied ones start where those do, both before anything else has memory."""
+    """Let slabs that reuse the memory of copied ones start there, both before anything else has memory."""
     late = [slab for slab in slabs if reused(slab)]
     if not late:
         return
@@ -564,10 +564,10 @@ def plan_rings(low: Lowering) -> None:
 
 
 def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) -> Block:
-    """One thread of the team copies; the others leave it the slots of their warps.
+    """Lower a team: one thread of it copies, and the others leave it the slots of their warps.
 
-    Registers change hands where a multiprocessor has one block: what is handed out is what it was launched with, as
-    many for each thread as all of them can have.
+    Registers change hands if a multiprocessor has one block. The registers of the launch are handed out, as many for
+    each thread as all of them can have.
     """
     body = lower_block(low, stmt.body, (*at.path, at.position), at.bound)
     own, others = stmt.registers if low.tile.resident == 1 else 0, 0
@@ -606,7 +606,7 @@ def lower_release(low: Lowering, stmt: Release, at: Place) -> Block:
 
 
 def last_meeting(low: Lowering) -> Block:
-    """No block of a cluster ends while another may copy to it, or arrive there."""
+    """Return a barrier, so that no block of a cluster ends while another may copy to it, or arrive there."""
     return (Barrier(low.tile.cluster),) if low.rings and low.tile.cluster > 1 else ()
 
 

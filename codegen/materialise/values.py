@@ -23,7 +23,7 @@ INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: 
 
 
 def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
-    """A value: in the expression that reads it if that is the only one, else in registers."""
+    """Lower a value: in the expression that reads it if that is the only one, else in registers."""
     inlined = inlined_value(low, stmt.val, axes_of(low, stmt.val, at.bound))
     if inlined.calls <= INLINE_CALLS and read_once(low, stmt.dst, inlined, at):
         low.env[stmt.dst] = inlined
@@ -173,7 +173,10 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
 
 
 def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[str]) -> tuple[str, ...]:
-    """Tile axes it is replicated over. Of the axes a Combine folds only VEC ones remain, as independent chains."""
+    """Return the axes over which an accumulator is replicated.
+
+    Of the axes that a Combine reduces only VEC ones remain, as independent chains.
+    """
     own = {axis.name for axis in low.tile.axes} & accumulator.depends
     kept = [axis for axis in low.replicated if axis in own and axis not in bound]
     kept = [axis for axis in kept if axis not in accumulator.combined or axis in low.vectors]

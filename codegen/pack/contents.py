@@ -124,7 +124,7 @@ class OpenPack:
 
 
 def function_of(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
-    """Statements and a last expression over named inputs, as an ordinary function. Imports torch."""
+    """Return statements and a last expression over named inputs, as an ordinary function. Imports torch."""
     import torch
 
     tree = ast.parse(expression.strip())

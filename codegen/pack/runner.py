@@ -246,7 +246,7 @@ CLOCK_SECONDS = 10.0
 
 
 def groups(pack: OpenPack) -> Iterator[PackGroup]:
-    """Everything, in the order of worth."""
+    """Yield all groups, in the order of worth."""
     parts = pack.about["parts"]
     chosen: dict[str, list[PackedCase]] = {name: [] for name in parts}
     candidates = []
@@ -457,7 +457,7 @@ def summary(results: ResultsFile) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command of a pack. The exit code is 0, or 1 where a case was wrong or nothing could be measured."""
+    """Run the command of a pack. Return 0, or 1 if a case was wrong or nothing could be measured."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(description="Measure a pack of dplc on the GPU that is here.")
     archive = pack_of_this()

@@ -418,7 +418,7 @@ def serve(pack: OpenPack, memory: str, requests: TextIO, answers: TextIO) -> Non
 
 
 def main(given: list[str]) -> None:
-    """`worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
+    """Run `worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
     pack = OpenPack(Path(given[0]))
     if given[1] == "alone":
         try:

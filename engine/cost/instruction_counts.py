@@ -472,7 +472,10 @@ WAITS, NAMES = ({field.name for field in dataclasses.fields(kind)} for kind in (
 
 
 def features(counts: InstructionCounts) -> Features:
-    """Numbers by name; `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers."""
+    """Return numbers by name.
+
+    `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers.
+    """
     return msgspec.to_builtins(counts)  # type: ignore[no-any-return]
 
 

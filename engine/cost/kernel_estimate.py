@@ -162,7 +162,7 @@ class Pricing:
         return most
 
     def _sweeps(self) -> str:
-        """Levels along every folded axis; sets `again` (the axis swept twice), `sweeps` and `carried`."""
+        """Find levels along every reduced axis; set `again` (the axis swept twice), `sweeps` and `carried`."""
         self.again, self.sweeps = 0, 1
         self.times: dict[int, int] = {}  # how often a step is evaluated if nothing is carried
         for axis in bits(self.folded):
@@ -314,7 +314,7 @@ class Pricing:
         return 4.0 * held
 
     def splits(self) -> tuple[int, ...]:
-        """Into how many blocks a reduction may be cut where too few run: partials first, a second launch after."""
+        """Return into how many blocks a reduction may be cut if too few run: partials first, a second launch after."""
         blocks = self.blocks
         wide = self.target.multiprocessors
         streams = self.folded and not (self.again and self.products)

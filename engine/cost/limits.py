@@ -93,7 +93,7 @@ class Replications:
 
     @contextmanager
     def straight_line(self) -> Iterator[None]:
-        """The body of a loop at run time is a piece of straight-line code of its own."""
+        """Enter the body of a loop at run time, a piece of straight-line code of its own."""
         outside, self._extents = self._extents, {}
         yield
         self._extents = outside
@@ -352,7 +352,10 @@ def _bytes(kernel: Kernel) -> float:
 
 
 def _bytes_of_a_place(idx: tuple[Any, ...], item: int) -> int:
-    """Memory moves sectors whole: of every other element of a row, each brings the one that is left out."""
+    """Return the bytes that one accessed index moves, at most a sector.
+
+    Memory moves sectors whole: of every other element of a row, each brings the one that is left out.
+    """
     steps = [step for step in linear(idx[-1])[0].values() if isinstance(step, int)] if idx else []
     return min(item * max(math.gcd(*steps), 1), SECTOR)
 

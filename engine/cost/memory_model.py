@@ -75,7 +75,7 @@ class FirstCache:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """The body of a loop starts with nothing."""
+        """Enter the body of a loop, which starts with nothing."""
         outside, self._asked = self._asked, {}
         yield
         self._asked = outside
@@ -140,7 +140,7 @@ class Waits:
         self._copies = True
 
     def slot(self) -> None:
-        """A slot of a ring is given back when it has been read."""
+        """Record that a slot of a ring is given back when it has been read."""
         self._slots += 1
 
     def phases_kept(self) -> int:
@@ -191,7 +191,7 @@ class Waits:
         self._memory = self._shared = False
 
     def finish(self) -> Waits:
-        """The first round trip to memory is the kernel's prologue."""
+        """Finish the counts: the first round trip to memory is the kernel's prologue."""
         self._flush()
         self.fills = 1.0 if self.ahead else self.fills
         self.memory = max(self.memory - 1.0, 0.0)

@@ -163,7 +163,7 @@ class Cutting:
         return bool(readers) and all(self._repeats(reader) for reader in readers)
 
     def _between(self) -> Iterable[Term]:
-        """Values on the way from one contraction through a function to another one that would repeat them."""
+        """Yield values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
         bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
         for term in flow.order:
@@ -210,7 +210,7 @@ class Cutting:
             self.cuts |= more
 
     def _components(self) -> tuple[list[Region], set[Any]]:
-        """Roots that belong together; further cuts where that is too much."""
+        """Return the regions of roots that belong together, and further cuts where a region is too large."""
         parent: dict[Any, Any] = {}
 
         def find(term: Any) -> Any:
@@ -509,7 +509,7 @@ class Exploration:
         return Reader(region.roots, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
-        """Raises NotProved."""
+        """Return the solutions of a problem. Raises NotProved if a stored solution does not hold."""
         if self.remembered is not None:
             return self._replayed(problem, self.remembered.get(region_of(problem)))
         if available():
@@ -605,7 +605,7 @@ class Exploration:
         return shown if any(c.label == "rules" for c in shown) else [*shown, *(c for c in found if c.label == "rules")]
 
     def choices(self) -> Iterable[tuple[int, ...]]:
-        """Which solution of each region: the best of all, then one region at a time with its next one."""
+        """Yield choices of a solution for each region: the best of all, then one region at a time with its next one."""
         best = tuple(0 for _ in self.problems)
         yield best
         others: list[tuple[float, tuple[int, ...]]] = []

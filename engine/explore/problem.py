@@ -167,7 +167,7 @@ class Reader:
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
 
     def packs(self, roots: Sequence[Term]) -> None:
-        """Weights side by side, as leaves of their own."""
+        """Add weights side by side, as leaves of their own."""
         nodes = zip(self.problem.nodes, self.problem.terms, strict=True)
         inside = tuple(term for node, term in nodes if node[0] != "Leaf")
         for (w, over), found in find_packs(roots, self.known, inside).items():
@@ -359,7 +359,7 @@ class EGraph:
 
 
 def sorted_operands(node: ENode) -> ENode:
-    """Twins under commutativity are one e-node."""
+    """Return a node with sorted operands if it commutes: twins under commutativity are one e-node."""
     op, attributes, children = node
     if op == "E" and len(children) == 2 and FUNCTIONS[attributes[0]].commutative:
         return op, attributes, (min(children), max(children))

@@ -102,7 +102,7 @@ def available() -> bool:
 
 @cache
 def prelude() -> str:
-    """Sorts, constructors, and the analyses: axes, dtype, known when loaded, varies at run time."""
+    """Return sorts, constructors, and the analyses: axes, dtype, known when loaded, varies at run time."""
     out = ["(sort T)"]
     for name, (attributes, arity) in CONSTRUCTORS.items():
         out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
@@ -172,7 +172,7 @@ def fold_analyses() -> str:
 
 
 def _elementwise(rule: Callable[..., None]) -> None:
-    """The analyses of functions of one to three operands."""
+    """Add the analyses of functions of one to three operands."""
     for arity in (1, 2, 3):
         names = "abc"[:arity]
         node, mask = f"(E{arity} f {' '.join(names)})", "ma"
@@ -298,7 +298,7 @@ def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
 
 @cache
 def commutativity() -> dict[str, str]:
-    """Commutativity is a rule of the e-graph, for each function: it unites the twins that templates make."""
+    """Return commutativity as a rule of the e-graph, for each function: it unites the twins that templates make."""
     return {
         name: f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
         for name, function in sorted(FUNCTIONS.items())

@@ -193,7 +193,10 @@ class EgraphSearch:
                             yield found
 
     def _side_by_side(self, moved: PricedSolution, new: frozenset[int]) -> PricedSolution | None:
-        """With one kernel for all that would compute something new: one by one, q, k and v are three matmuls of one."""
+        """Return a move with one kernel for all that would compute something new, or None.
+
+        One by one, q, k and v would be three matmuls of one.
+        """
         for cls in sorted(new):
             groups = [group for group, kernel in moved.table.items() if cls in kernel.touched]
             if len(groups) > 1:
@@ -357,7 +360,7 @@ class Rebuilder:
 
 
 def _plain(value: Any) -> bool:
-    """An input under a renaming is read as it is."""
+    """Return whether a value is an input under a renaming, which is read as it is."""
     return value.__class__ is Remap and value.x.__class__ is Input
 
 

@@ -59,7 +59,7 @@ class Failure:
 
     @classmethod
     def different(cls, rule: Rule, example: s.Example, wanted: str, got: str) -> Failure:
-        """The rule gives something else than the example says; both as text."""
+        """Return the failure of a rule that gives something else than the example says; both as text."""
         names = "the example says", "the rule gives"
         diff = tuple(difflib.unified_diff(wanted.splitlines(), got.splitlines(), *names, lineterm="", n=9))
         alike = "both read alike: a field holds a value where a name belongs, or a number of another type"
@@ -136,7 +136,7 @@ def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) 
 
 
 def _try_statements(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
-    """The program is a block, wrapped in a kernel of its own, or whole kernels."""
+    """Run a rule on statements: a block, wrapped in a kernel of its own, or whole kernels."""
     program = read_subject(example.before)
     pinned = arguments(example, rule)
     if "target" not in (parameter.name for parameter in rule.parameters):
@@ -168,7 +168,7 @@ def _local(engine: Engine, rule: Rule, program: Program, pinned: dict[str, Any],
 
 
 def read_subject(block: tuple[s.Syntax, ...]) -> Program:
-    """Kernels as they are; statements wrapped in a kernel without a name of its own."""
+    """Read kernels as they are; wrap statements in a kernel without a name of its own."""
     if any(isinstance(statement, s.Unit) for statement in block):
         return tuple(read_unit(statement, sizes=None) for statement in block)  # type: ignore[misc]
     return (Kernel("example", (), (), read_block(block)),)
@@ -200,7 +200,7 @@ def _text(program: Program) -> str:
 
 
 def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome | None:
-    """A Torch IR graph, and the Tensor IR graph it gives. Other rules lower what the rule leaves."""
+    """Run a rule on a Torch IR graph, and compare the Tensor IR graph. Other rules lower what the rule leaves."""
     rules = engine.rules
     compiled = next(r for group in compile_rules(rules).values() for r in group if r.rule.name == rule.name)
     subject = torch_subject(example)
@@ -312,7 +312,7 @@ def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
 
 
 def _try_terms(engine: Any, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
-    """Whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
+    """Run a rule on whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
     before = _graph(example.before, example)
     parameters = settings_of(example, rule)
     if mentions_mat(rule) and kind_of(rule) == "siblings":

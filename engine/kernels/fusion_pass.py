@@ -409,7 +409,7 @@ class Fusion:
         return True
 
     def _allowed_in_example(self, term: Any) -> bool:
-        """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""
+        """Return whether an operation absorbs all in an example of another rule, unless a `mat` has to climb."""
         return bool(
             self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap))
         )
@@ -447,7 +447,7 @@ class Fusion:
         return None
 
     def _note(self, term: Any) -> None:
-        """In an example, every refusal counts; otherwise only those that store something are kept."""
+        """Record every refusal in an example; otherwise only refusals that store something are kept."""
         refused = self.refused
         if self.marked is not None and refused is not None:
             self.refusals[refused.rule.name, refused.because, term] = refused

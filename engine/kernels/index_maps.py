@@ -325,7 +325,7 @@ def renames(term: Remap) -> bool:
 
 
 def same_extent(axis: Axis, image: Any) -> bool:
-    """Under a Case a value may be read along a longer axis: that is not a renaming."""
+    """Return whether an axis is read along one of the same extent; under a Case it may be a longer one."""
     return isinstance(image, Axis) and image.extent == axis.extent
 
 

@@ -42,7 +42,7 @@ class StoredValue:
 def in_order(
     waiting: list[list[StoredValue]], needs: Callable[[list[StoredValue]], set[Any]]
 ) -> list[list[StoredValue]]:
-    """Kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
+    """Return kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
     ordered: list[list[StoredValue]] = []
     written: set[Any] = set()
     while waiting:
@@ -347,7 +347,7 @@ class Kernels:
         return writes
 
     def _side_by_side(self, group: list[StoredValue], parts: Parts) -> list[Write]:
-        """Values that are stored at their own ranges of one axis."""
+        """Return the writes of values that are stored at their own ranges of one axis."""
         loops: tuple[Axis, ...] | None = None
         writes = []
         for entry, places, (start, stop) in zip(group, parts.places, parts.ranges, strict=True):
@@ -491,7 +491,7 @@ class Candidate:
         return self.make_plan(self.graph, self.decisions, self.origins, results)
 
     def _repr_html_(self) -> str:
-        """For notebooks: its figures and its program."""
+        """Return the figures and the program of a candidate for notebooks."""
         made = "the rules in their order" if self.label == "rules" else ", ".join(self.rules) or "other cuts"
         row = (str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made, self.problem)
         titles = ("kernels", "moved", "predicted", "made by", "problem")

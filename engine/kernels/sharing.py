@@ -107,7 +107,7 @@ class Sharing:
 
 
 def share(launches: Sequence[Kernel]) -> Sharing:
-    """Launches of one structure get one kernel: the first of them."""
+    """Give launches of one structure one kernel: the first of them."""
     first: dict[Any, int] = {}
     kernels: list[Kernel] = []
     place = []

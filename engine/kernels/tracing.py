@@ -65,7 +65,7 @@ class Events:
         return "\n".join(found)
 
     def joined(self, values: Sequence[Term]) -> str:
-        """Stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
+        """Return stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
         *made, first, second = self.lines(values, values).split("\n")
         (a, _, v), (b, _, w) = first.partition(" = "), second.partition(" = ")
         return "\n".join((*made, f"({a}, {b}) = mat({v[4:-1]}, {w[4:-1]})"))
