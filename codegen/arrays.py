@@ -26,13 +26,13 @@ class LaunchError(DplcError):
 
 
 def is_tensor(value: Array) -> bool:
-    """Whether `value` is a torch tensor; does not import torch."""
+    """Return whether `value` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[Buffer] | None = None) -> None:
-    """Raises LaunchError unless `arrays` names every input and constant of the program, or those that are wanted."""
+    """Raise LaunchError unless `arrays` names every input and constant of the program, or those that are wanted."""
     needed = (*program.inputs, *program.constants) if wanted is None else wanted
     missing = [buffer.name for buffer in needed if buffer.name not in arrays]
     if missing:
@@ -41,7 +41,7 @@ def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[
 
 
 def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:
-    """Raises LaunchError unless an array of this dtype (by dplc's name) and shape can stand for the buffer."""
+    """Raise LaunchError unless an array of this dtype (by dplc's name) and shape matches the buffer."""
     if dtype != buffer.dtype or shape != buffer.shape:
         raise LaunchError(
             f"`{buffer.name}` is {buffer.dtype}{list(buffer.shape)}, but the array given is {dtype}{list(shape)}"
@@ -49,7 +49,7 @@ def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
-    """The value's elements as a numpy array of the dtype that carries the buffer's bits.
+    """Return the value's elements as a numpy array of the dtype that carries the buffer's bits.
 
     Raises LaunchError if the value does not fit the buffer.
     """
@@ -71,31 +71,31 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
-    """The array as a torch tensor of the buffer's dtype, sharing its memory."""
+    """Return the array as a torch tensor of the buffer's dtype, sharing its memory."""
     tensor = _torch().from_numpy(array)
     return tensor.view(torch_dtype(buffer.dtype))
 
 
 def torch_dtype_name(tensor: torch.Tensor) -> str:
-    """dplc's name of a tensor's dtype, or torch's where dplc has none."""
+    """Return dplc's name of a tensor's dtype, or torch's name if dplc has none."""
     names = {torch_dtype(name): name for name in DTYPES}
     return names.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of one of dplc's dtype names."""
+    """Return the torch dtype of one of dplc's dtype names."""
     return getattr(_torch(), DTYPES[name].torch)
 
 
 def is_written(tensor: torch.Tensor) -> torch.Tensor:
-    """A mask of the elements that no longer hold the poison that outputs start with: every bit set."""
+    """Return a mask of the elements that no longer hold the poison that outputs start with: every bit set."""
     torch = _torch()
     carriers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.view(carriers[tensor.element_size()]) != torch.tensor(-1).to(carriers[tensor.element_size()])
 
 
 def place_of(value: Array) -> tuple[Any, ...]:
-    """Where the elements of an array are and how: as long as it lives, nothing else is in the same place."""
+    """Return the address and layout of an array: as long as the array lives, nothing else has the same ones."""
     if is_tensor(value):
         return value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.is_neg()
     array = np.asarray(value)
@@ -103,7 +103,10 @@ def place_of(value: Array) -> tuple[Any, ...]:
 
 
 def misalignment_note(buffer: Buffer, address: int, contiguous: bool) -> str | None:
-    """Why an array cannot be used where it lies (kernels assume dense, 16-byte aligned pointers), or None if it can."""
+    """Return why an array cannot be used where it lies, or None if it can.
+
+    Kernels assume dense, 16-byte aligned pointers.
+    """
     if not contiguous:
         return f"`{buffer.name}` is not contiguous: copied"
     if address % POINTER_ALIGNMENT:
@@ -121,13 +124,13 @@ class PlacedProgram:
         place: Callable[[Buffer, Array, list[str]], Any],
         beside: PlacedProgram | None,
     ) -> None:
-        """Place constants.
+        """Copy constants to the device.
 
         Args:
             program: the program; constants that are not given here are given at every run.
             constants: arrays by name.
-            place: copies an array to the device, and appends a note on what that took.
-            beside: a session of the same executor, whose constants at the same addresses are shared.
+        The next argument copies an array to the device, and appends a note on the cost. The last one is a session of
+        the same executor, whose constants at the same addresses are shared.
         """
         self.program = program
         self._notes: list[str] = []
@@ -142,7 +145,7 @@ class PlacedProgram:
         }
 
     def returns_tensors(self, arrays: Mapping[str, Array]) -> bool:
-        """Whether results are torch tensors: if a constant or an input of this run is one."""
+        """Return whether results are torch tensors: if a constant or an input of this run is one."""
         return any(map(is_tensor, (*self._given.values(), *arrays.values())))
 
 
@@ -156,7 +159,7 @@ def _torch() -> Any:
 
 
 def memory_bytes() -> int:
-    """The memory of this machine; a lot where the system does not tell."""
+    """Return the memory of this machine; a lot where the system does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -164,7 +167,7 @@ def memory_bytes() -> int:
 
 
 def check_room(wanted: int, what: str) -> None:
-    """Raises DplcError for more bytes than this machine has. what: "the weights"."""
+    """Raise DplcError for more bytes than this machine has. what: "the weights"."""
     there = memory_bytes()
     if wanted > there:
         raise DplcError(f"{what} take {wanted / 1e9:.1f} GB; this machine has {there / 1e9:.1f} GB")

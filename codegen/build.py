@@ -55,14 +55,15 @@ FIX_OLD_DEVICE = "install a newer one: pip install -U nvidia-cuda-nvrtc"
 
 
 def device_text(kernels: Sequence[CudaKernel]) -> str:
-    """One translation unit for the GPU. Diagnostics count lines from the start of each kernel's text."""
+    """Return one translation unit for the GPU. Diagnostics count lines from the start of each kernel's text."""
     return INCLUDE + "".join(f'#line 1 "{kernel.name}.cu"\n{kernel.text.rstrip()}\n' for kernel in kernels)
 
 
 def host_text(kernels: Sequence[CudaKernel]) -> str:
-    """One translation unit for the emulator: the same text, and an entry point per kernel to unpack its arguments.
+    """Return one translation unit for the emulator.
 
-    Kernels are renamed on the way: one called `select` or `index` would be bound to the C library's function instead.
+    It is the same text, and an entry point per kernel to unpack its arguments. Kernels are renamed on the way: one
+    called `select` or `index` would be bound to the C library's function instead.
     """
     renamed = "".join(f"#define {kernel.name} dplc_kernel_{kernel.name}\n" for kernel in kernels)
     text = device_text(kernels).removeprefix(INCLUDE)
@@ -98,7 +99,7 @@ def _names(text: str) -> str:
 
 
 def build_host(text: str, checked: bool = False) -> Path:
-    """The shared library of a host translation unit (see `host_text`). Raises BuildError.
+    """Return the shared library of a host translation unit (see `host_text`). Raises BuildError.
 
     It takes its symbols from the runtime, which must be loaded first.
     """
@@ -122,7 +123,7 @@ def _kernel_flags(compiler: str, checked: bool) -> tuple[str, ...]:
 
 
 def build_runtime() -> Path:
-    """The emulator's runtime as a shared library. Raises BuildError."""
+    """Return the emulator's runtime as a shared library. Raises BuildError."""
     compiler = _host_compiler()
     sources = sorted(EMULATOR.glob("*.cpp"))
 
@@ -150,7 +151,10 @@ def _host_compiler() -> str:
 
 @lru_cache(maxsize=1)
 def emulator_sources() -> tuple[str, ...]:
-    """All that a kernel includes, and the runtime's sources: they decide a build as much as its own text does."""
+    """Return all that a kernel includes, and the runtime's sources.
+
+    They decide a build as much as its own text does.
+    """
     files = sorted([*HEADERS.glob("*.cuh"), *EMULATOR.glob("*.cuh"), *EMULATOR.glob("*.cpp")])
     return tuple(part for file in files for part in (file.name, file.read_text()))
 
@@ -159,9 +163,9 @@ def emulator_sources() -> tuple[str, ...]:
 
 
 def build_device(text: str, target: str, nvrtc: Nvrtc | None = None) -> bytes:
-    """The cubin of a device translation unit (see `device_text`) for a target such as "sm_90a". Raises BuildError.
+    """Return the cubin of a device translation unit (see `device_text`) for a target such as "sm_90a".
 
-    nvrtc: the one to take; by default the newest that can be loaded, else nvcc.
+    nvrtc: the compiler to use; by default the newest that can be loaded, else nvcc. Raises BuildError.
     """
     nvrtc, nvcc = nvrtc or find_nvrtc(), find_program("nvcc")
     identity = nvrtc.identity if nvrtc else program_identity(nvcc) if nvcc else "none"
@@ -196,14 +200,14 @@ class Assembly:
 
 
 def assemble(text: str, arch: str) -> Assembly:
-    """Builds a device translation unit afresh, with resource usage; for tests and benches. Raises BuildError."""
+    """Build a device translation unit afresh, with resource usage; for tests and benches. Raises BuildError."""
     cubin, log = _compile(text, arch, find_nvrtc(), verbose=True)
     warnings = tuple(line.strip() for line in log.splitlines() if _ADVICE.search(line))
     return Assembly(cubin, _resources(log), warnings)
 
 
 def _compile(text: str, target: str, nvrtc: Nvrtc | None, verbose: bool = False) -> tuple[bytes, str]:
-    """The cubin and the compiler's log. nvcc compiles where there is no NVRTC."""
+    """Return the cubin and the compiler's log. nvcc compiles if NVRTC is missing."""
     if nvrtc is not None and not nvrtc.knows(target):
         raise BuildError(f"no CUDA compiler for {target}", f"{nvrtc.identity} does not know it", FIX_OLD_DEVICE)
     try:

@@ -1,8 +1,8 @@
 """A content-addressed store of built files, shared by every process of a user.
 
 A file's name is the digest of everything that decided its content, so entries are never invalid and never overwritten
-with something else. Writers build beside the entry and rename it into place: readers see a whole file or none, and two
-processes that build the same entry at once both succeed. Beyond a size, entries not used are removed.
+with something else. Writers build next to the entry and rename the result to it: readers see a whole file or none,
+and two processes that build the same entry at once both succeed. Beyond a size, entries not used are removed.
 
 Names can be computed by anyone, and some entries are code that is loaded. So folders here are their owner's alone to
 change, and a file counts only if it is ours (or root's) and no other user can write to it; others are built again.
@@ -55,7 +55,7 @@ def built(root: Path) -> None:
 
 
 def limit() -> int:
-    """The bytes that the cache may hold."""
+    """Return the bytes that the cache may hold."""
     given = os.environ.get("DPLC_CACHE_BYTES", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else LIMIT
 
@@ -76,7 +76,7 @@ def trim(root: Path, most: int) -> int:
 
 
 def _entries(root: Path) -> list[tuple[float, int, str]]:
-    """(when it was used, bytes, path) of every entry."""
+    """Return (when it was used, bytes, path) of every entry."""
     found = []
     for folder in root.glob("*/??"):
         if not FOLDER.fullmatch(folder.name):
@@ -93,13 +93,16 @@ BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_directory() -> Path:
-    """The root of the store: $DPLC_CACHE_DIR, else the user's cache directory for dplc. Not necessarily there yet."""
+    """Return the root of the store, which may not exist yet.
+
+    It is $DPLC_CACHE_DIR, else the user's cache directory for dplc.
+    """
     override = os.environ.get("DPLC_CACHE_DIR")
     return Path(override) if override else Path(platformdirs.user_cache_dir("dplc"))
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A hexadecimal digest that differs whenever any part, or the boundary between two parts, differs."""
+    """Return a hexadecimal digest that differs whenever any part, or the boundary between two parts, differs."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -109,16 +112,17 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 def entry_of(kind: str, parts: Iterable[str | bytes], suffix: str) -> Path:
-    """Where the file built from `parts` is, or would be."""
+    """Return the path of the file built from `parts`, which may not exist yet."""
     key = digest([kind, *parts])
     return cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"
 
 
 def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable[[Path], None]) -> Path:
-    """The file built from `parts`, building it first if need be.
+    """Return the file built from `parts`, building it first if need be.
 
-    `build` writes its result to the path it is given, in a directory that is its own and is deleted afterwards (so it
-    may leave sources and objects beside it). Its BuildErrors pass through, and the store stays as it was.
+    `build` writes its result to the path that it receives. The directory of this path is its own and is deleted
+    afterwards, so it may leave sources and objects there. Its BuildErrors pass through, and the store stays as it
+    was.
     Raises BuildError if the store cannot be written.
     """
     root, entry = cache_directory(), entry_of(kind, parts, suffix)
@@ -141,9 +145,9 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
 
 
 def own(folder: Path, shared: bool) -> None:
-    """Makes a folder that no other user can change, or checks that a folder is one. Raises BuildError for others'.
+    """Create a folder that no other user can change, or check that a folder is one. Raises BuildError for others'.
 
-    shared: others may make files in it besides, as in the temporary folder, if it keeps them from removing ours.
+    shared: others may also create files in it, as in the temporary folder, if it keeps them from removing ours.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat() if shared else folder.lstat()
@@ -157,7 +161,7 @@ def own(folder: Path, shared: bool) -> None:
 
 
 def is_ours(entry: Path) -> bool:
-    """Whether a file is there that only its owner, this user or root, can have written."""
+    """Return whether a file is there that only its owner, this user or root, can have written."""
     try:
         status = entry.lstat()
     except FileNotFoundError:
@@ -166,7 +170,7 @@ def is_ours(entry: Path) -> bool:
 
 
 def owned(status: os.stat_result) -> bool:
-    """Whether something is this user's, or root's, which must be trusted."""
+    """Return whether something is this user's, or root's, which must be trusted."""
     return not hasattr(os, "getuid") or status.st_uid in (os.getuid(), 0)
 
 

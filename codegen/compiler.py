@@ -36,13 +36,13 @@ class CompilerFailure(Exception):
 
 
 def find_program(name: str) -> str | None:
-    """The full path of a program on PATH, or None."""
+    """Return the full path of a program on PATH, or None."""
     return shutil.which(name)
 
 
 @cache
 def program_identity(path: str) -> str:
-    """What distinguishes this compiler from another of the same name: its path and the version it reports."""
+    """Return text that distinguishes this compiler from others of the same name: its path and reported version."""
     try:
         version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -51,7 +51,7 @@ def program_identity(path: str) -> str:
 
 
 def run_compiler(command: Sequence[str]) -> str:
-    """Runs a compiler and returns everything it printed. Raises CompilerFailure."""
+    """Run a compiler and return everything it printed. Raises CompilerFailure."""
     try:
         done = subprocess.run(
             list(command), capture_output=True, text=True, errors="replace", timeout=COMPILE_SECONDS, check=False
@@ -67,7 +67,7 @@ def run_compiler(command: Sequence[str]) -> str:
 
 
 def system_reason(printed: str) -> str | None:
-    """What the system, not the text, is to blame for: lines of a compiler's output that say so, as of a full disk."""
+    """Return lines of a compiler's output that blame the system, not the text, such as a full disk, or None."""
     causes = [
         os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOMEM, errno.EIO)
     ]
@@ -76,7 +76,7 @@ def system_reason(printed: str) -> str | None:
 
 
 def diagnose(printed: str, sources: Mapping[str, str]) -> str:
-    """The first lines of a compiler's output that matter, and the source line of the first error."""
+    """Return the first lines of a compiler's output that matter, and the source line of the first error."""
     lines = [line for line in printed.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)]
     shown = (errors or lines)[:MAX_DIAGNOSTIC_LINES]
@@ -119,12 +119,12 @@ class Nvrtc:
         return frozenset(found)
 
     def knows(self, target: str) -> bool:
-        """Whether it compiles for a target such as "sm_90a"."""
+        """Return whether it compiles for a target such as "sm_90a"."""
         number = re.fullmatch(r"sm_(\d+)[a-z]?", target)
         return number is not None and int(number[1]) in self.architectures
 
     def compile(self, text: str, name: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """The cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
+        """Return the cubin of `text` (`name` in diagnostics), and the log. Raises CompilerFailure with the log."""
         program = ctypes.c_void_p()
         create = self._library.nvrtcCreateProgram
         self._check(create(ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
@@ -157,13 +157,13 @@ class Nvrtc:
 
 
 def find_nvrtc() -> Nvrtc | None:
-    """The newest NVRTC here, None without one."""
+    """Return the newest NVRTC here, None without one."""
     return next(iter(find_all()), None)
 
 
 @functools.cache
 def find_all() -> tuple[Nvrtc, ...]:
-    """Every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
+    """Return every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
     found: dict[tuple[int, int], Nvrtc] = {}
     for candidate in (*_wheel_libraries(), *LIBRARY_NAMES):
         try:
@@ -175,9 +175,10 @@ def find_all() -> tuple[Nvrtc, ...]:
 
 
 def suited(driver: int, target: str) -> tuple[Nvrtc, ...]:
-    """Those that know a target, in the order to try them for a driver of a CUDA version (12080 is 12.8).
+    """Return the compilers that know a target, in the order to try them for a driver of a CUDA version (12080 is 12.8).
 
-    A driver takes what any compiler of its own major version made, and of older ones; a newer one is the last resort.
+    A driver accepts the output of any compiler of its own major version, and of older ones; a newer one is the last
+    resort.
     """
     known = [one for one in find_all() if one.knows(target)]
     return tuple(sorted(known, key=lambda one: one.version[0] > driver // 1000))

@@ -86,11 +86,11 @@ class ExpressionPrinter:
         return dtype_of(e, self.type_of, "i32")
 
     def text(self, e: Expr, needed: int = 0) -> str:
-        """An expression, in parentheses if it binds looser than `needed`."""
+        """Return an expression, in parentheses if it binds looser than `needed`."""
         return bracket(self.expr(e), needed)
 
     def value(self, e: Expr, dtype: str) -> Text:
-        """An expression as a value of a dtype."""
+        """Return an expression as a value of a dtype."""
         e = unrounded(e, dtype)
         return scalar.literal(e, dtype) if is_literal(e) else convert(self.expr(e), self.dtype(e), dtype)
 
@@ -111,7 +111,10 @@ class ExpressionPrinter:
         return scalar.literal(e, self.dtype(e)) if not is_int(e) else scalar.integer(e)
 
     def sum(self, e: Any, first: str | None) -> Text:
-        """The terms of a sum behind a first one; division by constants of powers of two is a shift."""
+        """Return the text of the terms of a sum that follow a first one.
+
+        Division by constants of powers of two is a shift.
+        """
         text = first or ""
         for atom, factor in e.terms:
             size = abs(factor)
@@ -127,7 +130,7 @@ class ExpressionPrinter:
         return text, UNARY if negated else TERM  # -a*b binds as a product does
 
     def plus(self, first: str, e: Expr) -> str:
-        """`first + e`, without a trailing `+ 0`."""
+        """Return `first + e`, without a trailing `+ 0`."""
         if e.__class__ is int:
             return first if e == 0 else f"{first} {'-' if e < 0 else '+'} {scalar.integer(abs(e))[0]}"
         return self.sum(e, first)[0] if e.__class__ is Sum else f"{first} + {self.text(e, TERM)}"
@@ -191,7 +194,7 @@ class Printer(ExpressionPrinter):
     # ---- statements
 
     def block(self, block: Block, depth: int) -> list[str]:
-        """The lines of a block. A register that is loaded right away is declared with its value."""
+        """Return the lines of a block. A register that is loaded right away is declared with its value."""
         lines: list[str] = []
         position = 0
         while position < len(block):
@@ -352,7 +355,7 @@ class Printer(ExpressionPrinter):
         return listed(f"{name}({address}, {vector}{{", values, "});")
 
     def run_of(self, values: tuple[Any, ...]) -> str | None:
-        """The registers in whose order the values stand, if they are a whole run of an array."""
+        """Return the registers that hold the values in this order, if the values are a whole run of an array."""
         first = values[0]
         if not isinstance(first, Element) or self.shapes.get(first.name, (0,))[-1] != len(values):
             return None
@@ -371,7 +374,7 @@ class Printer(ExpressionPrinter):
         return f"{name}({', '.join(arguments)});"
 
     def tensor_map(self, stmt: TensorMap) -> list[str]:
-        """A parameter of the kernel."""
+        """Return a parameter of the kernel."""
         return []
 
     def copy_box(self, stmt: CopyBox) -> str:
@@ -396,7 +399,7 @@ class Printer(ExpressionPrinter):
         return f"part_sync<{stmt.threads}>();" if stmt.threads else "block_sync();"
 
     def last_threads(self, stmt: LastThreads) -> list[str]:
-        """The threads that run the body end with it, so that the rest needs no brace."""
+        """Return the text of the last threads, which end with the body, so that the rest needs no brace."""
         head = f"if (last_threads<{stmt.threads}>()) {{"
         fewer = [f"{INDENT}registers_lower<{stmt.registers}>();"] if stmt.registers else []
         more = [f"registers_raise<{stmt.others}>();"] if stmt.others else []
@@ -439,7 +442,7 @@ class Printer(ExpressionPrinter):
 
 
 def listed(head: str, values: list[str], tail: str) -> list[str]:
-    """Values between braces, one to a line where they do not fit."""
+    """Return values between braces, one to a line where they do not fit."""
     line = f"{head}{', '.join(values)}{tail}"
     return [line] if len(line) < 120 else [head, *(f"{INDENT * 2}{value}," for value in values), tail]
 
@@ -481,7 +484,7 @@ BOUND = {
 
 @functools.cache
 def reserved() -> frozenset[str]:
-    """Identifiers that mean something where a kernel stands: keywords, the prelude's functions, those of scalar.py."""
+    """Return the identifiers with a meaning in a kernel: keywords, the prelude's functions, those of scalar.py."""
     prelude = "".join(path.read_text() for path in PRELUDE)
     functions = set(re.findall(r"DPLC_FN [\w:]+(?: [\w:]+)*?[ *]+(\w+)\(", prelude)) | set(
         re.findall(r"DPLC_(?:CP_ASYNC|COPY_BOX|F64_[12])\((\w+)", prelude)
@@ -500,7 +503,7 @@ def is_reserved(name: str) -> bool:
 
 
 def safe_names(kernel: Kernel) -> dict[str, str]:
-    """An identifier for every name of a kernel; those that need no change keep theirs."""
+    """Return an identifier for every name of a kernel; those that need no change keep theirs."""
     names = dict.fromkeys(_names(kernel))
     result = dict(BOUND)
     taken = set(names) | set(BOUND)
@@ -530,7 +533,7 @@ def safe_kernel_name(name: str) -> str:
 
 
 def _names(kernel: Kernel) -> Iterator[str]:
-    """Every name that a kernel defines, in the order of its text."""
+    """Yield every name that a kernel defines, in the order of its text."""
     yield from (param.name for param in (*kernel.ins, *kernel.outs))
     yield from sorted({size.name for size in nodes(kernel, Size)})
     yield from _defined(kernel.body)
@@ -551,17 +554,18 @@ INT_LIMIT = 2**31
 
 
 def generate(kernel: Kernel, target: Target, rules: Sequence[str] = ()) -> CudaKernel:
-    """CUDA text of a Tile IR kernel. rules: the names of those that shaped it, for the comment."""
+    """Return CUDA text of a Tile IR kernel. rules: the names of those that shaped it, for the comment."""
     return print_cuda(materialise(kernel, target), rules)
 
 
 def print_cuda(
     kernel: Kernel, rules: Sequence[str] = (), sizes: Mapping[str, int] = MappingProxyType({})
 ) -> CudaKernel:
-    """CUDA text of a Kernel IR kernel. Its params are those of the kernel in order, under names that C++ accepts.
+    """Return CUDA text of a Kernel IR kernel.
 
-    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all. What
-    has no number there has its hint.
+    Its params are those of the kernel in order, under names that C++ accepts.
+    sizes: the numbers of the sizes that it declares: of its grid and its buffers; the text is the same for all. A
+    size without a number has its hint.
     """
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Launch):
         raise InternalError(f"kernel `{kernel.name}` is not Kernel IR: its body is not one Launch")
@@ -614,7 +618,7 @@ def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKer
 def tensor_map(
     kernel: Kernel, stmt: TensorMap, names: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
 ) -> KernelParam:
-    """The parameter through which TMA finds boxes of an input."""
+    """Return the parameter through which TMA finds boxes of an input."""
     (source,) = (param for param in kernel.ins if param.name == stmt.src)
     box = Box(names[source.name], stmt.box, stmt.swizzle)
     return KernelParam(names[stmt.dst], source.dtype, shapes[source.name], "tensor_map", box)  # type: ignore[arg-type]
@@ -630,7 +634,7 @@ def header(launch: Launch, rules: Sequence[str]) -> str:
 
 
 def wrap(lead: str, words: list[str]) -> list[str]:
-    """Words after a lead, on as few lines as fit."""
+    """Return words after a lead, on as few lines as fit."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + len(word) < WIDTH:
@@ -641,7 +645,7 @@ def wrap(lead: str, words: list[str]) -> list[str]:
 
 
 def signature(name: str, declarations: list[str]) -> list[str]:
-    """`name(params) {`, one parameter a line where they do not fit."""
+    """Return `name(params) {`, one parameter a line where they do not fit."""
     line = f"{name}({', '.join(declarations)}) {{"
     if len(line) <= WIDTH:
         return [line]

@@ -56,7 +56,7 @@ def status(name: str, *arguments: Any) -> int:
 
 
 def meaning_of(number: int) -> str:
-    """The driver's text for an error."""
+    """Return the driver's text for an error."""
     text = ctypes.c_char_p()
     if status("cuGetErrorString", ctypes.c_int(number), ctypes.byref(text)) != 0 or text.value is None:
         return "unknown error"
@@ -111,13 +111,13 @@ class Driver:
         return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
 
     def attribute(self, number: int) -> int:
-        """A number of CUdevice_attribute."""
+        """Return a number of CUdevice_attribute."""
         found = ctypes.c_int()
         call("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(number), self._device)
         return found.value
 
     def load(self, kernel: CudaKernel, image: bytes) -> Loaded:
-        """A kernel out of its cubin, until it is unloaded."""
+        """Return a kernel out of its cubin, until it is unloaded."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         data = ctypes.create_string_buffer(image, len(image))
         call("cuModuleLoadDataEx", ctypes.byref(module), data, ctypes.c_uint(0), None, None)
@@ -147,13 +147,13 @@ class Driver:
         call("cuCtxSynchronize")
 
     def stream(self) -> int:
-        """A new stream."""
+        """Return a new stream."""
         made = ctypes.c_void_p()
         call("cuStreamCreate", ctypes.byref(made), ctypes.c_uint(NON_BLOCKING))
         return made.value or 0
 
     def event(self) -> ctypes.c_void_p:
-        """A new event that keeps its time."""
+        """Return a new event that keeps its time."""
         made = ctypes.c_void_p()
         call("cuEventCreate", ctypes.byref(made), ctypes.c_uint(0))
         return made
@@ -163,14 +163,14 @@ class Driver:
         call("cuEventRecord", event, ctypes.c_void_p(stream))
 
     def seconds(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
-        """From one event that has happened to another."""
+        """Return the seconds from one event that has happened to another."""
         found = ctypes.c_float()
         name = "cuEventElapsedTime_v2" if hasattr(_library(), "cuEventElapsedTime_v2") else "cuEventElapsedTime"
         call(name, ctypes.byref(found), start, end)
         return found.value * 1e-3
 
     def alloc(self, nbytes: int) -> int:
-        """The address of new memory, its own allocation, so that a memory checker sees where it ends."""
+        """Return the address of new memory, its own allocation, so that a memory checker sees where it ends."""
         found = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(found), ctypes.c_size_t(max(nbytes, 1)))
         return found.value
@@ -190,7 +190,7 @@ class Driver:
 
 
 def _cell(value: int | bytes, parameter: bool) -> tuple[Any, int]:
-    """A value of a launch in memory, and its address. parameter: not a size. Maps lie at multiples of 64."""
+    """Return a value of a launch in memory, and its address. parameter: not a size. Maps lie at multiples of 64."""
     if isinstance(value, bytes):
         room = ctypes.create_string_buffer(len(value) + MAP_ALIGNMENT)
         start = ctypes.addressof(room) + -ctypes.addressof(room) % MAP_ALIGNMENT
@@ -216,7 +216,7 @@ MOST_GRAPHS, MOST_MET = 4, 16
 
 
 class Graph:
-    """Launches ready to be enqueued again. Destroyed when `close` is called, or when it is no longer referenced."""
+    """Launches ready to be enqueued again. `close` destroys them, or the end of the last reference."""
 
     def __init__(self, stream: int, enqueue: Enqueue) -> None:
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
@@ -227,7 +227,7 @@ class Graph:
         self.close = weakref.finalize(self, _destroy, executable)
 
     def update(self, stream: int, enqueue: Enqueue) -> bool:
-        """Make it what `enqueue` launches now, in place; False if the driver needs a new one for that.
+        """Update the graph to what `enqueue` launches now; return False if the driver needs a new one for that.
 
         Raises DriverError, and what `enqueue` raises.
         """
@@ -245,10 +245,10 @@ class Graph:
 
 
 class Replays:
-    """The graphs of one program on its way through the same few places, by the addresses they were captured with.
+    """Graphs of one program whose arrays come back at the same few addresses, by the addresses of their capture.
 
-    Capturing costs more than launching, so addresses are captured when they are met again, not before: a program whose
-    arrays never come back is never captured. The graph that has waited longest gives way to a fifth.
+    Capturing costs more than launching, so addresses are captured when they are met again, not before: a program
+    whose arrays never come back is never captured. A fifth graph replaces the one that has waited longest.
     """
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class Replays:
         self._met: OrderedDict[Addresses, None] = OrderedDict()
 
     def graph(self, addresses: Addresses, stream: int, enqueue: Enqueue) -> Graph | None:
-        """The graph for these addresses, captured if they were met before; None if this is the first time.
+        """Return the graph for these addresses, captured if they were met before; None if this is the first time.
 
         Raises DriverError, and what `enqueue` raises.
         """
@@ -289,7 +289,7 @@ class Replays:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether what is enqueued on a stream is being captured. The default one cannot be captured."""
+    """Return whether what is enqueued on a stream is being captured. The default one cannot be captured."""
     capturing = ctypes.c_int()
     if stream:
         call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(capturing))
@@ -297,7 +297,7 @@ def is_capturing(stream: int) -> bool:
 
 
 def order(before: int, after: int) -> None:
-    """What is enqueued on stream `after` from now on waits for what is on `before`; in a capture it becomes part of it.
+    """Make later work on stream `after` wait for the work on `before`; in a capture the wait becomes part of it.
 
     Raises DriverError.
     """
@@ -361,7 +361,10 @@ class TensorMapError(DplcError):
 
 
 def encode(param: KernelParam, address: int) -> bytes:
-    """The map of a parameter of role "tensor_map" whose buffer lies at a device address. Raises TensorMapError."""
+    """Return the map of a parameter of role "tensor_map" whose buffer lies at a device address.
+
+    Raises TensorMapError.
+    """
     view = TensorView.of(param)
     rank = len(view.box)
     room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
@@ -387,7 +390,10 @@ def encode(param: KernelParam, address: int) -> bytes:
 
 
 def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
-    """What a launch passes: for each parameter, given the address of its buffer, then sizes. Raises TensorMapError."""
+    """Return the arguments of a launch: one per parameter, given the addresses of buffers, then sizes.
+
+    Raises TensorMapError.
+    """
     passed = (
         encode(param, pointer) if param.role == "tensor_map" else pointer
         for param, pointer in zip(kernel.params, pointers, strict=True)
@@ -412,7 +418,7 @@ def _encoder() -> ctypes._NamedFuncPointer:
 
 
 def parameter_format(kernel: CudaKernel, image: bytes) -> str:
-    """How the arguments of a launch lie in one buffer, as `struct` writes it: pointers, tensor maps, then sizes.
+    """Return the layout of a launch's arguments in one buffer, as a `struct` format: pointers, tensor maps, then sizes.
 
     image: the cubin, whose assembler placed the parameters. In another image a map is at a multiple of 64 bytes.
     """
@@ -430,7 +436,7 @@ VALUES_FOLLOW, PARAMETER = 4, 0x17  # in `.nv.info`: how a record is stored, and
 
 
 def parameter_offsets(image: bytes, name: str) -> dict[int, int]:
-    """{number of a parameter of kernel `name`: its offset in bytes}, from a cubin; {} for another image.
+    """Return {number of a parameter of kernel `name`: its offset in bytes}, from a cubin; {} for another image.
 
     A tensor map is at a multiple of 64 of the constant bank, which begins at 0x210 on sm_90.
     """

@@ -37,13 +37,13 @@ def is_literal(e: Expr) -> bool:
 
 
 def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
-    """The dtype of an expression in registers."""
+    """Return the dtype of an expression in registers."""
     found = expr_dtype(e, type_of, index)
     return opmath(found) if e.__class__ is Call else found
 
 
 def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
-    """The dtype to which each operand of a Call is converted."""
+    """Return the dtype to which each operand of a Call is converted."""
     kind = FUNCTIONS[call.fn].kind
     if kind == SELECT:
         return ["b8", *_common(call.args[1:], type_of, index)]
@@ -69,6 +69,6 @@ def _common(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
 
 
 def is_index_arithmetic(e: Expr, is_value: Callable[[str], bool]) -> bool:
-    """Whether an expression computes with axes and loop variables rather than with values."""
+    """Return whether an expression computes with axes and loop variables rather than with values."""
     kind = e.__class__
     return kind is Sum or (kind is Var and not is_value(e.name)) or (kind is Binary and e.op in ("*", "//", "%", "^"))

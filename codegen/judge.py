@@ -33,10 +33,10 @@ _NAMES = {getattr(torch, DTYPES[name].torch): name for name in GATES}
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is known of some outputs.
+    """Knowledge about some outputs.
 
     count: elements. wrong: those that are wrong. as_eager: those that are as eager has them where float64 differs.
-    unjudged: those of which nothing can be said, for eager fails there. absolute, relative: the largest distance from
+    unjudged: those that are undecided, because eager fails there. absolute, relative: the largest distance from
     float64 of all others, and the same over the largest value; inf where a class differs. overflows: whether eager
     fails by overflow wherever it fails.
     """
@@ -62,7 +62,7 @@ class Judgement:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of elements that float64 did not decide."""
+        """Notes for a person on elements that float64 did not decide."""
         why = "eager overflows there" if self.overflows else "eager itself fails there"
         found = []
         if self.as_eager:
@@ -83,7 +83,7 @@ def judge(
     eager: Sequence[Any] | None = None,
     gates: Mapping[str, float] | None = None,
 ) -> Judgement:
-    """Outputs against float64, and against eager where that is known.
+    """Judge outputs against float64, and against eager where that is known.
 
     results: tensors of the outputs' dtypes. references: the same in float64; integers and bools exact. eager: what
     PyTorch gives, in the outputs' dtypes. gates: {dtype: share of the largest value}; GATE with an eager result,
@@ -97,18 +97,18 @@ def judge(
 
 
 def accepted(results: Sequence[Any], references: Sequence[Any], eager: Sequence[Any] | None = None) -> bool:
-    """Whether every element of every output is right, or cannot be judged because eager fails there."""
+    """Return whether every element of every output is right, or cannot be judged because eager fails there."""
     return judge(results, references, eager).ok
 
 
 def errors(results: Sequence[Any], references: Sequence[Any]) -> tuple[float, float]:
-    """The largest (absolute, relative to the largest value) distance from float64; inf where a class differs."""
+    """Return the largest (absolute, relative to the largest value) distance from float64; inf where a class differs."""
     found = judge(results, references)
     return found.absolute, found.relative
 
 
 def error(result: Any, reference: Any) -> tuple[float, float]:
-    """`errors` of one output."""
+    """Return `errors` of one output."""
     return errors([result], [reference])
 
 
@@ -129,7 +129,7 @@ def _judge(result: Any, reference: Any, eager: Any, gates: Mapping[str, float] |
 
 
 def _exactly(got: Any, want: Any, eager: Any) -> Judgement:
-    """Integers and bools are float64's, or eager's: where a float falls to another side of a step."""
+    """Judge integers and bools: they are float64's, or eager's where a float falls to another side of a step."""
     right = got.to(want.dtype) == want
     as_eager = torch.zeros_like(right) if eager is None else ~right & (got == eager)
     wrong = int((~right & ~as_eager).sum())
@@ -138,7 +138,7 @@ def _exactly(got: Any, want: Any, eager: Any) -> Judgement:
 
 
 def _nearly(got: Any, want: Any, eager: Any, gate: float) -> Judgement:
-    """Floats. got, eager: in the output's dtype; want: in float64; all flat."""
+    """Judge floats. got, eager: in the output's dtype; want: in float64; all flat."""
     reached = _classes(want.to(got.dtype))  # what lies beyond the dtype is infinite in it
     distance = _distance(got, want, reached)
     own = torch.zeros_like(distance) if eager is None else _distance(eager, want, reached)
@@ -166,8 +166,11 @@ def _nearly(got: Any, want: Any, eager: Any, gate: float) -> Judgement:
 
 @dataclass(frozen=True)
 class _Limits:
-    """By element. allowed: distance from float64. failing: whether eager fails there, and then slack: how far off it
-    may be at its worst."""
+    """Limits of each element.
+
+    allowed: distance from float64. failing: whether eager fails there, and then slack: how far off it may be at its
+    worst.
+    """
 
     allowed: Any
     failing: Any
@@ -175,7 +178,7 @@ class _Limits:
 
 
 def _limits(own: Any, want: Any, reached: Any, gate: float, kind: Any) -> _Limits:
-    """own: eager's distance from float64, inf where its class differs."""
+    """Return the limits of each element. own: eager's distance from float64, inf where its class differs."""
     failing = torch.isinf(own)
     slack = torch.where(failing, own, 0)
     magnitude = want.abs()
@@ -194,7 +197,7 @@ def _limits(own: Any, want: Any, reached: Any, gate: float, kind: Any) -> _Limit
 
 
 def _groups(magnitude: Any, where: Any) -> list[Any]:
-    """Masks of the elements that are of one scale: giants, and the others."""
+    """Return masks of the elements that are of one scale: giants, and the others."""
     values = magnitude[where]
     if not values.numel():
         return []
@@ -207,7 +210,7 @@ def _groups(magnitude: Any, where: Any) -> list[Any]:
 
 
 def _jumps(own: Any, group: Any, scale: float, gate: float, kind: Any) -> Any:
-    """The elements of a group where eager's error is not one of rounding; none if that were most of them."""
+    """Return the elements of a group where eager's error is not one of rounding; none if that were most of them."""
     explained = max(gate, torch.finfo(kind).eps / 2) * scale
     far = own[group & (own > explained)].sort().values
     if scale and far.numel() and float(far[-1]) > GAP * explained:
@@ -221,25 +224,25 @@ def _jumps(own: Any, group: Any, scale: float, gate: float, kind: Any) -> Any:
 
 
 def _classes(values: Any) -> Any:
-    """0 where finite, 1 inf, 2 -inf, 3 NaN."""
+    """Return 0 where finite, 1 inf, 2 -inf, 3 NaN."""
     return (values == torch.inf) * 1 + (values == -torch.inf) * 2 + torch.isnan(values) * 3
 
 
 def _distance(values: Any, want: Any, reached: Any) -> Any:
-    """From float64: 0 for what is not finite as it should be, inf where a class differs."""
+    """Return the distance from float64: 0 for what is not finite as it should be, inf where a class differs."""
     off = (values.double() - want).abs()
     same = (_classes(values) != 0) & (_classes(values) == reached)
     return torch.where(same, 0.0, torch.where(torch.isfinite(off), off, torch.inf))
 
 
 def _at_the_brink(got: Any, want: Any, allowed: Any) -> Any:
-    """Infinite where a value that is near enough is."""
+    """Return a mask of infinite elements where a value that is near enough is infinite too."""
     near = ((want.abs() + allowed) * want.sign()).to(got.dtype)
     return torch.isinf(got) & (got == near)
 
 
 def _largest(distance: Any, magnitude: Any, judged: Any) -> tuple[float, float]:
-    """The largest distance of those that were judged, and the same over the largest value of theirs."""
+    """Return the largest distance of those that were judged, and the same over the largest value of theirs."""
     if not judged.any():
         return 0.0, 0.0
     worst, scale = float(distance[judged].max()), float(magnitude[judged].max())

@@ -1,4 +1,4 @@
-"""What the code generator hands to the runtime: kernels as text with launch geometry, and the order to launch them in.
+"""Interface between code generator and runtime: kernels as text with launch geometry, and the order to launch them.
 
 Data only. Nothing here compiles, launches or imports numpy, so that any floor may describe a program.
 """
@@ -51,7 +51,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Box:
-    """What a tensor map adds to the buffer it describes: the parameter with that buffer, sides of a box, swizzle.
+    """Additions of a tensor map to the buffer it describes: the parameter with that buffer, sides of a box, swizzle.
 
     sides are elements, outermost dimension first, as a shape is; swizzle is 0 or the bytes that a row spans.
     """
@@ -82,9 +82,10 @@ class KernelParam(Buffer):
 
 
 class TensorView(NamedTuple):
-    """What a tensor map says, innermost dimension first: elements, bytes from one to the next of the others, elements.
+    """Contents of a tensor map, innermost dimension first.
 
-    The innermost dimension has no stride: its elements are neighbours.
+    extents: elements; strides: bytes from one element to the next; box: elements. The innermost dimension has no
+    stride: its elements are neighbours.
     """
 
     extents: tuple[int, ...]
@@ -95,7 +96,7 @@ class TensorView(NamedTuple):
 
     @classmethod
     def of(cls, param: KernelParam) -> TensorView:
-        """The view of a parameter of role "tensor_map"."""
+        """Return the view of a parameter of role "tensor_map"."""
         if param.box is None:
             raise ValueError(f"`{param.name}` is no tensor map")
         size = DTYPES[param.dtype].item_bytes
@@ -105,13 +106,12 @@ class TensorView(NamedTuple):
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """One kernel: text, launch geometry, and the pointers it takes, in order; behind them an int for each size.
+    """One kernel: text, launch geometry, and its pointers in order, followed by an int for each size.
 
     `text` holds one `extern "C" __global__ void name(...) { ... }` and no #include; it calls the functions of
     `prelude.cuh`. `grid` counts blocks in x, y, z; `block` counts threads in x; `smem` is dynamic shared memory in
-    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`. `cluster` neighbours in x run together, as
-    the text declares. Kernels that differ in `values` alone are
-    one text at several bindings of its sizes.
+    bytes, which the kernel reaches through `DPLC_DYN_SMEM(float, smem_buf)`. `cluster` neighbours in x run together,
+    as the text declares. Kernels that differ in `values` alone are one text at several bindings of its sizes.
     """
 
     name: str
@@ -194,17 +194,17 @@ class Program:
         self._check_aliases()
 
     def buffers(self) -> tuple[Buffer, ...]:
-        """Every buffer of the program, inputs first."""
+        """Return every buffer of the program, inputs first."""
         return (*self.inputs, *self.constants, *self.outputs, *self.temporaries)
 
     def launches(self) -> Iterator[Launch]:
-        """The launches in order."""
+        """Yield the launches in order."""
         for index, kernel in enumerate(self.kernels):
             names = self.bindings[index] if self.bindings else tuple(param.name for param in kernel.params)
             yield Launch(kernel, names)
 
     def distinct_kernels(self) -> tuple[CudaKernel, ...]:
-        """Each kernel once, in order of first launch."""
+        """Return each kernel once, in order of first launch."""
         return tuple({kernel.name: kernel for kernel in self.kernels}.values())
 
     def _check_launches(self) -> None:
@@ -251,12 +251,12 @@ ALIGNMENT = 256  # of every buffer: what cudaMalloc gives, so that no kernel see
 
 
 def with_arena(program: Program) -> Program:
-    """The program with its temporaries placed."""
+    """Return the program with its temporaries placed."""
     return replace(program, arena=plan(program))
 
 
 def plan(program: Program) -> Arena:
-    """Where every temporary of a program goes."""
+    """Return the arena: the offset of every temporary of a program."""
     lives = lifetimes(program)
     order = sorted(program.temporaries, key=lambda buffer: (-aligned(buffer), lives[buffer.name]))
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first launch, last; sorted
@@ -275,7 +275,7 @@ def plan(program: Program) -> Arena:
 
 
 def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
-    """{temporary: (the first launch that takes it, the last)}"""
+    """Return {temporary: (the first launch that uses it, the last)}."""
     names = {buffer.name for buffer in program.temporaries}
     lives: dict[str, tuple[int, int]] = {}
     for place, launch in enumerate(program.launches()):
@@ -286,7 +286,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
 
 
 def most_alive(program: Program) -> int:
-    """The bytes of the temporaries of the launch where most are alive: no plan takes less."""
+    """Return the bytes of the temporaries of the launch where most are alive: no plan takes less."""
     lives = lifetimes(program)
     change = [0] * (len(program.kernels) + 1)
     for buffer in program.temporaries:
@@ -301,5 +301,5 @@ def most_alive(program: Program) -> int:
 
 
 def aligned(buffer: Buffer) -> int:
-    """Bytes of a buffer with the padding to the next one."""
+    """Return the bytes of a buffer with the padding to the next one."""
     return -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""Running programs: the interface common to devices, and the GPU behind it.
+"""Running programs: the interface common to devices, and its implementation for GPUs.
 
 The GPU path launches cubins with PyCUDA in torch's primary context, on the tensors' own memory and in the order of
 torch's current stream. pycuda and torch are imported when a `CudaExecutor` is made, never before.
@@ -54,7 +54,7 @@ from .kernel import Buffer, CudaKernel, Program
 
 
 class DeviceError(DplcError):
-    """The device asked for cannot be used, or not for this kernel; the message says what is missing."""
+    """The requested device cannot be used, or not for this kernel; the message says what is missing."""
 
 
 class LoadedKernel:
@@ -110,12 +110,12 @@ class Gpu:
         return f"sm_{major}{minor}a" if major == 9 else f"sm_{major}{minor}"
 
     def attribute(self, name: str) -> int:
-        """An attribute of the device, as the driver names it: MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, ..."""
+        """Return an attribute of the device, as the driver names it: MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, ..."""
         return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """Torch's context entered."""
+        """Enter torch's context."""
         self._context.push()
         try:
             yield
@@ -124,7 +124,7 @@ class Gpu:
 
     @contextmanager
     def side_stream(self) -> Iterator[Any]:
-        """The context entered, and a PyCUDA stream that no other thread uses meanwhile: it may capture."""
+        """Enter the context, and yield a PyCUDA stream that no other thread uses meanwhile: it may capture."""
         with self.context():
             with self._lock:
                 stream = self._idle.pop() if self._idle else self.driver.Stream(NON_BLOCKING)
@@ -135,7 +135,7 @@ class Gpu:
                     self._idle.append(stream)
 
     def loaded(self, kernel: CudaKernel, images: Callable[[CudaKernel], Iterable[bytes]]) -> LoadedKernel:
-        """A kernel, loaded if it is not. images: what the driver may be given, until it takes one.
+        """Return a kernel, loaded if it is not. images: what the driver may be given, until it takes one.
 
         Raises BuildError and DeviceError.
         """
@@ -150,24 +150,26 @@ class Gpu:
             return found
 
     def _bound_otherwise(self, kernel: CudaKernel) -> Any:
-        """The function of a kernel that is loaded at another binding of its sizes; None if there is none."""
+        """Return the function of a kernel that is loaded at another binding of its sizes; None if there is none."""
         if not kernel.values:
             return None
         key = kernel.text, kernel.smem
         return next((k.function for k in self._alive if (k.kernel.text, k.kernel.smem) == key), None)
 
     def has(self, kernel: CudaKernel) -> bool:
-        """Whether a kernel is loaded."""
+        """Return whether a kernel is loaded."""
         return kernel in self._kernels
 
     def forget(self) -> None:
-        """Load every kernel anew from now on, also one that is still referenced."""
+        """Load every kernel again from now on, also one that is still referenced."""
         with self._lock:
             self._kernels.clear()
 
     def discard(self, *functions: Any) -> None:
-        """Unload what is no longer referenced. PyCUDA can only do so in the thread that made its context:
-        others leave it for later."""
+        """Unload the functions that are not referenced any more.
+
+        PyCUDA can only do so in the thread that made its context: others leave it for later.
+        """
         self._discarded.extend(functions)
         if self._discarded and threading.get_ident() == self._home:
             with self.context():
@@ -178,7 +180,7 @@ class Gpu:
         self._kept.update(kernels)
 
     def close_before_exit(self, holder: Any) -> None:
-        """Have `holder.close()` called before the process ends: later there is no context to give back to."""
+        """Have `holder.close()` called before the process ends: later the context does not exist any more."""
         self._closed_first.add(holder)
 
     def close(self) -> None:
@@ -195,7 +197,7 @@ class Gpu:
         self._context = None
 
     def _module(self, kernel: CudaKernel, images: Iterable[bytes]) -> tuple[Any, bytes]:
-        """The first image that the driver takes, as a module."""
+        """Return the first image that the driver takes, as a module."""
         problem = None
         for image in images:
             try:
@@ -226,7 +228,7 @@ class Gpu:
 
 
 def debugging() -> bool:
-    """Whether every launch is waited for, so that a fault names its kernel: $DPLC_DEBUG, unless it is 0."""
+    """Return whether every launch is waited for, so that a fault names its kernel: $DPLC_DEBUG, unless it is 0."""
     return os.environ.get("DPLC_DEBUG", "0") != "0"
 
 
@@ -235,7 +237,7 @@ _MAKING = threading.Lock()
 
 
 def gpu(driver: Any, ordinal: int) -> Gpu:
-    """The GPU with this number, made when first asked for. driver: the module pycuda.driver, initialised."""
+    """Return the GPU with this number, created at the first call. driver: the module pycuda.driver, initialised."""
     with _MAKING:
         if not _GPUS:
             atexit.register(close_all)
@@ -254,11 +256,11 @@ def close_all() -> None:
 
 
 class CudaSession(PlacedProgram):
-    """A program whose constants are on the GPU; those not given here are given at every run.
+    """Program whose constants are on the GPU; constants that are not given here are given at every run.
 
-    Runs of one session share its arena, so threads take turns to enqueue them. Runs that meet the same addresses again
-    replay a CUDA graph, unless there is but one launch, the user captures the stream, or the driver refuses, which a
-    note says once.
+    Runs of one session share its arena, so only one thread at a time enqueues them. Runs that meet the same addresses
+    again replay a CUDA graph, unless there is but one launch, the user captures the stream, or the driver refuses,
+    which a note says once.
     """
 
     def __init__(
@@ -279,7 +281,7 @@ class CudaSession(PlacedProgram):
         executor.gpu.close_before_exit(self)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name; launched, not waited for.
+        """Return the outputs by name, given the inputs by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
         """
@@ -310,7 +312,7 @@ class CudaSession(PlacedProgram):
         return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
 
     def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run."""
+        """Run one launch of the program again, on the buffers of the latest run."""
         (launch,) = itertools.islice(self.program.launches(), place, place + 1)
         values = arguments(launch.kernel, [self._latest[1][name] for name in launch.buffers])
         with self._executor.stream() as stream:
@@ -327,7 +329,7 @@ class CudaSession(PlacedProgram):
             self._replays = None
 
     def _replayed(self, moving: tuple[int, ...], places: Mapping[str, int], notes: list[str]) -> bool:
-        """Whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
+        """Return whether a graph was enqueued that does the whole run. moving: the addresses that tell runs apart."""
         executor = self._executor
         current = executor.current_stream()
         if executor.captured_by_user(current):
@@ -353,9 +355,9 @@ USE_EMULATOR = "run with --device emulator"
 
 
 class Executor(Protocol):
-    """Something that runs programs.
+    """Object that runs programs.
 
-    `notes` says what the latest run had to do besides launching, such as copying a misaligned array.
+    `notes` lists the work of the latest run other than launching, such as copying a misaligned array.
     """
 
     @property
@@ -365,7 +367,7 @@ class Executor(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The program's outputs by name, given its inputs and constants by name."""
+        """Return the program's outputs by name, given its inputs and constants by name."""
         ...
 
     def warm_up(self, program: Program) -> None:
@@ -373,9 +375,9 @@ class Executor(Protocol):
         ...
 
     def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
-        """The program with its constants in place, to be run again and again with other inputs.
+        """Return the program with its constants on the device, to be run again and again with other inputs.
 
-        beside: a session of the same executor. Arrays that it was given too are placed once for both.
+        The last argument is a session of the same executor. Arrays that both receive are copied once.
         """
         ...
 
@@ -384,16 +386,16 @@ class Session(Protocol):
     """A program on a device. Constants were placed, and memory for temporaries taken, when it was made."""
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name."""
+        """Return the outputs by name, given the inputs by name."""
         ...
 
     def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run; for measuring it alone."""
+        """Run one launch of the program again, on the buffers of the latest run; for measuring it alone."""
         ...
 
 
 def executor(device: str) -> Executor:
-    """The executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError."""
+    """Return the executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError."""
     if device == "emulator":
         return EmulatorExecutor()
     if found := re.fullmatch(r"cuda(?::(\d{1,4}))?", device):
@@ -445,7 +447,7 @@ class CudaExecutor:
         return self.gpu.target
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The program's outputs by name, given its inputs and constants by name; launched, not waited for.
+        """Return the program's outputs by name, given its inputs and constants by name; launched, not waited for.
 
         Raises LaunchError, BuildError and DeviceError.
         """
@@ -480,16 +482,16 @@ class CudaExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
     ) -> CudaSession:
-        """The program with its constants where the GPU can read them, its arena allocated and its kernels loaded.
+        """Return the program with its constants readable by the GPU, its arena allocated and its kernels loaded.
 
-        beside: a session whose constants are used again where the arrays are the same. Raises LaunchError, BuildError
-        and DeviceError.
+        The last argument is a session whose constants are used again if the arrays are the same. Raises LaunchError,
+        BuildError and DeviceError.
         """
         check_names(program, constants, program.constants)
         return CudaSession(self, program, constants, beside)
 
     def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
-        """An array where the kernels can read it: as it is, or a copy, which `notes` then tells."""
+        """Return an array that the kernels can read: the array itself, or a copy, which `notes` then records."""
         if not is_tensor(value):
             return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self.memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
@@ -505,11 +507,11 @@ class CudaExecutor:
         return tensor.clone(memory_format=self._torch.contiguous_format)
 
     def device_of(self, tensor: Any) -> Any:
-        """The torch device that a tensor lies on."""
+        """Return the torch device that a tensor lies on."""
         return tensor.device
 
     def _check_device(self, buffer: Buffer, device: Any) -> None:
-        """Raises LaunchError for a tensor that kernels on this GPU cannot reach."""
+        """Raise LaunchError for a tensor that kernels on this GPU cannot reach."""
         if device.type != self.memory.type:
             raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
         if device.index not in (None, self.gpu.ordinal):
@@ -525,7 +527,7 @@ class CudaExecutor:
             self.loaded(launch.kernel).launch(values, stream)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A tensor of the GPU's memory that holds anything."""
+        """Return a tensor of the GPU's memory that holds anything."""
         return self._torch.empty(shape, dtype=dtype, device=self.memory)
 
     def temporaries(self, program: Program) -> tuple[list[Any], dict[str, int]]:
@@ -537,13 +539,13 @@ class CudaExecutor:
         return list(alone.values()), {name: tensor.data_ptr() for name, tensor in alone.items()}
 
     def current_stream(self) -> int:
-        """Torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
+        """Return torch's current stream on this GPU, as the driver's handle; 0 is the default stream."""
         if self.memory.type != "cuda":
             return 0
         return int(self._torch.cuda.current_stream(self.memory).cuda_stream)
 
     def captured_by_user(self, stream: int) -> bool:
-        """Whether the caller captures a stream, as `torch.cuda.graph` does."""
+        """Return whether the caller captures a stream, as `torch.cuda.graph` does."""
         if stream == 0:
             return False
         with self.gpu.context():
@@ -551,9 +553,9 @@ class CudaExecutor:
 
     @contextmanager
     def stream(self) -> Iterator[Any]:
-        """The context entered, and a PyCUDA stream whose work runs in the order of torch's current stream.
+        """Enter the context, and yield a PyCUDA stream whose work runs in the order of torch's current stream.
 
-        None stands for the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of our own is
+        None is the default stream. PyCUDA cannot adopt another stream by its handle, so a stream of our own is
         ordered after what torch has enqueued so far, and what torch enqueues next is ordered after it. If torch's
         stream is being captured, so is the work.
         """
@@ -570,12 +572,18 @@ class CudaExecutor:
                 order(side.handle, current)
 
     def loaded(self, kernel: CudaKernel) -> LoadedKernel:
-        """A kernel in the GPU's memory; it stays there while the caller holds it. Raises BuildError and DeviceError."""
+        """Return a kernel in the GPU's memory, which stays there while the caller holds it.
+
+        Raises BuildError and DeviceError.
+        """
         return self.gpu.loaded(kernel, self._images_of)
 
     def load(self, program: Program) -> tuple[LoadedKernel, ...]:
-        """The kernels of a program, built and loaded. Raises BuildError and DeviceError, and DeviceError inside a
-        capture of the user's if one of them is not loaded yet: loading would break the capture."""
+        """Build and load the kernels of a program.
+
+        Raises BuildError and DeviceError. Inside a capture of the user's, it raises DeviceError if a kernel is not
+        loaded yet: loading would break the capture.
+        """
         kernels = program.distinct_kernels()
         if self.captured_by_user(self.current_stream()) and not all(map(self.gpu.has, kernels)):
             raise DeviceError(
@@ -585,7 +593,7 @@ class CudaExecutor:
         return tuple(map(self.loaded, kernels))
 
     def forget(self) -> None:
-        """Let go of the latest run's program, and load every kernel anew: the same one may come with another image."""
+        """Release the latest run's program, and load every kernel again: the same one may come with another image."""
         self._session = None
         self.gpu.forget()
 

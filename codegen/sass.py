@@ -1,4 +1,4 @@
-"""What the assembler made of a kernel: its instructions, its hot loop, the share of FFMA in it. For tests and benches.
+"""Assembled code of a kernel: its instructions, its hot loop, the share of FFMA in it. For tests and benches.
 
 Needs nvdisasm: `pip install nvidia-cuda-nvdisasm`, or the CUDA toolkit.
 """
@@ -23,18 +23,18 @@ MEMORY = ("LDG", "LDGSTS", "LDS", "STS", "STG")
 
 @dataclass(frozen=True)
 class Listing:
-    """The opcodes of one kernel in order, and of its hot loop (all of it where there is no loop)."""
+    """Opcodes of one kernel in order, and of its hot loop (all of it without a loop)."""
 
     opcodes: tuple[str, ...]
     hot: tuple[str, ...]
     has_loop: bool
 
     def share(self, opcode: str) -> float:
-        """The part of the hot loop that an opcode takes."""
+        """Return the part of the hot loop that an opcode takes."""
         return sum(op.split(".")[0] == opcode for op in self.hot) / len(self.hot)
 
     def widths(self) -> tuple[str, ...]:
-        """The memory instructions with their widths in bits: `LDG.128`, `STS.32`."""
+        """Return the memory instructions with their widths in bits: `LDG.128`, `STS.32`."""
         found = set()
         for op in self.opcodes:
             name, *rest = op.split(".")
@@ -45,13 +45,13 @@ class Listing:
 
 @cache
 def find_nvdisasm() -> str | None:
-    """The disassembler: from PyPI's wheel, else on PATH."""
+    """Return the disassembler: from PyPI's wheel, else on PATH."""
     wheel = [path for folder in sys.path for path in sorted(Path(folder).glob("nvidia/*/bin/nvdisasm"))]
     return str(wheel[0]) if wheel else find_program("nvdisasm")
 
 
 def disassemble(cubin: bytes) -> dict[str, Listing]:
-    """The kernels of a cubin by name. Raises CompilerFailure where nvdisasm is absent or fails."""
+    """Return the kernels of a cubin by name. Raises CompilerFailure where nvdisasm is absent or fails."""
     with tempfile.TemporaryDirectory(prefix="dplc-sass-") as folder:
         path = Path(folder) / "kernels.cubin"
         path.write_bytes(cubin)

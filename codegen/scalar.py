@@ -102,7 +102,7 @@ TABLES = {"f32": FLOATING, "f64": DOUBLE, "b8": BOOL, **dict.fromkeys(NARROW, OF
 
 
 def form_of(fn: str, dtype: str) -> Form:
-    """The text of a function on operands of a dtype. Raises InternalError where there is none."""
+    """Return the text of a function on operands of a dtype. Raises InternalError where there is none."""
     form = TABLES.get(dtype, INTEGER).get(fn) or ANY.get(fn)
     if form is None:
         raise InternalError(f"no CUDA text for `{fn}` on {dtype}")
@@ -116,7 +116,7 @@ Text = tuple[str, int]  # C text and how tightly it binds
 
 
 def apply_form(form: Form, operands: list[Text]) -> Text:
-    """The text with its holes filled. A form that is nothing but its operand binds as that does."""
+    """Return the text with its holes filled. A form that is nothing but its operand binds as that does."""
     if form.text == "{0}":
         return operands[0]
     filled = [bracket(text, needed) for text, needed in zip(operands, form.operands, strict=False)]
@@ -124,12 +124,12 @@ def apply_form(form: Form, operands: list[Text]) -> Text:
 
 
 def bracket(text: Text, needed: int) -> str:
-    """The text, in parentheses if it binds looser than `needed`."""
+    """Return the text, in parentheses if it binds looser than `needed`."""
     return f"({text[0]})" if text[1] < needed else text[0]
 
 
 def convert(text: Text, source: str, target: str) -> Text:
-    """A value as another dtype."""
+    """Return a value as another dtype."""
     if source == target:
         return text
     if source in SMALL_FLOATS:
@@ -144,12 +144,12 @@ def convert(text: Text, source: str, target: str) -> Text:
 
 
 def rounded(text: Text, source: str, dtype: str) -> Text:
-    """A value as an f32 that a float of 16 or 8 bits can hold."""
+    """Return a value as an f32 that a float of 16 or 8 bits can hold."""
     return f"round_{dtype}({convert(text, source, 'f32')[0]})", ATOM
 
 
 def literal(value: Any, dtype: str) -> Text:
-    """A number of a dtype."""
+    """Return a number of a dtype."""
     if dtype in SMALL_FLOATS:
         return (f"{dtype}{{}}" if value == 0 else f"to_{dtype}({literal(value, 'f32')[0]})"), ATOM
     if dtype == "b8":
@@ -175,7 +175,7 @@ def _double(number: float) -> Text:
 
 
 def integer(value: int, wide: bool = False) -> Text:
-    """An integer, marked `LL` where an int cannot hold it."""
+    """Return an integer, marked `LL` where an int cannot hold it."""
     if value < -(2**63) + 1:
         return "(-9223372036854775807LL - 1)", ATOM
     if value == -(2**31) and not wide:

@@ -1,4 +1,4 @@
-"""Targets: what rules may ask of the machine they compile for. One TOML file per device in `devices/`."""
+"""Targets: what rules can know about the machine they compile for. One TOML file per device in `devices/`."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ LARGEST = 1e18  # more than any rate or size of a device
 
 @functools.cache
 def load_device(name: str) -> Target:
-    """The device file `devices/NAME.toml`."""
+    """Load the device file `devices/NAME.toml`."""
     return read_device(DEVICES / f"{name}.toml")
 
 
 def read_device(path: Path) -> Target:
-    """A device file. Raises UsageError for one that cannot be read, or that lacks or misstates a constant."""
+    """Read a device file. Raises UsageError for one that cannot be read, or that lacks or misstates a constant."""
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
@@ -104,7 +104,7 @@ def read_device(path: Path) -> Target:
 
 
 def devices() -> tuple[str, ...]:
-    """The names of the device files, sorted."""
+    """Return the names of the device files, sorted."""
     return tuple(sorted(path.stem for path in DEVICES.glob("*.toml")))
 
 
@@ -126,10 +126,10 @@ DEFAULT = "sm_80"
 
 
 def target(name: str | None = None) -> Target:
-    """A target by architecture (`sm_90a`), device name (`h200`) or device file (`mine.toml`, as `dplc calibrate`
-    writes).
+    """Return a target by architecture (`sm_90a`), device name (`h200`) or device file (`mine.toml`).
 
-    None is the default, sm_80. Raises UsageError for a name that is none of them.
+    `dplc calibrate` writes device files. None is the default, sm_80. Raises UsageError for a name that is none of
+    them.
     """
     if name is not None and name.endswith(".toml"):
         return read_device(Path(name))
@@ -153,11 +153,11 @@ OLDEST = (8, 0)  # cp.async, which every schedule of matmuls uses, came with it
 
 
 def target_of(properties: Any) -> Target:
-    """The target for a GPU, given what `torch.cuda.get_device_properties` says of it.
+    """Return the target for a GPU, given the result of `torch.cuda.get_device_properties`.
 
-    A device with a file of its own is that file; of others the counts, sizes and clocks are the driver's, and what no
-    driver tells is scaled from the nearest device of the architecture. Raises UsageError for one that kernels of dplc
-    do not run on, or that has no description.
+    A device with a file of its own is that file. For others the counts, sizes and clocks are the driver's, and
+    constants that no driver reports are scaled from the nearest device of the architecture. Raises UsageError for a
+    device that kernels of dplc do not run on, or that has no description.
     """
     family = [device for device in map(load_device, devices()) if device.sm == capability(properties)]
     exact = [device for device in family if device.name == properties.name]
@@ -179,12 +179,12 @@ def target_of(properties: Any) -> Target:
 
 
 def capability(properties: Any) -> int:
-    """Its compute capability as a number: 86, 120."""
+    """Return its compute capability as a number: 86, 120."""
     return int(properties.major) * 10 + int(properties.minor)
 
 
 def _told(properties: Any) -> dict[str, Any]:
-    """The constants that the driver tells; what it says is 0, or nothing, is left out."""
+    """Return the constants that the driver reports; constants that are 0 or missing are left out."""
     clock, width = getattr(properties, "memory_clock_rate", 0), getattr(properties, "memory_bus_width", 0)
     found = {
         "multiprocessors": getattr(properties, "multi_processor_count", 0),

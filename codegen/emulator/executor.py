@@ -34,11 +34,11 @@ from .runtime import (
 
 
 class EmulatorExecutor:
-    """Runs programs on the CPU, on copies of the arrays it is given.
+    """Executor that runs programs on the CPU, on copies of its arrays.
 
-    `notes` says, for the latest run, which arrays could not have been used in place on a GPU. `checked` looks at every
-    access of every kernel (about ten times slower). `arena` puts temporaries where the program's arena says, as a
-    GPU does; else each has memory of its own with guards around it, which finds more.
+    `notes` lists, for the latest run, the arrays that a GPU would have had to copy. `checked` checks every access of
+    every kernel (about ten times slower). `arena` puts temporaries at the offsets of the program's arena, as a GPU
+    does; otherwise each has memory of its own with guards around it, which finds more.
     """
 
     device = "emulator"
@@ -49,7 +49,7 @@ class EmulatorExecutor:
         self.notes: tuple[str, ...] = ()
 
     def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The program's outputs by name, given its inputs and constants by name.
+        """Return the program's outputs by name, given its inputs and constants by name.
 
         Outputs are torch tensors where any array given is one, else numpy arrays. Raises LaunchError, BuildError and
         EmulatorError.
@@ -60,10 +60,10 @@ class EmulatorExecutor:
     def prepare(
         self, program: Program, constants: Mapping[str, Array], beside: EmulatorSession | None = None
     ) -> EmulatorSession:
-        """The program with its constants copied, to be run again and again. Raises LaunchError, BuildError and, for a
-        program that does not fit in memory, DplcError.
+        """Return the program with its constants copied, to be run again and again.
 
-        beside: a session whose copies are used again where the arrays are the same.
+        The last argument is a session whose copies are used again if the arrays are the same. Raises LaunchError,
+        BuildError and, for a program that does not fit in memory, DplcError.
         """
         check_names(program, constants, program.constants)
         return EmulatorSession(self, program, constants, beside)
@@ -77,7 +77,7 @@ class EmulatorExecutor:
 
 
 class EmulatorSession(PlacedProgram):
-    """A program whose constants are in place."""
+    """Program with its constants loaded."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class EmulatorSession(PlacedProgram):
         self._births = births  # {launch: the temporaries that begin to live there}
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name, given the inputs by name."""
+        """Return the outputs by name, given the inputs by name."""
         program, executor = self.program, self._executor
         check_names(program, arrays, program.inputs)
         notes = list(self._notes)
@@ -120,7 +120,7 @@ class EmulatorSession(PlacedProgram):
         return dict(results)
 
     def launch(self, place: int) -> None:
-        """One launch of the program again, on the buffers of the latest run."""
+        """Run one launch of the program again, on the buffers of the latest run."""
         self._launch(tuple(self.program.launches())[place], self._latest)
 
     def _launch(self, launch: Launch, buffers: Mapping[str, DeviceMemory]) -> None:
@@ -130,7 +130,7 @@ class EmulatorSession(PlacedProgram):
 
 
 def _slices(program: Program) -> dict[str, DeviceSlice]:
-    """Temporaries where the arena has them."""
+    """Return temporaries where the arena has them."""
     arena = program.arena
     if arena is None or not arena.bytes:
         return {}
@@ -184,13 +184,16 @@ class CheckedLaunch:
         return len(self.blocks) == self.kernel.blocks
 
     def line(self, site: LineCost) -> str:
-        """The kernel text of a site."""
+        """Return the kernel text of a site."""
         lines = self.kernel.text.splitlines()
         return lines[site.line - 1].strip() if site.line <= len(lines) else ""
 
 
 def chosen_blocks(kernel: CudaKernel, wanted: Iterable[str] | None) -> tuple[int, ...]:
-    """Linear indices of blocks: `first`, `last`, `ragged`, `all` or numbers; None is the default. Raises UsageError."""
+    """Return linear indices of blocks: `first`, `last`, `ragged`, `all` or numbers; None is the default.
+
+    Raises UsageError.
+    """
     words = tuple(wanted) if wanted is not None else DEFAULT_BLOCKS
     if wanted is None and kernel.blocks * kernel.block <= SMALL:
         words = ("all",)
@@ -212,7 +215,7 @@ def chosen_blocks(kernel: CudaKernel, wanted: Iterable[str] | None) -> tuple[int
 
 
 def _far_ends(grid: tuple[int, int, int]) -> Iterable[int]:
-    """The blocks that stand first or last along every axis."""
+    """Yield the blocks that are first or last along every axis."""
     x, y, _ = grid
     for places in itertools.product(*(sorted({0, extent - 1}) for extent in grid)):
         yield places[0] + x * (places[1] + y * places[2])
@@ -267,14 +270,14 @@ class CheckingExecutor(EmulatorExecutor):
 
 
 def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
-    """The buffer, or for an output one of its own full of poison."""
+    """Return the buffer, or for an output one of its own full of poison."""
     return buffer if param.role != "out" else DeviceBuffer(buffer.buffer)
 
 
 def _differences(
     kernel: CudaKernel, order: int, arrays: Mapping[str, npt.NDArray[np.generic]], buffers: Mapping[str, DeviceMemory]
 ) -> Iterable[Violation]:
-    """Elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
+    """Return the elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
     for name, array in arrays.items():
         got, whole = bytes_of(array), bytes_of(buffers[name].array)
         written = (got != POISON).any(axis=1)
@@ -292,7 +295,7 @@ def bytes_of(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 
 def _distinct(findings: Iterable[Violation]) -> tuple[Violation, ...]:
-    """One finding for what several orders of threads met at the same lines."""
+    """Return one finding for what several orders of threads met at the same lines."""
     found: dict[tuple[str, ...], Violation] = {}
     for finding in findings:
         found.setdefault(finding.lines or (finding.message,), finding)

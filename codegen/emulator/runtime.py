@@ -58,7 +58,7 @@ class Spaced:
 
 @lru_cache(maxsize=256)
 def spaced(kernel: CudaKernel) -> Spaced:
-    """The checked build's text of a kernel, and what stands where in it."""
+    """Return the checked build's text of a kernel, and the position of each slab in its memory."""
     as_it_is = Spaced(kernel, (), kernel.smem)
     base = BASE.search(kernel.text)
     if base is None or len(BASE.findall(kernel.text)) > 1:
@@ -83,12 +83,15 @@ def spaced(kernel: CudaKernel) -> Spaced:
 
 
 def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
-    """The lines that add a number to one of some addresses."""
+    """Return the lines that add a number to one of some addresses."""
     return list(re.finditer(DERIVED.format(roots="|".join(roots)), text, re.MULTILINE))
 
 
 def _moved(text: str, root: str, starts: dict[str, int], slabs: Sequence[SlabPlace]) -> str:
-    """The text with every line of a slab's address in the new layout; also of those that one slab's address gives."""
+    """Return the text with every line of a slab's address in the new layout.
+
+    Lines that compute an address from that of one slab change too.
+    """
     order = [slab.start for slab in slabs]
 
     def place(start: int) -> SlabPlace:
@@ -127,7 +130,7 @@ class EmulatorError(DplcError):
 
 
 class DataError(DplcError):
-    """The kernel is right, its inputs are not: a place in `table[ids]` that is not there, an integer divided by 0."""
+    """Error in the inputs of a right kernel: an index in `table[ids]` out of range, an integer divided by 0."""
 
 
 class BufferInfo(ctypes.Structure):
@@ -157,7 +160,7 @@ class TensorMap(ctypes.Structure):
 
     @classmethod
     def of(cls, param: KernelParam, address: int) -> TensorMap:
-        """The map of a parameter whose buffer is at an address."""
+        """Return the map of a parameter whose buffer is at an address."""
         view = TensorView.of(param)
         return cls(
             base=address,
@@ -244,13 +247,13 @@ class LineCost:
 
     @classmethod
     def of(cls, report: SiteReport) -> LineCost:
-        """The readable form of a report."""
+        """Return the readable form of a report."""
         return cls(report.line, ACCESSES[report.kind], report.bytes, report.requests, report.cost, report.ideal)
 
 
 @lru_cache(maxsize=1)
 def runtime() -> ctypes.CDLL:
-    """The runtime, built if need be and loaded so that kernels find its symbols. Raises BuildError."""
+    """Return the runtime, built if need be and loaded so that kernels find its symbols. Raises BuildError."""
     library = ctypes.CDLL(str(build_runtime()), mode=ctypes.RTLD_GLOBAL)
     library.dplc_buffer_create.restype = ctypes.c_void_p
     library.dplc_buffer_create.argtypes = [ctypes.c_uint64]
@@ -277,7 +280,7 @@ class DeviceMemory:
         return BufferInfo(name.encode(), self.address, self.buffer.nbytes, DTYPES[self.buffer.dtype].item_bytes)
 
     def spoiled_bytes(self) -> int:
-        """Bytes just outside the elements that something wrote to: too near for a guard page to catch."""
+        """Return the bytes just outside the elements that something wrote to: too near for a guard page to catch."""
         return 0
 
 
@@ -298,7 +301,7 @@ class DeviceBuffer(DeviceMemory):
         self.array = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
 
     def protect(self, writable: bool) -> None:
-        """Makes the memory read-only, or writable again."""
+        """Make the memory read-only, or writable again."""
         runtime().dplc_buffer_protect(self.address, self.buffer.nbytes, int(writable))
 
     def spoiled_bytes(self) -> int:
@@ -310,7 +313,7 @@ class DeviceBuffer(DeviceMemory):
 
 
 class DeviceSlice(DeviceMemory):
-    """A part of a larger buffer. It has no guards of its own: what is beside it may be in use."""
+    """Part of a larger buffer. It has no guards of its own: the memory next to it may be in use."""
 
     def __init__(self, buffer: Buffer, whole: DeviceBuffer, offset: int) -> None:
         self.buffer, self._whole, self.address = buffer, whole, whole.address + offset
@@ -319,19 +322,19 @@ class DeviceSlice(DeviceMemory):
         self.array = raw.view(carrier).reshape(buffer.shape)
 
     def spoil(self) -> None:
-        """Fills it with poison, as what was never written."""
+        """Fill it with poison, as what was never written."""
         self.array.reshape(-1).view(np.uint8).fill(0xFF)
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How to run a grid; none of it changes what a right kernel computes.
+    """Options of the run of a grid; none of them changes the results of a right kernel.
 
     workers: OS threads that share the blocks out, None: as many as pay.
     blocks: linear indices (x fastest) of the blocks to run, None: all; of a cluster all or none.
     order: of the threads of a block: 0 from the first, 1 from the last, any other number a seed to shuffle them by.
     checked: look at every access (the kernels must be built for it); runs on one worker.
-    counted: in checked mode, count what accesses cost, which takes several times as long.
+    counted: in checked mode, count the costs of accesses, which takes several times as long.
     """
 
     workers: int | None = None
@@ -350,7 +353,10 @@ def _workers(kernel: CudaKernel, options: LaunchOptions) -> int:
 
 
 def available_workers() -> int:
-    """OS threads a launch may use: $DPLC_EMULATOR_THREADS, else one per core this process may run on."""
+    """Return the number of OS threads a launch may use.
+
+    It is $DPLC_EMULATOR_THREADS, else one per core this process may run on.
+    """
     override = os.environ.get("DPLC_EMULATOR_THREADS")
     if override and override.isdigit():
         return max(1, int(override))
@@ -358,7 +364,7 @@ def available_workers() -> int:
 
 
 def _failure(kernel: CudaKernel, message: str, by_data: bool) -> DplcError:
-    """The error, with every line of kernel text it mentions."""
+    """Return the error, with every line of kernel text it mentions."""
     text = kernel.text.splitlines()
     numbers = [int(number) for number in re.findall(r"\bline (\d+)", message)]
     notes = [f"line {number}: {text[number - 1].strip()}" for number in dict.fromkeys(numbers) if number <= len(text)]
@@ -378,7 +384,7 @@ DECLARED = re.compile(rf"^( *(?:{TYPES}) (\w+)(?:\[\d+\])*;)$", re.MULTILINE)
 
 
 def poisoned(kernel: CudaKernel) -> CudaKernel:
-    """The checked build's text of a kernel; its lines keep their numbers."""
+    """Return the checked build's text of a kernel; its lines keep their numbers."""
     text = DECLARED.sub(r"\1 dplc_poison(\2);", kernel.text)
     return kernel if text == kernel.text else replace(kernel, text=text)
 
@@ -453,5 +459,5 @@ class LoadedKernels:
 
 @lru_cache(maxsize=256)
 def load(kernels: tuple[CudaKernel, ...], checked: bool = False) -> LoadedKernels:
-    """The kernels, built if need be. Raises BuildError."""
+    """Return the kernels, built if need be. Raises BuildError."""
     return LoadedKernels(kernels, checked)

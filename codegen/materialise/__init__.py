@@ -1,7 +1,7 @@
 """Tile IR to Kernel IR. It decides nothing: roles of axes, fields of Stage and the order of statements say all.
 
-Where a fact forbids what a role asks for (a VEC axis along which an access is not contiguous), that one access is
-scalar and the kernel is still right. No branch here names what an operation is for, or a shape.
+If a fact forbids what a role requires (a VEC axis along which an access is not contiguous), that one access is scalar
+and the kernel is still right. No branch here names a shape, or the purpose of an operation.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["materialise"]
 
 
 def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> Kernel:
-    """Kernel IR of a kernel whose body is a Tile, or a nest that one thread runs. heard: filled with what became of
-    each of its statements.
+    """Return the Kernel IR of a kernel whose body is a Tile, or a nest that one thread runs.
 
-    Raises DplcError where the launch exceeds the target's limits, or for a dtype or transport without code yet.
+    The last argument is filled with what became of each of its statements.
+    Raises DplcError if the launch exceeds the target's limits, or for a dtype or transport without code yet.
     """
     prepared, tile = prepare(kernel)
     check_registers(tile)
@@ -53,7 +53,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
 
 
 def without_unused(block: Block) -> Block:
-    """The kernel's top without definitions that are not read: axes that only bases would have used, for one."""
+    """Return the kernel's top without definitions that are not read: axes that only bases would have used, for one."""
     kept: list[Stmt] = []
     used: set[str] = set()
     for stmt in reversed(block):

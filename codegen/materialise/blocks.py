@@ -92,7 +92,7 @@ from .values import initialised, lower_accumulate, lower_let, lower_merge, lower
 
 
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
-    """A load into registers. Its guard is tested once per vector, or else the load is no vector."""
+    """Lower a load into registers. Its guard is tested once per vector; if that is not possible, the load is scalar."""
     if stmt.buf in low.written:
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
     if stmt in low.views:
@@ -124,7 +124,10 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
 
 
 def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
-    """What stops the kernel before a load whose place the data says, where the ranges do not prove that it exists."""
+    """Return the checks before a load whose index depends on data, unless the ranges prove that the element exists.
+
+    A check that fails stops the kernel.
+    """
     checks: list[Stmt] = []
     for position, extent in zip(stmt.idx, low.params[stmt.buf].shape, strict=True):
         first, last = interval(tidied(low, position), low.ranges)
@@ -141,7 +144,7 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
-    """A store to a buffer or a slab, converted to what its dtype is computed in; the last rounding is the store's."""
+    """Lower a store to a buffer or a slab, converted to the dtype of its computation; the store rounds last."""
     dtype = dtype_of_buffer(low, stmt.buf)
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
@@ -159,7 +162,7 @@ def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
 
 
 def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr:
-    """Where a store, or one of several vectors of it, goes."""
+    """Return the address of a store, or of one of several vectors of it."""
     stage = low.stages.get(stmt.buf)
     if stage:
         return slab_address(low, stage, idx, f"{stmt.buf}_wr")
@@ -167,20 +170,22 @@ def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr
 
 
 def element_of(low: Lowering, stmt: Load | Store) -> Expr:
-    """The element of an access, counted from the start of its buffer or slab."""
+    """Return the element of an access, counted from the start of its buffer or slab."""
     stage = low.stages.get(stmt.buf)
     return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
 
 
 def dtype_of_buffer(low: Lowering, buf: str) -> str:
-    """The dtype of a buffer, or of the source of a slab."""
+    """Return the dtype of a buffer, or of the source of a slab."""
     stage = low.stages.get(buf)
     return slab_dtype(low, stage) if stage else low.params[buf].dtype
 
 
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], several: bool = False) -> str | None:
-    """The innermost of the axes along which an access to a buffer is one vector instruction, if there is one; or, if
-    asked for, several of the largest."""
+    """Return the innermost of the axes along which an access to a buffer is one vector instruction, or None.
+
+    several: an access of several of the largest vectors counts too.
+    """
     size, most = DTYPE_BYTES[dtype_of_buffer(low, buf)], VECTOR_BYTES[-1]
     for axis in reversed(axes):
         width = low.vectors.get(axis)
@@ -198,7 +203,11 @@ def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], sev
 
 
 class ChunkShape(NamedTuple):
-    """width: elements of a chunk; chunks of a row; rows; lanes of a row; groups: rows that are copied at once."""
+    """Division of a slab into chunks.
+
+    width: elements of a chunk; chunks: of a row; rows: of the slab; lanes: of a row; groups: rows that are copied at
+    once.
+    """
 
     width: int
     chunks: int
@@ -208,14 +217,17 @@ class ChunkShape(NamedTuple):
 
 
 def shape_of(low: Lowering, stage: Stage) -> ChunkShape:
-    """How the block's threads divide a slab: the same division that Tile IR's meaning has."""
+    """Return the division of a slab among the block's threads: the same division that Tile IR's meaning has."""
     width, chunks, rows, threads = copy_shape(low.kernel, stage)
     lanes = min(lanes_of(low.kernel, stage), threads)
     return ChunkShape(width, chunks, rows, lanes, threads // lanes)
 
 
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
-    """One Stage. Rows and chunks beyond the slab are left out by the predicate, never by a branch around a cp.async."""
+    """Lower one Stage.
+
+    The predicate leaves out rows and chunks beyond the slab; no branch surrounds a cp.async.
+    """
     if stmt.via == "TMA":
         return lower_boxes(low, stmt, at)
     shape = shape_of(low, stmt)
@@ -275,12 +287,12 @@ def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_ax
 
 
 def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
-    """The stores of a fetch. Both stand in one block, so its registers and addresses are still there."""
+    """Return the stores of a fetch. Both are in one block, so its registers and addresses are still there."""
     return low.fetched.pop(stmt.dst)
 
 
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
-    """The element of the source that goes to a cell, through the axes of the slab."""
+    """Return the element of the source that goes to a cell, through the axes of the slab."""
     places: list[Expr] = []
     rest = math.prod(axis.extent for axis in stmt.slab[:-1])
     for number, axis in enumerate(stmt.slab[:-1]):
@@ -319,7 +331,7 @@ def plan_groups(low: Lowering) -> None:
 
 
 def runs_of(block: Block, via: str, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
-    """(length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
+    """Yield (length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
     seen: list[str] = []
     when: Expr = True
     for position, stmt in enumerate(block):
@@ -355,7 +367,10 @@ NONE: frozenset[int] = frozenset()
 
 
 def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], done: frozenset[int] = NONE) -> Block:
-    """A block: its accumulators, then its statements (but for the positions in `done`). Its values end with it."""
+    """Lower a block: its accumulators, then its statements (but for the positions in `done`).
+
+    Its values end with it.
+    """
     outer = dict(low.env)
     out: list[Stmt] = []
     for accumulator in low.accumulators.values():
@@ -380,7 +395,7 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
 
 
 def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
-    """A guard, tested once per vector where it does not depend on the position inside."""
+    """Lower a guard, tested once per vector where it does not depend on the position inside."""
     cond = weaken(low, stmt.cond)
     axes = axes_of(low, cond, at.bound)
     path = (*at.path, at.position)
@@ -394,7 +409,7 @@ def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
 
 
 def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
-    """A loop of the program."""
+    """Lower a loop of the program."""
     path = (*at.path, at.position)
     trips = trip_count(stmt)
     if trips == 0:
@@ -418,7 +433,10 @@ def lower_for(low: Lowering, stmt: For, at: Place) -> Block:
 
 
 def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: frozenset[str]) -> Block:
-    """A loop whose variable is an immediate. Along a VEC loop neighbours are loaded at once, ahead of its steps."""
+    """Lower a loop whose variable is an immediate.
+
+    Along a VEC loop neighbours are loaded at once, ahead of its steps.
+    """
     body = stmt.body
     if stmt.start != 0 or stmt.step != 1:
         body = substitute(body, {stmt.var: add(multiply(Var(stmt.var), stmt.step), stmt.start)})
@@ -440,7 +458,7 @@ def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: fr
 def load_ahead(
     low: Lowering, var: str, trips: int, body: Block, path: Path, bound: frozenset[str]
 ) -> tuple[Block, frozenset[int]]:
-    """The loads of a VEC loop that are one vector along it, and their positions in its body."""
+    """Return the loads of a VEC loop that are one vector along it, and their positions in its body."""
     own = {stmt.dst for stmt in body if isinstance(stmt, (Let, Load))}
     own |= {stmt.acc for stmt in body if isinstance(stmt, Accumulate)}
     own |= {acc for stmt in body if isinstance(stmt, Merge) for acc in stmt.accs}

@@ -49,7 +49,10 @@ INT_LIMIT = 2**31
 
 
 def widen(e: Expr, ranges: Ranges) -> Expr:
-    """An offset computed in 64 bits where 32 may not hold a part of it. A pointer takes its terms one at a time."""
+    """Return an offset computed in 64 bits if 32 may not hold a part of it.
+
+    A pointer adds its terms one at a time.
+    """
     if e.__class__ is Sum:
         parts = [(_widened(atom, factor, ranges), factor) for atom, factor in e.terms]
         return from_linear(dict(parts), e.constant)
@@ -57,7 +60,7 @@ def widen(e: Expr, ranges: Ranges) -> Expr:
 
 
 def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
-    """An atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
+    """Return an atom of a sum, in 64 bits if it, what it is computed from, or its multiple may leave an int."""
     if not fits(atom, ranges):
         return wide(atom, ranges)
     lowest, highest = interval(atom, ranges)
@@ -66,7 +69,7 @@ def _widened(atom: Any, factor: int, ranges: Ranges) -> Expr:
 
 
 def exact(e: Expr, ranges: Ranges) -> Expr:
-    """A value or a condition, with the arithmetic that 32 bits may not hold in 64."""
+    """Return a value or a condition, with the arithmetic that 32 bits may not hold in 64."""
     kind = e.__class__
     if kind is Not or (kind is Binary and (e.op in COMPARISONS or e.op in ("and", "or"))):
         return rebuild(e, lambda part: exact(part, ranges))
@@ -74,7 +77,7 @@ def exact(e: Expr, ranges: Ranges) -> Expr:
 
 
 def wide(e: Any, ranges: Ranges) -> Expr:
-    """e computed in 64 bits: from parts of 64 bits where it is itself computed from what an int may not hold."""
+    """Compute e in 64 bits: from parts of 64 bits if an int may not hold a value that it is computed from."""
     if not isinstance(e, Node) or (e.__class__ is Call and e.fn == "i64"):
         return e
     if e.__class__ is Sum:  # from left to right: what a wide term is added to, or is added to it, is wide
@@ -89,7 +92,7 @@ def wide(e: Any, ranges: Ranges) -> Expr:
 
 
 def fits(e: Any, ranges: Ranges) -> bool:
-    """Whether an int holds e and everything it is computed from."""
+    """Return whether an int holds e and everything it is computed from."""
     lowest, highest = interval(e, ranges)
     if max(abs(lowest), abs(highest)) >= INT_LIMIT:
         return False
@@ -103,7 +106,7 @@ def fits(e: Any, ranges: Ranges) -> bool:
 
 
 def tidied(low: Lowering, e: Expr) -> Expr:
-    """e simplified by the ranges of the names in scope."""
+    """Simplify e by the ranges of the names in scope."""
     if not isinstance(e, Node) or not (e._contents or contents(e)) & Binary.mark:
         return e  # a sum of names: nothing to divide
     known = low.tidied.get(e)
@@ -113,7 +116,7 @@ def tidied(low: Lowering, e: Expr) -> Expr:
 
 
 def rounded_down(low: Lowering, e: Expr) -> Expr:
-    """C rounds to zero: a quotient whose dividend may be negative is a call, but for shifts and masks."""
+    """Replace quotients whose dividend may be negative by calls, but for shifts and masks: C rounds to zero."""
     if not isinstance(e, Node) or all(least(low, division.a) >= 0 for division in divisions(e)):
         return e
     e = rebuild(e, lambda part: rounded_down(low, part))
@@ -124,8 +127,9 @@ def rounded_down(low: Lowering, e: Expr) -> Expr:
 
 @contextmanager
 def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
-    """Within: these names have these ranges. What was simplified is kept by ranges: copies of two slabs take turns, and
-    each finds again what it knew.
+    """Return a context in which these names have these ranges.
+
+    Simplified expressions are kept by ranges: copies of two slabs alternate, and each finds again what it knew.
     """
     before = {name: low.ranges.get(name) for name in ranges}
     low.ranges.update(ranges)
@@ -136,24 +140,24 @@ def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
 
 
 def least(low: Lowering, e: Expr) -> int:
-    """The least value of an index."""
+    """Return the least value of an index."""
     return interval(e, low.ranges)[0]
 
 
 def greatest(low: Lowering, e: Expr) -> int:
-    """The greatest value of an index."""
+    """Return the greatest value of an index."""
     return interval(e, low.ranges)[1]
 
 
 def counter_dtype(low: Lowering, start: Expr, stop: Expr, step: Expr) -> str:
-    """The dtype of a loop's variable, which must hold the value that ends the loop too."""
+    """Return the dtype of a loop's variable, which must hold the value that ends the loop too."""
     last = greatest(low, stop) - 1 + (step if is_int(step) else greatest(low, step))
     return "i32" if fits(start, low.ranges) and fits(stop, low.ranges) and last < INT_LIMIT else "i64"
 
 
 @memoised
 def divisions(e: Any) -> tuple[Any, ...]:
-    """The quotients and remainders in an expression that are not shifts and masks."""
+    """Return the quotients and remainders in an expression that are not shifts and masks."""
     found = (part for part in nodes(e, Binary) if part.op in ("//", "%"))
     return tuple(part for part in found if not (is_int(part.b) and part.b > 0 and part.b & (part.b - 1) == 0))
 
@@ -162,7 +166,7 @@ def divisions(e: Any) -> tuple[Any, ...]:
 
 
 def axes_of(low: Lowering, e: Any, bound: frozenset[str]) -> tuple[str, ...]:
-    """The replicated axes that an expression varies with, outermost first, without those that a loop has fixed."""
+    """Return the replicated axes that an expression varies with, outermost first, but for axes that a loop fixed."""
     found: set[str] = set()
     for name in free_names(e):
         if name in low.replicated:
@@ -177,7 +181,7 @@ def extents(low: Lowering, axes: Iterable[str]) -> tuple[int, ...]:
 
 
 def nest(low: Lowering, axes: tuple[str, ...], body: Block, snake: bool = False) -> Block:
-    """The block once for every value of the axes. snake: inner axes run backwards where the outermost is odd."""
+    """Return the block once for every value of the axes. snake: inner axes run backwards where the outermost is odd."""
     for depth in reversed(range(len(axes))):
         reverse = axes[0] if snake and depth else None
         body = (Replicate(axes[depth], low.replicated[axes[depth]], body, reverse),)
@@ -185,12 +189,12 @@ def nest(low: Lowering, axes: tuple[str, ...], body: Block, snake: bool = False)
 
 
 def varies(low: Lowering, e: Expr, axis: str) -> bool:
-    """Whether a value in the expression (not the axis itself) varies with a replicated axis."""
+    """Return whether a value in the expression (not the axis itself) varies with a replicated axis."""
     return any(axis in low.env[name].axes for name in free_names(e) if name in low.env)
 
 
 def dtype_in(low: Lowering, e: Expr) -> str:
-    """The dtype of an expression of the program."""
+    """Return the dtype of an expression of the program."""
     return dtype_of(e, partial(type_of, low), "i64")
 
 
@@ -200,7 +204,7 @@ def type_of(low: Lowering, name: str) -> str:
 
 
 def in_registers(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
-    """A value or a condition of the program in registers, with the axes in `fixed` at one value."""
+    """Return a value or a condition of the program in registers, with the axes in `fixed` at one value."""
     return exact(read(low, e, fixed), low.ranges)
 
 
@@ -208,7 +212,7 @@ _CHANGES = marks_of(Binary, Call)
 
 
 def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr:
-    """An expression of the program in registers, index arithmetic in int outside of calls."""
+    """Return an expression of the program in registers, index arithmetic in int outside of calls."""
     fixed = fixed or {}
     kind = e.__class__
     if kind is Var:
@@ -230,14 +234,17 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
 
 
 def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:
-    """Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it."""
+    """Return an operand in registers.
+
+    Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it.
+    """
     further = arithmetic and is_index_arithmetic(e, low.env.__contains__)
     value = in_registers(low, e, fixed)
     return value if not further or (value.__class__ is Call and value.fn == "i64") else Call("i64", (value,))
 
 
 def register_of(low: Lowering, value: Held, fixed: Mapping[str, int] | None = None, skip: tuple[str, ...] = ()) -> Expr:
-    """The registers of a value at the current place of its axes, but for the axes in `skip` at the end."""
+    """Return the registers of a value at the current index of its axes, but for the axes in `skip` at the end."""
     index = tuple((fixed or {}).get(axis, Var(axis)) for axis in value.axes if axis not in skip)
     return Element(value.name, index) if index else Var(value.name)
 
@@ -257,19 +264,19 @@ AT_ACCESS = -1
 
 
 def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
-    """The element of a buffer in global memory, as a linear form."""
+    """Return the element of a buffer in global memory, as a linear form."""
     return tidied(low, total(idx, strides(low.params[buf].shape)))
 
 
 def global_address(low: Lowering, buf: str, element: Expr) -> Address:
-    """The address of an element of a buffer."""
+    """Return the address of an element of a buffer."""
     far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
     base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
     return Address(base, widen(read(low, offset), low.ranges))
 
 
 def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: int = 0) -> tuple[str, Expr]:
-    """(base, what is left for the access) of a linear form. Far constants go to the innermost base."""
+    """Return (base, what is left for the access) of a linear form. Far constants go to the innermost base."""
     terms, constant = linear(e)
     by_level: dict[int, dict[Any, int]] = {}
     for atom, factor in terms.items():
@@ -285,7 +292,10 @@ def resolve(low: Lowering, root: str, e: Expr, hint: str, *, shared: bool, far: 
 
 
 def level_of(low: Lowering, atom: Expr) -> int:
-    """The outermost level that knows an atom: 0 is the kernel's top, others are loops, AT_ACCESS is none of them."""
+    """Return the outermost level that knows an atom.
+
+    0 is the kernel's top, others are loops, AT_ACCESS is none of them.
+    """
     names = free_names(atom)
     if names <= low.fixed:
         return 0
@@ -296,7 +306,7 @@ def level_of(low: Lowering, atom: Expr) -> int:
 
 
 def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constant: int, hint: str, shared: bool) -> str:
-    """A base of a level: the one before it plus the terms of this level."""
+    """Return a base of a level: the one before it plus the terms of this level."""
     level = low.levels[number]
     key = (root, tuple(terms.items()), constant)
     if key in level.bases:
@@ -320,9 +330,9 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
 
 
 def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
-    """`(k + d) % N * bytes` of a ring of slots: a mask for a power of two, else a counter that wraps by a select.
+    """Return `(k + d) % N * bytes` of a ring of slots: a mask for a power of two, else a counter with a select.
 
-    `k % 3` costs about 20 instructions a turn, the select one or two.
+    `k % 3` costs about 20 instructions an iteration, the select one or two.
     """
     if not _is_ring(level, atom):
         return multiply(atom, factor)
@@ -350,7 +360,7 @@ def _is_ring(level: Level, atom: Any) -> bool:
 
 
 def weaken(low: Lowering, condition: Expr) -> Expr:
-    """The condition without the positions inside vectors on which it does not depend.
+    """Return the condition without the positions inside vectors on which it does not depend.
 
     `e < N` holds for all of a vector or none of it, if e counts aligned neighbours and N is a multiple of the width.
     That is why a ragged row of 2000 keeps its vector stores and one of 2003 does not.
@@ -375,12 +385,12 @@ def weaken(low: Lowering, condition: Expr) -> Expr:
 
 
 def on_edge(limit: Expr, width: int) -> bool:
-    """Whether no vector of a width has a limit inside."""
+    """Return whether no vector of a width has a limit inside."""
     return only_sizes(limit) and multiple_of(limit) % width == 0
 
 
 def simplify_condition(low: Lowering, condition: Expr) -> Expr:
-    """The condition simplified, with the parts that ranges decide taken out."""
+    """Return the condition simplified, with the parts that ranges decide taken out."""
     condition = tidied(low, condition)
     decided = decide(condition, low.ranges)
     if decided is not None:
@@ -391,7 +401,7 @@ def simplify_condition(low: Lowering, condition: Expr) -> Expr:
 
 
 def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
-    """The ranges of names where the condition `name + c < limit` holds."""
+    """Return the ranges of names where the condition `name + c < limit` holds."""
     ranges = dict(low.ranges)
     if condition.__class__ is Binary and condition.op == "and":
         first, second = narrowed(low, condition.a), narrowed(low, condition.b)
@@ -408,9 +418,10 @@ def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
 
 
 def in_chunks(low: Lowering, place: Expr, limit: Expr) -> Expr:
-    """`place < limit`, said of whole chunks where no chunk is cut by the limit: no thread asks for a place of its own.
+    """Return the condition that an index is below a limit, for whole chunks if the limit cuts no chunk.
 
-    `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a whole block.
+    No thread then tests an index of its own: `chunk*16 + i < 2048` of i below 16 is `chunk < 128`, and the same for a
+    whole block.
     """
     terms, _ = linear(place)
     for size in sorted({n for n in terms.values() if n > 1 and on_edge(limit, n)}, reverse=True):

@@ -36,7 +36,7 @@ RESERVED = (TID, THREAD, SHARED, *BLOCK_INDEX, "lanes")
 
 
 def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
-    """The kernel with exactly one Tile, whose axes have at least two values and names of their own."""
+    """Return the kernel with exactly one Tile, whose axes have at least two values and names of their own."""
     tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
@@ -48,7 +48,7 @@ def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
 
 
 def rename_buffers(kernel: Kernel) -> Kernel:
-    """A buffer may be called like something that a launch binds: Kernel IR then has it under another name."""
+    """Rename buffers that have the name of something that a launch binds."""
     params = (*kernel.ins, *kernel.outs)
     taken = {*RESERVED, *(param.name for param in params)}
     names: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _with_buffers(block: Block, names: dict[str, str]) -> Block:
 
 
 def drop_unit_axes(tile: Tile) -> Tile:
-    """An axis of extent 1 is the number 0."""
+    """Replace every axis of extent 1 by the number 0."""
     for axis in tile.axes:
         waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
         if not (is_int(axis.extent) or waits) or lowest(axis.extent) < 1:
@@ -86,12 +86,15 @@ def drop_unit_axes(tile: Tile) -> Tile:
 
 
 def slab_names(tile: Tile) -> set[str]:
-    """The names of the shared slabs of a tile."""
+    """Return the names of the shared slabs of a tile."""
     return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
 
 
 def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
-    """Axes and loop variables share one space of names with buffers and slabs in a kernel; in Tile IR they do not."""
+    """Rename axes and loop variables that have the name of a buffer or a slab.
+
+    They share one space of names in a kernel; in Tile IR they do not.
+    """
     owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
     owned |= set(RESERVED)
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
@@ -109,7 +112,7 @@ def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
 
 
 def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
-    """A value may be called like something that a launch binds, too: the lowering means its own by that."""
+    """Rename values that have the name of something that a launch binds: the lowering means its own by that."""
     taken = {*names_in(tile), *RESERVED, *(param.name for param in (*kernel.ins, *kernel.outs))}
     images: dict[str, Expr] = {}
     for name in RESERVED:
@@ -120,7 +123,7 @@ def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
 
 
 def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> object:
-    """Substitution that renames loops and their uses but leaves buffers alone, although they are Names too."""
+    """Substitute loop variables and their uses but leave buffers alone, although they are Names too."""
     return tuple(_rename(stmt, images) for stmt in body)
 
 
@@ -160,7 +163,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Inlined:
-    """A value without registers: its expression stands where it is read. accumulators: those it reads, at any depth."""
+    """Value without registers: its consumers contain its expression. accumulators: those it reads, at any depth."""
 
     val: Expr
     axes: tuple[str, ...]
@@ -211,12 +214,13 @@ class Level:
 
 @dataclass
 class Accumulator:
-    """path: the innermost block with all mentions. adds, combines: the blocks that add to it or combine it.
+    """Accumulator with its uses.
 
-    reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed through
-    values. combined: axes that a Combine folds; merged: those that a CombineTuple folds, and beside: the accumulators
-    of the same tuple, which may read each other's partial values before. Of an Mma: summed, the axes along which it
-    adds up; laid_out, the registers of its results in the order of the instruction.
+    path: the innermost block with all mentions. adds, combines: the blocks that add to it or combine it.
+    reads: names in what it adds up and in the guards above. depends: those they vary with in the end, followed
+    through values. combined: axes that a Combine folds; merged: those that a CombineTuple folds. The field after
+    merged holds the accumulators of the same tuple, which may read each other's partial values before. Of an Mma:
+    summed, the axes along which it adds up; laid_out, the registers of its results in the order of the instruction.
     """
 
     name: str
@@ -331,7 +335,7 @@ class Lowering:
 
 
 def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
-    """A record of a kernel of which nothing is lowered yet; its accumulators are not known."""
+    """Return a record of a kernel of which nothing is lowered yet; its accumulators are not known."""
     threads = tuple(axis for axis in tile.axes if axis.role == "THREAD")
     thread_count = math.prod(axis.extent for axis in threads)
     known = params(kernel)
@@ -361,7 +365,7 @@ def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
 
 
 def fresh(low: Lowering, hint: str) -> str:
-    """A name that nothing in the kernel has."""
+    """Return a name that nothing in the kernel has."""
     name = unused(hint, low.taken, tried=low.tried)
     low.taken.add(name)
     return name
@@ -375,7 +379,7 @@ def held_in(low: Lowering, name: str) -> Held:
 
 
 def allocate(low: Lowering, size: int, alignment: int = 128) -> int:
-    """The offset of new shared memory. Aligned so that an xor of chunk numbers stays within its row."""
+    """Return the offset of new shared memory. Aligned so that an xor of chunk numbers stays within its row."""
     offset = -(-low.shared_bytes // alignment) * alignment
     low.shared_bytes = offset + size
     return offset
@@ -389,7 +393,10 @@ MAX_REPLICATED = 2**14  # elements of 4 bytes along one axis of registers: an ei
 
 
 def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
-    """The grid and the definitions of the BLOCK axes: the last is x, then y, z; or all in x if they do not fit."""
+    """Return the grid and the definitions of the BLOCK axes.
+
+    The last axis is x, then y, z; or all are in x if they do not fit.
+    """
     axes = [axis for axis in low.tile.axes if axis.role == "BLOCK"]
     grid: list[Expr] = [1, 1, 1]
     out: list[Stmt] = []
@@ -407,7 +414,7 @@ def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
 
 
 def thread_axes(low: Lowering) -> list[Stmt]:
-    """The definitions of the THREAD axes from the thread's index, row-major."""
+    """Return the definitions of the THREAD axes from the thread's index, row-major."""
     axes = [(axis.name, axis.extent) for axis in low.threads]
     if len(axes) < 2:
         return decompose(THREAD, axes)
@@ -416,9 +423,10 @@ def thread_axes(low: Lowering) -> list[Stmt]:
 
 
 def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[Stmt]:
-    """Row-major coordinates of an index. Shifts and masks where extents are powers of two.
+    """Return row-major coordinates of an index. Shifts and masks if extents are powers of two.
 
-    whole: so many threads have the same along an axis whose stride is a multiple of it, and are told so.
+    whole: the number of threads with the same coordinate along an axis whose stride is a multiple of it; the
+    definition records this.
     """
     out: list[Stmt] = []
     stride: Expr = 1
@@ -431,7 +439,7 @@ def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[
 
 
 def check_registers(tile: Tile) -> None:
-    """Raises DplcError for an axis that no thread has room for: its elements are written out one by one."""
+    """Raise DplcError for an axis that no thread has room for: its elements are written out one by one."""
     for axis in tile.axes:
         most = interval(axis.extent, {})[1] if axis.role in ("REG", "VEC") else 0
         if most > MAX_REPLICATED:
@@ -441,13 +449,13 @@ def check_registers(tile: Tile) -> None:
 
 
 def check_cluster(tile: Tile, target: Target) -> None:
-    """Raises DplcError for a cluster that the target refuses."""
+    """Raise DplcError for a cluster that the target refuses."""
     if tile.cluster > 1 and target.sm < FIRST_CLUSTERS:
         raise DplcError(f"{target.name} has no clusters of blocks", hint="cluster=1")
 
 
 def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int) -> None:
-    """Raises DplcError for a launch that the target refuses."""
+    """Raise DplcError for a launch that the target refuses."""
     if threads > MAX_THREADS_PER_BLOCK:
         raise DplcError(f"kernel `{kernel.name}` has {threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible")
     if shared_bytes > target.smem:
@@ -459,7 +467,7 @@ def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int
 
 
 def trip_count(stmt: For) -> int | None:
-    """How often a loop turns, where that is known."""
+    """Return the number of iterations of a loop if it is known, else None."""
     if not (is_int(stmt.start) and is_int(stmt.stop) and is_int(stmt.step)):
         return None
     return max(0, int(-(-(stmt.stop - stmt.start) // stmt.step)))

@@ -45,7 +45,7 @@ EXCHANGED_BYTES = (8, 16)  # what one instruction moves of several partial value
 
 
 def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
-    """All threads and registers along the axes get the combined value, in a fixed order."""
+    """Give all threads and registers along the axes the combined value, in a fixed order."""
     whole = low.env[stmt.acc]
     over = [axis.name for axis in stmt.over]
     out: list[Stmt] = []
@@ -104,7 +104,7 @@ class Split(NamedTuple):
 
 
 def split_axis(low: Lowering, name: str) -> Split:
-    """How much of a THREAD axis one warp covers. A butterfly flips bits, so both sizes must be powers of two."""
+    """Return the split of a THREAD axis into warps. A butterfly flips bits, so both sizes must be powers of two."""
     position = next(i for i, axis in enumerate(low.threads) if axis.name == name)
     stride = math.prod(axis.extent for axis in low.threads[position + 1 :])
     extent = low.threads[position].extent
@@ -113,7 +113,7 @@ def split_axis(low: Lowering, name: str) -> Split:
 
 
 def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
-    """All threads along one axis get the combined value."""
+    """Give all threads along one axis the combined value."""
     split = split_axis(low, name)
     out: list[Stmt] = []
     if split.lanes > 1:
@@ -125,7 +125,7 @@ def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
 
 
 def again(low: Lowering) -> Block:
-    """In a loop the readers of the last iteration must be done before the area is written again."""
+    """Return a barrier in a loop: readers of the last iteration must be done before the area is written again."""
     return (low.barrier,) if low.repeats else ()
 
 
@@ -164,7 +164,7 @@ class Exchange:
         return (*again(self.low), *self.put(), self.low.barrier, *nest(self.low, self.outer, self.get()))
 
     def put(self) -> Block:
-        """One lane of each group of lanes stores what they hold."""
+        """Store the values of each group of lanes by one of its lanes."""
         lanes = self.split.lanes
         to = self.address(tidied(self.low, floordiv(self.axis, lanes)), "put")
         store = StoreTo(self.held.dtype, to, tuple(map(self.element, range(self.width))))
@@ -172,7 +172,7 @@ class Exchange:
         return (Branch(Binary("==", tidied(self.low, modulo(self.axis, lanes)), 0), put),) if lanes > 1 else put
 
     def get(self) -> Block:
-        """Every thread reads all partials and combines them."""
+        """Read all partials in every thread, and combine them."""
         parts, dtype = self.split.parts, self.held.dtype
         name = fresh(self.low, f"{self.held.name}_part")
         dims = (parts, self.width) if self.width > 1 else (parts,)
@@ -184,7 +184,7 @@ class Exchange:
         return tuple(out)
 
     def reads(self, name: str, here: tuple[Expr, ...]) -> Block:
-        """Loads of all partials into registers, from the place `here` of an array on."""
+        """Return the loads of all partials into registers, from the index `here` of an array on."""
         parts = self.split.parts
         wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in EXCHANGED_BYTES)
         step = next(wide, 1)
@@ -220,7 +220,7 @@ class RegisterSteps:
         self.out: list[Stmt] = []
 
     def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
-        """A value in registers of its own; val: what they hold at the current place of the axes."""
+        """Return a value in registers of its own; val: their contents at the current index of the axes."""
         low = self.low
         held = Held(fresh(low, hint), axes, self.dtype)
         low.env[held.name] = held
@@ -238,14 +238,14 @@ class RegisterSteps:
         return other
 
     def exchanged(self, exchanges: list[Exchange]) -> None:
-        """All store their partial values, and meet."""
+        """Store all partial values, then meet at a barrier."""
         self.out += again(self.low)
         for exchange in exchanges:
             self.out += exchange.put()
         self.out.append(self.low.barrier)
 
     def partials(self, exchange: Exchange) -> list[Held]:
-        """Every partial value of this thread's group, in registers."""
+        """Return every partial value of this thread's group, in registers."""
         low, held = self.low, exchange.held
         name, here, inner = fresh(low, f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
         vector = (Var(inner),) if inner else ()
@@ -266,7 +266,7 @@ Parts = Mapping[str, Held]  # the registers of each part of a tuple
 
 
 def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
-    """All threads and registers along the axes get the combined tuple, in a fixed order."""
+    """Give all threads and registers along the axes the combined tuple, in a fixed order."""
     known, outer = monoid(stmt.fn), dict(low.env)
     accs = dict(zip(known.parts, stmt.accs, strict=True))
     over = [axis.name for axis in stmt.over]
@@ -294,7 +294,7 @@ class _TupleWork(RegisterSteps):
         self.known = known
 
     def merged(self, left: Parts, right: Parts) -> dict[str, Held]:
-        """The tuple of two partial ones."""
+        """Return the tuple of two partial ones."""
         low = self.low
         names: dict[str, Expr] = {f"{part}1": Var(held.name) for part, held in left.items()}
         names |= {f"{part}2": Var(held.name) for part, held in right.items()}
@@ -320,7 +320,7 @@ class _TupleWork(RegisterSteps):
         return tree(self.merged, tuples)
 
     def across(self, parts: dict[str, Held], name: str) -> dict[str, Held]:
-        """Combined along one THREAD axis."""
+        """Combine along one THREAD axis."""
         low, split = self.low, split_axis(self.low, name)
         lanes = split.stride * split.lanes // 2
         while lanes >= split.stride:
@@ -346,7 +346,7 @@ Values = Mapping[str, Expr]  # one value of each part
 
 
 def lower_scan(low: Lowering, stmt: Scan | ScanTuple, at: Place) -> Block:
-    """Every register along the axes gets the fold of all values up to its own."""
+    """Give every register along the axes the reduction of all values up to its own."""
     outer = dict(low.env)
     work = _ScanWork(low, stmt, at.bound)
     for axis in reversed(stmt.over):
@@ -375,7 +375,7 @@ class _ScanWork(RegisterSteps):
         self.total: Parts | None = None
 
     def after(self, steps: list[Stmt], first: Values, second: Values) -> Values:
-        """The two folded, by definitions that are put behind the steps."""
+        """Return the two combined, by definitions that are appended to the steps."""
         if not self.tuple:
             return {self.fn: Call(self.fn, (first[self.fn], second[self.fn]))}
         names = {f"{part}1": value for part, value in first.items()}
@@ -384,7 +384,7 @@ class _ScanWork(RegisterSteps):
         return {part: made[part] for part in self.whole}
 
     def fold(self, axes: tuple[str, ...], to: Values, first: Values, second: Values, when: Expr = True) -> None:
-        """Registers get the two folded, or stay as they are, for every value of the axes."""
+        """Give registers the two folded, or stay as they are, for every value of the axes."""
         steps: list[Stmt] = []
         made = self.after(steps, first, second)
         for part, place in to.items():
@@ -393,11 +393,11 @@ class _ScanWork(RegisterSteps):
         self.out += nest(self.low, axes, tuple(steps))
 
     def at(self, held: Parts, fixed: dict[str, int] | None = None) -> dict[str, Expr]:
-        """The registers of all parts at the current place of the axes."""
+        """Return the registers of all parts at the current index of the axes."""
         return {part: register_of(self.low, one, fixed) for part, one in held.items()}
 
     def all_named(self, hint: str, values: Values, axes: tuple[str, ...]) -> dict[str, Held]:
-        """Values of all parts, in registers of their own."""
+        """Return values of all parts, in registers of their own."""
         hints = {part: f"{held.name}_{hint}" for part, held in self.whole.items()}
         return {part: self.named(hints[part], value, axes, mutable=True) for part, value in values.items()}
 
@@ -407,13 +407,13 @@ class _ScanWork(RegisterSteps):
         return tuple(axis for axis in self.axes if axis not in self.inner)
 
     def totals(self, fixed: dict[str, int]) -> dict[str, Expr]:
-        """The fold along all scanned axes: what the last register has, until threads are folded too."""
+        """Return the fold along all scanned axes: what the last register has, until threads are folded too."""
         if self.total is not None:
             return self.at(self.total, fixed)
         return self.at(self.whole, {axis: self.low.replicated[axis] - 1 for axis in self.inner} | fixed)
 
     def along_registers(self, axis: str) -> None:
-        """Register after register; what is scanned already takes over the total of those before."""
+        """Scan register after register; scanned registers get the total of those before."""
         extent, rest = self.low.replicated[axis], tuple(a for a in self.rest if a != axis)
         if not self.inner and self.total is None:
             for n in range(1, extent):
@@ -435,11 +435,11 @@ class _ScanWork(RegisterSteps):
         self.inner = (*self.inner, axis)
 
     def assign(self, axes: tuple[str, ...], to: Values, values: Values) -> None:
-        """Registers take other values."""
+        """Assign other values to registers."""
         self.out += nest(self.low, axes, tuple(Assign(place, values[part]) for part, place in to.items()))
 
     def along_threads(self, axis: str) -> None:
-        """Each thread takes over what the threads before it have in all."""
+        """Give each thread the total of the threads before it."""
         split = split_axis(self.low, axis)
         total: Parts = self.all_named("all", self.totals({}), self.rest)
         before = self.all_named("before", self.start, self.rest)
@@ -451,7 +451,7 @@ class _ScanWork(RegisterSteps):
         self.total = total
 
     def lanes(self, split: Split, axis: str, total: Parts, before: Parts) -> None:
-        """Neighbours, then pairs of them, and so on: the lane whose bit is set has the other's before its own."""
+        """Scan neighbours, then pairs of them, and so on: the lane whose bit is set has the other's before its own."""
         lanes = split.stride
         while lanes < split.stride * split.lanes:
             partner = {part: self.of_partner(held, lanes) for part, held in total.items()}
@@ -469,7 +469,7 @@ class _ScanWork(RegisterSteps):
         return first, {part: Call("where", (behind, own[part], other[part])) for part in own}
 
     def parts(self, split: Split, axis: str, total: Parts, before: Parts) -> Parts:
-        """Every thread reads the totals of all warps along the axis, and folds those before its own."""
+        """Read the totals of all warps along the axis in every thread, and combine those before its own."""
         low = self.low
         exchanges = {part: Exchange(low, "", held, Var(axis), split) for part, held in total.items()}
         self.exchanged(list(exchanges.values()))

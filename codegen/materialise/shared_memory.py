@@ -76,12 +76,12 @@ def element_bytes(low: Lowering, stage: Stage) -> int:
 
 
 def slab_dtype(low: Lowering, stage: Stage) -> str:
-    """The dtype of a slab's elements: its own for computed values, or that of what is copied there."""
+    """Return the dtype of a slab's elements: its own for computed values, or that of what is copied there."""
     return stage.dtype if isinstance(stage, Slab) else low.params[stage.src].dtype
 
 
 def slab_base(low: Lowering, stage: Stage) -> str:
-    """The register with the address of a slab, which gets its memory when first asked for."""
+    """Return the register with the address of a slab, which gets its memory at the first call."""
     if stage.dst not in low.slab_bases:
         start = allocate(low, slot_bytes(low, stage) * stage.depth, alignment_of(stage))
         name = low.slab_bases[stage.dst] = fresh(low, stage.dst)
@@ -91,7 +91,7 @@ def slab_base(low: Lowering, stage: Stage) -> str:
 
 
 def share_memory(low: Lowering, slabs: Iterable[Stage]) -> None:
-    """Slabs that reuse the memory of copied ones start where those do, both before anything else has memory."""
+    """Let slabs that reuse the memory of copied ones start there, both before anything else has memory."""
     late = [slab for slab in slabs if reused(slab)]
     if not late:
         return
@@ -105,19 +105,22 @@ def share_memory(low: Lowering, slabs: Iterable[Stage]) -> None:
 
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:
-    """Bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
+    """Return the bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
     size = element_bytes(low, stage) * slab_cells(stage)
     alignment = alignment_of(stage) if stage.via == "TMA" else 1
     return -(-size // alignment) * alignment
 
 
 def alignment_of(stage: Stage) -> int:
-    """Where a slab may start. A swizzle takes the row from the address itself, and repeats after eight of its spans."""
+    """Return the alignment of a slab in bytes.
+
+    A swizzle takes the row from the address itself, and repeats after eight of its spans.
+    """
     return max(SLAB_ALIGNMENT, 8 * stage.swizzle)
 
 
 def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
-    """The element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
+    """Return the element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
     cell = cell_of(stage, idx)
     words = slot_bytes(low, stage) // element_bytes(low, stage)
     slot = idx[0] if stage.depth > 1 else 0
@@ -125,14 +128,14 @@ def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
 
 
 def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
-    """The address of a cell that a load names."""
+    """Return the address of a cell that a load names."""
     cell = cell_of(stage, idx)
     slot = idx[0] if stage.depth > 1 else 0
     return cell_address(low, stage, tidied(low, row_of(stage, cell)), tidied(low, cell[-1]), slot, hint)
 
 
 def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
-    """The address of an element of a row of a slot, in bytes."""
+    """Return the address of an element of a row of a slot, in bytes."""
     size, root = element_bytes(low, stage), slab_base(low, stage)
     whole = slot_bytes(low, stage)
     start = multiply(slot, whole) if stage.depth > 1 else 0
@@ -147,7 +150,7 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
 
 
 def cell_of_row(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
-    """The parts of a cell under a xor layout: copies and accesses of every slot ask for the same ones."""
+    """Return the parts of a cell under a xor layout: copies and accesses of every slot share them."""
     key = (stage.dst, row, column)
     known = low.cells.get(key)
     if known is None:
@@ -178,7 +181,7 @@ def _share_bits(low: Lowering, first: Expr, second: Expr) -> bool:
 
 
 def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
-    """(the part of a chunk number that may be flipped into an address, the rest, to be added).
+    """Return (the part of a chunk number that may be flipped into an address, the rest, to be added).
 
     All of it where the rows of the slab are aligned for it, and shared memory is, else its bits within the unit of the
     layout.
@@ -192,7 +195,10 @@ def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Ex
 
 
 def flipped_by(stage: Stage, size: int) -> dict[int, int]:
-    """{bit of the chunk number: bit of the row number that flips it}. TMA's swizzles repeat after rows of 128 bytes."""
+    """Return {bit of the chunk number: bit of the row number that flips it}.
+
+    TMA's swizzles repeat after rows of 128 bytes.
+    """
     flips = {n: bit for n, bit in enumerate(stage.xor) if bit != UNUSED}
     if stage.swizzle:
         row_bytes = pitch(stage) * size
@@ -204,7 +210,7 @@ def flipped_by(stage: Stage, size: int) -> dict[int, int]:
 
 
 def flip(low: Lowering, flips: dict[int, int], row: Expr) -> Expr:
-    """F(row): the bits of the row put where they flip the chunk number."""
+    """Return F(row): the bits of the row put where they flip the chunk number."""
     result: Expr = 0
     for n, bit in flips.items():
         result = add(result, multiply(tidied(low, modulo(tidied(low, floordiv(row, 1 << bit)), 2)), 1 << n))
@@ -212,7 +218,7 @@ def flip(low: Lowering, flips: dict[int, int], row: Expr) -> Expr:
 
 
 def parts(low: Lowering, e: Expr) -> tuple[Expr, Expr]:
-    """(what the kernel's top knows of a sum, the rest with the constant)."""
+    """Return (what the kernel's top knows of a sum, the rest with the constant)."""
     terms, constant = linear(e)
     known = {atom: factor for atom, factor in terms.items() if level_of(low, atom) == 0}
     rest = {atom: factor for atom, factor in terms.items() if atom not in known}
@@ -220,7 +226,7 @@ def parts(low: Lowering, e: Expr) -> tuple[Expr, Expr]:
 
 
 def possible_bits(low: Lowering, e: Expr) -> int:
-    """A mask of the bits that may be set in a sum; all of them where its terms may carry."""
+    """Return a mask of the bits that may be set in a sum; all of them where its terms may carry."""
     terms, constant = linear(e)
     mask = 0
     for atom, factor in terms.items():
@@ -235,7 +241,7 @@ def possible_bits(low: Lowering, e: Expr) -> int:
 
 
 def multiples_mask(factor: int, highest: int) -> int:
-    """The bits that occur in factor*0, factor*1, .. factor*highest."""
+    """Return the bits that occur in factor*0, factor*1, .. factor*highest."""
     if factor & (factor - 1) == 0:
         return ((1 << highest.bit_length()) - 1) * factor
     mask = 0
@@ -251,10 +257,10 @@ TOP = (0,)  # the path of the body of the Tile
 
 
 def only_full_ones(block: Block, boxes: Boxes) -> bool:
-    """Whether it is plain that every Wait is for a group that copies, by the body of a Tile.
+    """Return whether the body of a Tile shows that every Wait is for a group that copies.
 
-    Plain is: copies, then one loop that copies under `turn + n < N`, no copies behind it, and no more groups waited for
-    in all than there are. Groups are waited for in their order, and those that copy nothing are the last.
+    It does if it has copies, then one loop that copies under `k + n < N` for its iteration k, no copies after it, and
+    no more waits in all than groups. Waits follow the order of the groups, and those that copy nothing are the last.
     """
     copied = waited = 0
     looped = False
@@ -277,7 +283,7 @@ def only_full_ones(block: Block, boxes: Boxes) -> bool:
 
 
 def _of_loop(loop: For, boxes: Boxes, position: int) -> tuple[int, int] | None:
-    """(groups that copy, groups waited for) in all turns of a loop; None where that is not plain."""
+    """Return (groups that copy, groups waited for) over all iterations of a loop; None if that is not plain."""
     turns, inner = trip_count(loop), (*TOP, position)
     plain = [stmt for stmt in loop.body if isinstance(stmt, Stage | Wait)]
     whens = {stmt.when for stmt in plain if isinstance(stmt, Stage)}
@@ -292,7 +298,7 @@ def _of_loop(loop: For, boxes: Boxes, position: int) -> tuple[int, int] | None:
 
 
 def _copying(loop: For, turns: int, when: Expr) -> int | None:
-    """The turns, from the first on, at which `turn + n < N` holds; None for any other predicate."""
+    """Count the iterations k, from the first on, at which `k + n < N` holds; None for any other predicate."""
     if when is True:
         return turns
     if not isinstance(when, Binary) or when.op != "<" or loop.step != 1 or not is_int(loop.start):
@@ -320,7 +326,7 @@ SWIZZLE_REPEAT = 1024  # bytes: eight rows of 128
 
 
 def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
-    """Decide the groups, count the mbarriers, give them memory behind all slabs. runs: as copies.async_runs says."""
+    """Decide the groups, count the mbarriers, give them memory after all slabs. runs: as copies.async_runs says."""
     if not runs:
         return
     lengths = {length for length, _ in runs}
@@ -345,7 +351,7 @@ def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
 
 
 def first_of_all(low: Lowering) -> Block:
-    """What a kernel does before anything else: its tensor maps, and its mbarriers made ready by one thread."""
+    """Return the first statements of a kernel: its tensor maps, and its mbarriers initialised by one thread."""
     if not low.mbarriers:
         return ()
     maps = [TensorMap(name, *described) for described, name in low.maps.items()]
@@ -354,7 +360,10 @@ def first_of_all(low: Lowering) -> Block:
 
 
 def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
-    """any_one: it may be another thread of the first warp, all of whose lanes come here."""
+    """Return a block that one thread runs.
+
+    any_one: it may be another thread of the first warp, all of whose lanes come here.
+    """
     one = int(any_one and low.thread_count % WARP == 0)
     return (Branch(Binary("==", low.thread, 0), block, one),) if low.thread_count > 1 else block
 
@@ -363,7 +372,7 @@ def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
 
 
 def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
-    """A whole group where its first copy stands, nothing at the others."""
+    """Return the copies of a whole group at its first copy, and nothing at the others."""
     boxes = low.boxes
     if boxes is None:  # its Acquire copies it
         return ()
@@ -392,7 +401,7 @@ def slab_bytes(low: Lowering, stage: Stage) -> int:
 
 
 def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
-    """The boxes of one slab."""
+    """Return the boxes of one slab."""
     loops, box = split_axes(stage)
     whole = element_bytes(low, stage) * math.prod(axis.extent for axis in box)
     _check(low, stage, box, whole, bool(loops))
@@ -429,9 +438,10 @@ def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
 
 
 def part_of(low: Lowering, stage: Stage) -> tuple[int, int]:
-    """(how many blocks of a cluster copy a part each of what is the same for all, along which axis of the slab).
+    """Return how many blocks of a cluster each copy a part of a tile that is equal for all, and along which axis.
 
-    The first axis that is no row of the slab, if parts end where a pattern of swizzled rows does; else one does it all.
+    It is the first axis of the slab with more than one element, if parts end where a pattern of swizzled rows does;
+    else one block copies everything.
     """
     ways = low.tile.cluster
     alike = ways > 1 and _neighbours(low) not in free_names((stage.origin, stage.slot, stage.when))
@@ -444,12 +454,12 @@ def part_of(low: Lowering, stage: Stage) -> tuple[int, int]:
 
 
 def _neighbours(low: Lowering) -> str:
-    """The axis along which blocks of a cluster are neighbours."""
+    """Return the axis along which blocks of a cluster are neighbours."""
     return [axis.name for axis in low.tile.axes if axis.role == "BLOCK"][-1]
 
 
 def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """(loops, box): the axes of the longest box at the end of a slab, and those before it."""
+    """Return (loops, box): the axes of the longest box at the end of a slab, and those before it."""
     cut, before = len(stage.slab), len(stage.origin)
     while cut and stage.slab[cut - 1].stride == 1 and (stage.slab[cut - 1].dim or 0) < before:
         cut -= 1
@@ -458,7 +468,7 @@ def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
 
 
 def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, several: bool) -> None:
-    """Raises DplcError for a slab that TMA cannot copy."""
+    """Raise DplcError for a slab that TMA cannot copy."""
     source, item = low.params[stage.src], element_bytes(low, stage)
     inner = box[-1] if box else None
     if low.target.sm < 90:
@@ -482,7 +492,7 @@ def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, severa
 
 
 def lower_box_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
-    """The phases that end at a Wait; how many is known but for a few programs, where a loop counts them."""
+    """Lower the phases that end at a Wait; how many is known but for a few programs, where a loop counts them."""
     boxes = low.boxes
     if boxes is None:
         return ()
@@ -505,7 +515,7 @@ def _barrier(boxes: Boxes, number: str) -> Address:
 
 
 def _count_waits(block: Block, path: Path, live: int | None, boxes: Boxes) -> int | None:
-    """Copies in flight behind a block, given how many were before it; None: it depends on the turn of a loop."""
+    """Count copies in flight after a block, given the number before it; None: it depends on the iteration of a loop."""
     for position, stmt in enumerate(block):
         if isinstance(stmt, Stage) and stmt.via == "TMA" and live is not None:
             live += 1
@@ -540,7 +550,7 @@ REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 24
 
 
 def plan_rings(low: Lowering) -> None:
-    """Give the mbarriers of all rings memory behind all slabs."""
+    """Give the mbarriers of all rings memory after all slabs."""
     rings: list[Ring] = list(nodes(low.tile.body, Ring))  # type: ignore[arg-type]
     for stage in low.stages.values() if rings else ():
         slab_base(low, stage)
@@ -554,10 +564,10 @@ def plan_rings(low: Lowering) -> None:
 
 
 def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) -> Block:
-    """One thread of the team copies; the others leave it the slots of their warps.
+    """Lower a team: one thread of it copies, and the others leave it the slots of their warps.
 
-    Registers change hands where a multiprocessor has one block: what is handed out is what it was launched with, as
-    many for each thread as all of them can have.
+    Registers change hands if a multiprocessor has one block. The registers of the launch are handed out, as many for
+    each thread as all of them can have.
     """
     body = lower_block(low, stmt.body, (*at.path, at.position), at.bound)
     own, others = stmt.registers if low.tile.resident == 1 else 0, 0
@@ -571,7 +581,7 @@ def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) ->
 
 
 def lower_acquire(low: Lowering, stmt: Acquire, at: Place) -> Block:
-    """The slot is free; then the copies behind, which come here as a group."""
+    """Return the wait for a free slot, followed by the copies after the statement, as a group."""
     full, phase = _slot(low, stmt.ring, stmt.turn), floordiv(stmt.turn, low.depths[stmt.ring])
     free = in_registers(low, tidied(low, modulo(add(phase, 1), 2)))
     stages: list[Stage] = []
@@ -596,7 +606,7 @@ def lower_release(low: Lowering, stmt: Release, at: Place) -> Block:
 
 
 def last_meeting(low: Lowering) -> Block:
-    """No block of a cluster ends while another may copy to it, or arrive there."""
+    """Return a barrier, so that no block of a cluster ends while another may copy to it, or arrive there."""
     return (Barrier(low.tile.cluster),) if low.rings and low.tile.cluster > 1 else ()
 
 
@@ -613,7 +623,7 @@ def _slot(low: Lowering, ring: str, turn: Expr, given_back: bool = False) -> Add
 
 
 def plan_relays(low: Lowering) -> None:
-    """Give the mbarriers of all groups memory behind all slabs."""
+    """Give the mbarriers of all groups memory after all slabs."""
     for stmt in cast(list[Relay], list(nodes(low.tile.body, Relay))):
         if stmt.over in low.relays:
             continue
@@ -644,7 +654,7 @@ def _axes(low: Lowering, stmt: Relay) -> tuple[Axis, ...]:
 
 
 def _group(low: Lowering, stmt: Relay) -> tuple[Expr, int]:
-    """The number of the group that a thread belongs to, and how many there are."""
+    """Return the number of the group that a thread belongs to, and how many there are."""
     number: Expr = 0
     axes = _axes(low, stmt)
     for axis, name in zip(axes, stmt.over, strict=True):

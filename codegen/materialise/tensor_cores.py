@@ -52,7 +52,7 @@ from .shared_memory import slab_address, slab_base, slot_bytes
 
 
 def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
-    """The instructions of a product, one for each fragment of the result and each step of the sum.
+    """Return the instructions of a product, one for each fragment of the result and each step of the sum.
 
     words: the first of the left operand's, where it is in registers.
     """
@@ -70,9 +70,11 @@ def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
 
 
 def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
-    """The wait; behind one for all of them sums may be read, and fragments changed, which the compiler is told.
+    """Return the wait for products.
 
-    Else it could give the registers of a fragment, which nothing else reads, to others while products read them.
+    After a wait for all of them, sums may be read and fragments changed, which the wait declares to the compiler.
+    Otherwise the compiler could give the registers of a fragment, which nothing else reads, to others while products
+    read them.
     """
     late = dict.fromkeys(product.acc for product in summary(low.kernel.body).mmas if ATOMS[product.atom].late)
     held = [low.env[acc] for acc in late if acc in low.env] if stmt.keep == 0 else []
@@ -107,7 +109,7 @@ MOST = 4  # matrices of one instruction
 
 
 def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOperand, at: Place) -> Block | None:
-    """The load of a fragment by ldmatrix; None where rows of the slab are no rows of its matrices."""
+    """Return the load of a fragment by ldmatrix; None if rows of the slab are not rows of its matrices."""
     form = matrix_form(low.kernel, stage, stmt, operand)
     if form is None:
         return None
@@ -136,7 +138,7 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
 
 
 def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
-    """An instruction for each fragment of the result, and for each step of what is summed along registers."""
+    """Return an instruction for each fragment of the result, and for each step of what is summed along registers."""
     out: list[Stmt] = []
     places = []
     late = ATOMS[stmt.atom].late
@@ -160,7 +162,7 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
 
 
 def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[Block, Words]:
-    """A value in registers as words."""
+    """Return a value in registers as words."""
     axes, atom = axes_of(low, e, at.bound), operand.atom
     outer = tuple(axis for axis in axes if axis not in operand.inner)
     order = tuple(operand.own[name] for name in operand.order)
@@ -173,14 +175,14 @@ def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[
 
 
 def stays(low: Lowering, e: Var, level: Level, at: Place) -> bool:
-    """Whether a value is what it was ahead of a loop, for all registers at once: its words can be made there."""
+    """Return whether a value is what it was ahead of a loop, for all registers at once: its words can be made there."""
     held = low.env[e.name]
     made_outside = e.name not in low.accumulators and level.outside.get(e.name) is held
     return made_outside and isinstance(held, Held) and at.bound.isdisjoint(held.axes)
 
 
 def declared(low: Lowering, words: Words) -> Fragment:
-    """The registers of all fragments of an operand, one after the other."""
+    """Return the registers of all fragments of an operand, one after the other."""
     total = words.each
     for axis in words.outer:
         total *= low.replicated[axis]
@@ -188,7 +190,7 @@ def declared(low: Lowering, words: Words) -> Fragment:
 
 
 def place_in(extents: dict[str, int], axes: tuple[str, ...]) -> Expr:
-    """The number of a fragment among all values of some axes."""
+    """Return the number of a fragment among all values of some axes."""
     place: Expr = 0
     for axis in axes:
         place = add(multiply(place, extents[axis]), Var(axis))

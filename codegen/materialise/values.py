@@ -23,7 +23,7 @@ INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: 
 
 
 def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
-    """A value: in the expression that reads it if that is the only one, else in registers."""
+    """Lower a value: in the expression that reads it if that is the only one, else in registers."""
     inlined = inlined_value(low, stmt.val, axes_of(low, stmt.val, at.bound))
     if inlined.calls <= INLINE_CALLS and read_once(low, stmt.dst, inlined, at):
         low.env[stmt.dst] = inlined
@@ -37,7 +37,7 @@ def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
 
 
 def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
-    """An expression as a value without registers."""
+    """Return an expression as a value without registers."""
     values = [low.env[name] for name in sorted(free_names(val)) if name in low.env]
     inner = [value for value in values if isinstance(value, Inlined)]
     calls = sum(1 for _ in nodes(val, Call)) + sum(value.calls for value in inner)
@@ -46,9 +46,10 @@ def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
 
 
 def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
-    """Whether one later computation of this block reads a value, once, as often as it is made, and finds it unchanged.
+    """Return whether one later computation of this block reads a value, once per definition, and unchanged.
 
-    Per block, since peeled copies of a loop reuse names; a product with an array of its own would not become an FFMA.
+    This is decided per block, since peeled copies of a loop reuse names; a product with an array of its own would not
+    become an FFMA.
     """
     later = at.block[at.position + 1 :]
     readers = [(position, stmt) for position, stmt in enumerate(later) if name in mentions(stmt)]
@@ -66,7 +67,7 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 
 def changes(block: Block, value: Inlined) -> bool:
-    """Whether statements change an accumulator that a value reads."""
+    """Return whether statements change an accumulator that a value reads."""
     found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale, Scan, ScanTuple)
     changed = (getattr(stmt, "accs", None) or (stmt.acc,) for stmt in found)
     return any(not value.accumulators.isdisjoint(accs) for accs in changed)
@@ -74,12 +75,12 @@ def changes(block: Block, value: Inlined) -> bool:
 
 @memoised
 def mentions(stmt: Any) -> Counter[str]:
-    """How often a statement reads each name, at any depth."""
+    """Count how often a statement reads each name, at any depth."""
     return Counter(var.name for var in nodes(stmt, Var))
 
 
 def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
-    """The registers of an accumulator, all with the identity of its function."""
+    """Return the registers of an accumulator, all with the identity of its function."""
     start = identity(accumulator.fn, held.dtype)
     if not held.axes or start == 0:
         return (Registers(held.name, held.dtype, extents(low, held.axes), start),)
@@ -88,7 +89,7 @@ def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
 
 
 def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
-    """acc <- fn(acc, val), for every value of the axes that either varies with."""
+    """Lower `acc <- fn(acc, val)`, for every value of the axes that either varies with."""
     accumulator, held = low.accumulators[stmt.acc], held_in(low, stmt.acc)
     if accumulator.direct:
         return accumulate_first(low, stmt, at, accumulator, held)
@@ -108,12 +109,12 @@ def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
 
 
 def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
-    """Nothing: who mentions an accumulator decides where it starts, and a slab gets memory when first asked for."""
+    """Return nothing: uses of an accumulator decide where it starts, and the first use of a slab gives it memory."""
     return ()
 
 
 def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
-    """A tuple of accumulators takes in an element: the monoid's own definitions, in registers."""
+    """Combine a tuple of accumulators with an element: the monoid's own definitions, in registers."""
     known, outer = monoid(stmt.fn), dict(low.env)
     axes = axes_of(low, (stmt.vals, tuple(map(Var, stmt.accs))), at.bound)
     steps: list[Stmt] = []
@@ -128,7 +129,7 @@ def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
 
 
 def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stmt], dtype: str) -> dict[str, Expr]:
-    """The definitions of a monoid in scalars of a dtype, put behind `steps`; names: what stands for what they read."""
+    """Append the definitions of a monoid in scalars of a dtype to `steps`; names: the values of what they read."""
     for definition in block:
         assert isinstance(definition, Let)
         val = substitute(definition.val, names)
@@ -142,7 +143,7 @@ def defined(low: Lowering, block: Block, names: dict[str, Expr], steps: list[Stm
 
 
 def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Accumulator, held: Held) -> Block:
-    """The only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
+    """Return the only addition to an accumulator, where it lives: its first value needs nothing to be added to."""
     axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
     place, val = register_of(low, held), in_registers(low, stmt.val)
     if not axes:
@@ -172,7 +173,10 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
 
 
 def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[str]) -> tuple[str, ...]:
-    """Tile axes it is replicated over. Of the axes a Combine folds only VEC ones remain, as independent chains."""
+    """Return the axes over which an accumulator is replicated.
+
+    Of the axes that a Combine reduces only VEC ones remain, as independent chains.
+    """
     own = {axis.name for axis in low.tile.axes} & accumulator.depends
     kept = [axis for axis in low.replicated if axis in own and axis not in bound]
     kept = [axis for axis in kept if axis not in accumulator.combined or axis in low.vectors]
@@ -180,7 +184,7 @@ def replicated_axes(low: Lowering, accumulator: Accumulator, bound: frozenset[st
 
 
 def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
-    """Every accumulator of the kernel."""
+    """Return every accumulator of the kernel."""
     dtypes = value_dtypes(low.kernel)
     found = {
         start.acc: Accumulator(start.acc, start.fn, dtypes[start.acc], path)
@@ -233,7 +237,7 @@ def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
 def _walk(
     block: Block, path: Path = (), conditions: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[Path, tuple[Any, ...], Stmt]]:
-    """Every statement with the path of its block and the guards above it."""
+    """Yield every statement with the path of its block and the guards above it."""
     for position, stmt in enumerate(block):
         yield path, conditions, stmt
         inner = (*conditions, stmt.cond) if isinstance(stmt, If) else conditions
@@ -247,7 +251,10 @@ def _closure(
     seen: set[str],
     beside: set[str],
 ) -> set[str]:
-    """All names that the given ones vary with. What a Combine folded is the same everywhere along the folded axes."""
+    """Return all names that the given ones vary with.
+
+    A combined value is the same everywhere along the axes of its Combine.
+    """
     result: set[str] = set()
     for name in sorted(names - seen):
         seen = seen | {name}

@@ -109,11 +109,11 @@ class OpenPack:
         return self._file.read(f"cuda/{kernel.text}.cu").decode()
 
     def constant(self, digest: str) -> Any:
-        """An array of the dtype that carries a constant's bits."""
+        """Return an array of the dtype that carries a constant's bits."""
         return np.load(io.BytesIO(self._file.read(f"constants/{digest}.npy")), allow_pickle=False)
 
     def includes(self) -> Path:
-        """A folder with the headers that texts include."""
+        """Return a folder with the headers that texts include."""
         if self._includes is None:
             folder = Path(tempfile.mkdtemp(prefix="dplc-pack-"))
             for name in self._file.namelist():
@@ -124,7 +124,7 @@ class OpenPack:
 
 
 def function_of(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
-    """Statements and a last expression over named inputs, as an ordinary function. Imports torch."""
+    """Return statements and a last expression over named inputs, as an ordinary function. Imports torch."""
     import torch
 
     tree = ast.parse(expression.strip())

@@ -74,7 +74,7 @@ class PackGroup:
 
 @dataclass
 class ResultsFile:
-    """What is known so far, and the file that it is written to."""
+    """Results so far, and the file that they are written to."""
 
     pack: OpenPack
     path: Path
@@ -96,7 +96,7 @@ class ResultsFile:
         self.write()
 
     def check(self) -> None:
-        """Raises DplcError where a file is that is not of results, or where none can be written."""
+        """Raise DplcError where a file is that is not of results, or where none can be written."""
         try:
             start = self.path.read_bytes()[:100].lstrip(b"{\n ") if self.path.exists() else None
             if start is not None and not start.startswith(b'"format": "dplc results'):
@@ -138,7 +138,7 @@ class WorkerGone(Exception):
 
 
 class WorkerHandle:
-    """A worker: asked for one case at a time."""
+    """Process that measures one case at a time."""
 
     def __init__(self, pack: OpenPack, memory: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
@@ -157,7 +157,7 @@ class WorkerHandle:
         self._answers.put(None)
 
     def answer(self, limit: float, key: str) -> dict[str, Any]:
-        """The next message that has a key. Raises WorkerGone, after `limit` seconds too."""
+        """Return the next message that has a key. Raises WorkerGone, after `limit` seconds too."""
         until = time.monotonic() + limit
         while True:
             try:
@@ -204,7 +204,7 @@ def worker_command(pack: OpenPack, *arguments: str) -> list[str]:
 
 
 def pack_of_this() -> str | None:
-    """The pack that this module was imported from; None where it was installed."""
+    """Return the pack that this module was imported from; None where it was installed."""
     found: str | None = getattr(__spec__.loader, "archive", None)
     return found
 
@@ -219,8 +219,10 @@ def environment() -> dict[str, str]:
 
 
 def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
-    """The exit code of a command and what it printed; None where it was killed, with its children, after `limit`
-    seconds."""
+    """Return the exit code of a command and its output.
+
+    The code is None if the command was killed, with its children, after `limit` seconds.
+    """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
         start_new_session=True,
@@ -244,7 +246,7 @@ CLOCK_SECONDS = 10.0
 
 
 def groups(pack: OpenPack) -> Iterator[PackGroup]:
-    """Everything, in the order of worth."""
+    """Yield all groups, in the order of worth."""
     parts = pack.about["parts"]
     chosen: dict[str, list[PackedCase]] = {name: [] for name in parts}
     candidates = []
@@ -276,7 +278,7 @@ def groups(pack: OpenPack) -> Iterator[PackGroup]:
 
 
 def plan(pack: OpenPack, steps: Sequence[str] = STEPS) -> str:
-    """The groups with the seconds that they are expected to take."""
+    """Return the groups with the seconds that they are expected to take."""
     rows, total, first = [], 0.0, 0.0
     for group in groups(pack):
         if group.step not in steps:
@@ -403,13 +405,13 @@ def sanitized(command: list[str], limit: float) -> dict[str, str]:
 
 
 def _in_toolkit(name: str) -> str | None:
-    """A tool of the CUDA toolkit that is not on the path."""
+    """Return a tool of the CUDA toolkit that is not on the path."""
     root = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
     return next((str(path) for path in (root / "bin" / name, root / name / name) if path.is_file()), None)
 
 
 def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:
-    """A line for a case that is done."""
+    """Print a line for a case that is done."""
     times = [(name, found[name]["median_us"]) for name in ("dplc", "eager", "torch_compile") if name in found]
     said = ", ".join(f"{name} {value:.1f} us" for name, value in times)
     wrong = "" if found.get("status") in ("ok", None) else f" {found['status']}: {found.get('detail', '')}"
@@ -455,7 +457,7 @@ def summary(results: ResultsFile) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command of a pack. The exit code is 0, or 1 where a case was wrong or nothing could be measured."""
+    """Run the command of a pack. Return 0, or 1 if a case was wrong or nothing could be measured."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(description="Measure a pack of dplc on the GPU that is here.")
     archive = pack_of_this()

@@ -1,9 +1,9 @@
 """The process that measures the cases of a pack on a GPU: what a kernel breaks there ends this process only.
 
-It reads the number of a case and answers with a line of JSON, one after the other. A case is right
-first: launched, captured and replayed, it is compared with float64 and with eager, both by torch on the same GPU. Only
-what is right is timed: events around a CUDA graph of all launches, behind a write that fills the L2 cache with other
-data; and runs behind each other, which find in L2 what the one before left there.
+It reads the number of a case and answers with a line of JSON, one after the other. A case is right first: launched,
+captured and replayed, it is compared with float64 and with eager, both by torch on the same GPU. Only right cases are
+timed: events around a CUDA graph of all launches, after a write that fills the L2 cache with other data; and
+consecutive runs, which find in L2 what the one before left there.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class EventTimer:
         )
 
     def timing(self, run: Run, launched: str, several: Callable[[], Run] | None = None) -> dict[str, Any]:
-        """Microseconds of a run: median and quartiles; enough runs that the median is known to 2 %, or MOST_RUNS.
+        """Return the microseconds of a run: median and quartiles.
 
+        It runs until the median is known to 2 %, or MOST_RUNS times.
         several: makes what enqueues TOGETHER runs by one call, without which short runs would wait for Python.
         """
         began = time.monotonic()
@@ -84,7 +85,7 @@ class EventTimer:
         return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
 
     def cold(self, run: Run, count: int) -> list[float]:
-        """Seconds of some runs, BATCH at most, each after a write that fills the L2 cache with other data.
+        """Return the seconds of some runs, BATCH at most, each after a write that fills the L2 cache with other data.
 
         They are enqueued together, so that the device never waits for Python.
         """
@@ -99,7 +100,7 @@ class EventTimer:
         return [self.driver.seconds(start, end) for start, end in events]
 
     def warm(self, run: Run, count: int) -> float:
-        """Seconds of a run among some that are enqueued one behind the other."""
+        """Return the seconds of a run among some that are enqueued one after the other."""
         start, end = self._events[0]
         self.driver.record(start, self.stream)
         for _ in range(count):
@@ -140,7 +141,7 @@ class PackWorker:
         self._loaded: dict[CudaKernel, Loaded] = {}
 
     def about(self) -> dict[str, Any]:
-        """The machine, as results say it."""
+        """Return the machine, as results say it."""
         torch = self.torch
         return {
             "name": self.driver.name, "arch": self.driver.arch, "driver": self.driver.version,
@@ -150,7 +151,7 @@ class PackWorker:
         }  # fmt: skip
 
     def usable(self) -> bool:
-        """Whether the context still works; memory that torch holds is given back if it does."""
+        """Return whether the context still works; memory that torch holds is given back if it does."""
         try:
             self.driver.synchronize()
         except DriverError:
@@ -161,7 +162,7 @@ class PackWorker:
 
     # ---- a case
     def inputs(self, case: PackedCase) -> list[Any]:
-        """Random values, the same in every run of a pack."""
+        """Return random values, the same in every run of a pack."""
         torch, made = self.torch, []
         for name, shape in case.about["inputs"].items():
             seed = zlib.crc32(f"{case.name}.{name}".encode())
@@ -171,7 +172,7 @@ class PackWorker:
         return made
 
     def reference(self, function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
-        """The outputs in float64."""
+        """Return the outputs in float64."""
         torch = self.torch
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
@@ -268,7 +269,7 @@ class PackWorker:
 
     # ---- kernels
     def loaded(self, kernel: CudaKernel) -> Loaded:
-        """A kernel on the device: its cubin, or where the driver does not take that, its text compiled here."""
+        """Return a kernel on the device: its cubin, or where the driver does not take that, its text compiled here."""
         if kernel not in self._loaded:
             self._loaded[kernel] = load(self.driver, self.pack, kernel)
         return self._loaded[kernel]
@@ -300,7 +301,7 @@ class BoundProgram:
         self._values = [arguments(step.kernel, [places[name] for name in step.buffers]) for step in program.launches()]
 
     def result(self, name: str, dtype: str, shape: Sequence[int]) -> Any:
-        """An output with its dtype and shape."""
+        """Return an output with its dtype and shape."""
         import torch
 
         return self.tensors[name].view(getattr(torch, DTYPES[dtype].torch)).reshape(tuple(shape))
@@ -316,7 +317,7 @@ class BoundProgram:
             self.driver.launch(loaded, values, self.stream)
 
     def graph(self, times: int = 1) -> Run:
-        """All launches, so often, as a CUDA graph."""
+        """Return all launches, so often, as a CUDA graph."""
 
         def enqueue() -> None:
             for _ in range(times):
@@ -327,7 +328,7 @@ class BoundProgram:
 
 
 def load(driver: Driver, pack: OpenPack, kernel: CudaKernel) -> Loaded:
-    """A kernel on the device. Raises DriverError, with what each compiler that is here said."""
+    """Return a kernel on the device. Raises DriverError, with what each compiler that is here said."""
     try:
         return driver.load(kernel, pack.cubin(kernel))
     except DriverError as error:
@@ -368,7 +369,7 @@ def launch_alone(pack: OpenPack, case: PackedCase) -> None:
 
 
 def _bits(dtype: str, values: Any) -> bytes:
-    """float32 values as the bytes of a buffer."""
+    """Return float32 values as the bytes of a buffer."""
     import numpy as np
 
     if dtype == "bf16":
@@ -417,7 +418,7 @@ def serve(pack: OpenPack, memory: str, requests: TextIO, answers: TextIO) -> Non
 
 
 def main(given: list[str]) -> None:
-    """`worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
+    """Run `worker PACK MEMORY`, or `worker PACK alone NUMBER`."""
     pack = OpenPack(Path(given[0]))
     if given[1] == "alone":
         try:

@@ -1,9 +1,9 @@
 """Count the work of one launch in its Kernel IR: instructions, sectors, wavefronts, bytes.
 
-All threads of the middle block are followed at once (of the first, where that does more: the grid may reach beyond the
-output), every statement once, weighted with how often it runs; addresses are those of the first turn of every loop,
-guards are asked at every turn. So counts are exact where they depend neither on data nor on the block. The emulator's
-counters of checked mode, which follow every access of a real run, are the test of this.
+All threads of the middle block are followed at once (of the first, if that does more: the grid may reach beyond the
+output). Every statement is followed once, weighted with how often it runs. Addresses are those of the first iteration
+of every loop; guards are evaluated at every iteration. So counts are exact if they depend neither on data nor on the
+block. The emulator's counters of checked mode, which follow every access of a real run, test this.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ HALVES = ATOMS["m16n8k16"]
 
 
 class SpelledAtoms:
-    """Counts such atoms, and the words that their operands are made of."""
+    """Counter of the atoms that some targets lack, and of the words in their operands."""
 
     def __init__(self) -> None:
         self._times: dict[str, float] = {}
@@ -92,23 +92,23 @@ class SpelledAtoms:
         self._words: dict[str, float] = {}
 
     def made(self, fragment: str, words: float) -> None:
-        """Words of a fragment came to be."""
+        """Record words of a fragment."""
         self._words[fragment] = self._words.get(fragment, 0.0) + words
 
     def multiplied(self, atom: Atom, statement: Multiply, times: float) -> None:
-        """A product that a warp makes so many times."""
+        """Record a product that a warp does a number of times."""
         if atom.spelled:
             self._times[atom.name] = self._times.get(atom.name, 0.0) + times
             self._operands.setdefault(atom.name, set()).update((statement.a.name, statement.b.name))
 
     def finish(self) -> WordCounts:
-        """All of them."""
+        """Return all of them."""
         words = {atom: sum(self._words.get(name, 0.0) for name in read) for atom, read in self._operands.items()}
         return tuple((atom, times, words[atom]) for atom, times in self._times.items())
 
 
 class MoreWork(NamedTuple):
-    """Beside a product each: instructions, those on the fp32 pipe, operations of tensor cores."""
+    """Work in addition to a product for each atom: instructions, those on the fp32 pipe, tensor core operations."""
 
     issued: float
     fma: float
@@ -116,7 +116,7 @@ class MoreWork(NamedTuple):
 
 
 def beside(spelled: WordCounts, sm: int) -> MoreWork:
-    """The work of a machine in the place of atoms that it lacks."""
+    """Return the additional work of a target that replaces the atoms that it lacks."""
     issued = fma = tensor = 0.0
     for name, times, words in spelled:
         other = ATOMS[name].spelling(sm)
@@ -137,13 +137,14 @@ Followed = Literal["none", "one", "all"]
 
 @dataclass(frozen=True)
 class InstructionCounts:
-    """One launch. Sizes in bytes.
+    """Counts of one launch. Sizes in bytes.
 
-    blocks, threads (of a block), shared: as launched. registers of a thread, None where nothing assembled the kernel.
-    dram: bytes of all buffers once, or what is asked for where that is less. Of one block: sectors asked of L2 and
-    wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp: issued,
-    fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of 16 bits;
-    late: of them those of late atoms. hits: of the sectors, those in L1. spelled: atoms that some machines lack.
+    blocks, threads (of a block), shared: as launched. registers of a thread, None if nothing assembled the kernel.
+    dram: bytes of all buffers once, or the requested bytes if they are fewer. Of one block: sectors requested from L2
+    and wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp:
+    issued, fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of
+    16 bits; late: of them those of late atoms. hits: of the sectors, those in L1. spelled: atoms that some machines
+    lack.
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
@@ -168,7 +169,7 @@ class InstructionCounts:
 
     @property
     def fill(self) -> float:
-        """Bytes of the sectors that a block asks of L2."""
+        """Bytes of the sectors that a block requests from L2."""
         return (self.sectors - self.hits) * SECTOR
 
     @property
@@ -203,7 +204,7 @@ def _counted(kernel: Kernel, launch: Launch, block: tuple[int, ...]) -> _Counter
 
 
 def buffer_bytes(kernel: Kernel) -> int:
-    """The bytes of all buffers of a kernel, each read or written once."""
+    """Return the bytes of all buffers of a kernel, each read or written once."""
     return sum(_item(p.dtype) * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
 
 
@@ -243,7 +244,7 @@ class _Counter:
                 self.statement(statement, times, mask)
 
     def beside(self, statement: LastThreads, times: float, mask: Any) -> Any:
-        """Counts what the last threads do, whose waits the others do not feel; those that are left."""
+        """Count what the last threads do, whose waits the others do not feel; those that are left."""
         last = mask & (self.env[THREAD] >= int(mask.sum()) - statement.threads)
         waits, self.waits = self.waits, Waits()
         self.block(statement.body, times, last)
@@ -351,7 +352,7 @@ class _Counter:
             self.box_or_barrier(statement, times, mask)
 
     def box_or_barrier(self, statement: Any, times: float, mask: Any) -> None:
-        """A copy by TMA, or what is waited for."""
+        """Count a copy by TMA, or a wait."""
         if isinstance(statement, TensorMap):
             self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
         elif isinstance(statement, Barrier):
@@ -370,7 +371,7 @@ class _Counter:
             self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
 
     def product(self, statement: QueueProduct, times: float) -> None:
-        """A product of a group of warps, which reads its matrices in whole rows of shared memory."""
+        """Count a product of a group of warps, which reads its matrices in whole rows of shared memory."""
         self.scope.changed(statement.acc)
         atom = ATOMS[statement.atom]
         flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
@@ -384,7 +385,7 @@ class _Counter:
     def access(
         self, address: Address, size: int, times: float, mask: Any, guard: Any = True, kept: Followed = "none"
     ) -> None:
-        """One instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
+        """Count one instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
 
         kept: whether L1 keeps what it moves, and which copies of an unrolled one are followed there.
         """
@@ -410,7 +411,7 @@ class _Counter:
             self.hits += times * touched * self.cache.served(root, copies, mask)
 
     def unrolled(self, offset: Any) -> Iterator[Any]:
-        """The values of an offset in all copies that replication makes of it."""
+        """Yield the values of an offset in all its replicated copies."""
         names = [name for name in self.turns if name in free_names(offset) and name in self.scope.replicated_names]
         first = {name: self.env[name] for name in names}
         for point in itertools.product(*(self.turns[name].tolist() for name in names)):
@@ -421,16 +422,16 @@ class _Counter:
     # ---- values
 
     def value(self, e: Any) -> Any:
-        """An index, or None where it depends on data."""
+        """Return an index, or None where it depends on data."""
         try:
             return evaluate(e, self.env)
         except (ScheduleError, KeyError, TypeError, AttributeError):
             return None
 
     def where(self, condition: Any, mask: Any) -> tuple[Any, float]:
-        """The threads for which a condition holds at some turn, and the share of the turns at which it does for any.
+        """Return the threads for which a condition holds at some iteration, and the share of these iterations.
 
-        Turns are those of the innermost loop and of what is replicated. All threads where data decides.
+        Iterations are those of the innermost loop and of replicated axes. The result is all threads if data decides.
         """
         if condition is True:
             return mask, 1.0
@@ -453,7 +454,7 @@ class _Counter:
         self.work.issued += count * times * busy_warps(mask)
 
     def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
-        """Count what a turn of the innermost loop computes for places and guards that are digits of a number."""
+        """Count the work of an iteration of the innermost loop on indices and guards that are digits of a number."""
         self.work.add(self.scope.digits(values, self.varying), times * busy_warps(mask))
 
     def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
@@ -471,12 +472,15 @@ WAITS, NAMES = ({field.name for field in dataclasses.fields(kind)} for kind in (
 
 
 def features(counts: InstructionCounts) -> Features:
-    """Numbers by name; `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers."""
+    """Return numbers by name.
+
+    `waits` is a table of its own, `block` a list, `spelled` lists of a name and two numbers.
+    """
     return msgspec.to_builtins(counts)  # type: ignore[no-any-return]
 
 
 def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
-    """The counts read back. Raises DplcError for features of another model, or that are not numbers."""
+    """Return the counts read back. Raises DplcError for features of another model, or that are not numbers."""
     waits = found.get("waits")
     odd = set(found) ^ NAMES
     if isinstance(waits, dict):

@@ -1,8 +1,8 @@
-"""A kernel before it has a schedule: what it loads, computes, folds and stores over its axes, and what that would take.
+"""Kernels without a schedule: the loads, computations, reductions and stores over their axes, and the estimated time.
 
-To count instructions needs Kernel IR. Fusion asks earlier, for thousands of kernels that will never be built: here
-they are estimated for each tile of a small menu, and the same model (predict) says which tile is best. Axes are
-bits of a mask. An estimate that is not a single loop nest has no price, but a reason.
+To count instructions needs Kernel IR. Fusion needs an estimate earlier, for thousands of kernels that will never be
+built. Here they are estimated for each tile of a small menu, and the same model (predict) says which tile is best.
+Axes are bits of a mask. An estimate that is not a single loop nest has no price, but a reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACCUMULATORS = 4  # contractions that share a kernel
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The axes of a mask, one bit each."""
+    """Yield the axes of a mask, one bit each."""
     while mask:
         low = mask & -mask
         yield low
@@ -41,7 +41,7 @@ def bits(mask: int) -> Iterator[int]:
 
 @dataclass
 class BlockWork:
-    """Work that so many blocks repeat: bytes asked of L2, instructions of threads, operations of tensor cores."""
+    """Work that a number of blocks repeat: bytes from L2, instructions of threads, operations of tensor cores."""
 
     fill: float = 0.0
     issued: float = 0.0
@@ -109,7 +109,7 @@ class Pricing:
         return mask
 
     def _contracted(self, n: int) -> int | None:
-        """The product that a contraction sums."""
+        """Return the product that a contraction sums."""
         step = self.steps[n]
         if step.fn == "online.s" and len(step.reads) == 2:
             x, v = (self.steps[m].axes for m in step.reads)
@@ -130,7 +130,7 @@ class Pricing:
     # ---- one loop nest?
 
     def refused(self) -> str:
-        """Why it is not a single loop nest; \"\" if it is one."""
+        """Return why it is not a single loop nest; \"\" if it is one."""
         depth: list[int] = []
         for n, step in enumerate(self.steps):
             below = max((depth[m] for m in step.reads), default=0)
@@ -146,7 +146,10 @@ class Pricing:
         return self._sweeps()
 
     def _computed_again(self) -> int:
-        """How many blocks compute a fold that another fold needs, at most; beside it, they may."""
+        """Return the largest number of blocks that compute a reduction that another reduction needs.
+
+        Reductions that no other one needs may be repeated by any number of blocks.
+        """
         needed = [False] * len(self.steps)
         most = 1
         for n in reversed(range(len(self.steps))):
@@ -159,7 +162,7 @@ class Pricing:
         return most
 
     def _sweeps(self) -> str:
-        """Levels along every folded axis; sets `again` (the axis swept twice), `sweeps` and `carried`."""
+        """Find levels along every reduced axis; set `again` (the axis swept twice), `sweeps` and `carried`."""
         self.again, self.sweeps = 0, 1
         self.times: dict[int, int] = {}  # how often a step is evaluated if nothing is carried
         for axis in bits(self.folded):
@@ -198,11 +201,11 @@ class Pricing:
         return kind, len(self.folds), len(self.products), self.sweeps, rows
 
     def _evaluated(self, n: int, resident: bool) -> float:
-        """How often a step is evaluated, if no block repeats it."""
+        """Count the evaluations of a step, if no block repeats it."""
         return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
 
     def loads(self, resident: bool) -> dict[int, BlockWork]:
-        """The work of the kernel, by the axes of the grid whose blocks repeat it."""
+        """Return the work of the kernel, by the axes of the grid whose blocks repeat it."""
         totals: dict[int, BlockWork] = {}
         inside = set(self.products.values()) - self.products.keys()
         for n, step in enumerate(self.steps):
@@ -264,7 +267,7 @@ class Pricing:
         self.once = self._from_memory(0)
 
     def _menu(self) -> dict[int, list[int]]:
-        """The sides that a tile may have along some axes: those whose places share what they read."""
+        """Return the sides that a tile may have along some axes: those whose indices share loads."""
         extents, loads = self.estimate.extents, [step for step in self.steps if step.is_load]
         options: Sequence[int] = ROWS
         axes = [
@@ -283,18 +286,18 @@ class Pricing:
         return {bit: sorted({min(option, extents[bit]) for option in options}) for bit in chosen}
 
     def _which(self, mask: int) -> int:
-        """Which sides a set of axes has: the place of their product."""
+        """Return which sides a set of axes has: the index of their product."""
         return bool(mask & self.first) + 2 * bool(mask & self.second)
 
     def _chunk(self, mask: int) -> int:
-        """How much of folded axes is on chip: all of what is swept again, else a chunk."""
+        """Return the number of elements of reduced axes on chip: all of the axis that is swept again, else a chunk."""
         extents, again = self.estimate.extents, self.again
         return math.prod(extents[bit] if bit == again else min(CHUNK, extents[bit]) for bit in bits(mask))
 
     # ---- one tile
 
     def take(self, sides: tuple[int, ...]) -> None:
-        """The tile that is asked about from now on."""
+        """Select the tile that later queries are about."""
         extents = self.estimate.extents
         a, b = (*sides, 1, 1)[:2]
         self.part = (1, a, b, a * b)
@@ -303,7 +306,7 @@ class Pricing:
         self.blocks = self.rest * a * b
 
     def shared(self, resident: bool) -> float:
-        """Bytes on chip: accumulators, and the rows that later sweeps read again."""
+        """Return the bytes on chip: accumulators, and the rows that later sweeps read again."""
         part = self.part
         held = sum([part[which] for which in self.held])
         if resident and self.rows:
@@ -311,14 +314,14 @@ class Pricing:
         return 4.0 * held
 
     def splits(self) -> tuple[int, ...]:
-        """Into how many blocks a reduction may be cut where too few run: partials first, a second launch after."""
+        """Return into how many blocks a reduction may be cut if too few run: partials first, a second launch after."""
         blocks = self.blocks
         wide = self.target.multiprocessors
         streams = self.folded and not (self.again and self.products)
         return (1, -(-2 * wide // blocks)) if streams and 2 * blocks <= wide else (1,)
 
     def taken(self, resident: bool, split: int) -> tuple[float, float]:
-        """The seconds of the tile, and the bytes that come from memory and go there."""
+        """Return the seconds of the tile, and the bytes that come from memory and go there."""
         target = self.target
         flat = not self.folded
         blocks = max(1, -(-self.size(self.grid) // FLAT)) if flat else self.blocks * split
@@ -345,7 +348,10 @@ class Pricing:
         return told.seconds + more, dram
 
     def _from_memory(self, running: int) -> float:
-        """Bytes that come from memory: every buffer once, more often where its rows are swept and do not stay in L2."""
+        """Return the bytes that come from memory.
+
+        Every buffer counts once, or more often if its rows are swept and do not stay in L2.
+        """
         half = self.target.l2_bytes / 2
         once: dict[int, float] = {}
         for buffer, size, sweeps, row, which in self.reads:
@@ -380,7 +386,7 @@ def impossible(reason: str) -> Price:
 
 
 def price(estimate: KernelEstimate, target: Target) -> Price:
-    """The price of a kernel with the best tile of the menu."""
+    """Return the price of a kernel with the best tile of the menu."""
     kernel = Pricing(estimate, target)
     reason = kernel.refused()
     if reason:

@@ -1,9 +1,9 @@
 """The least time of kernels: of their bytes, of their operations, and of fused values that are computed again.
 
-`least_seconds` counts every byte once, every operation once at the device's peak, and one launch. It counts in Loop IR,
-where a value may stand in more loops than it varies with: operations are counted by the axes that a value varies with,
-so a nest that computes a value again in every iteration has the limit of a nest that does not. `parts`, `slots_of` and
-`bytes_of` count values of Tensor IR, for the rules of fusion.
+`least_seconds` counts every byte once, every operation once at the device's peak, and one launch. It counts in Loop
+IR, where a value may be inside more loops than it varies with. Operations are counted by the axes that a value varies
+with, so a nest that computes a value again in every iteration has the limit of a nest that does not. `parts`,
+`slots_of` and `bytes_of` count values of Tensor IR, for the rules of fusion.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Replications:
 
     @contextmanager
     def straight_line(self) -> Iterator[None]:
-        """The body of a loop at run time is a piece of straight-line code of its own."""
+        """Enter the body of a loop at run time, a piece of straight-line code of its own."""
         outside, self._extents = self._extents, {}
         yield
         self._extents = outside
@@ -102,7 +102,7 @@ class Replications:
         self._depends[name] = depends
 
     def changed(self, place: Any) -> None:
-        """A register that is written here differs from copy to copy, but for the copies that its index names."""
+        """Record that a written register differs from copy to copy, but for the copies that its index names."""
         if isinstance(place, Var | Element):
             named = self._named(place.index) if isinstance(place, Element) else frozenset()
             self._depends[place.name] = self._depends.get(place.name, frozenset()) | (self._extents.keys() - named)
@@ -119,7 +119,7 @@ class Replications:
         return frozenset().union(*(self.depends(e)[0] for e in index)) if index else frozenset()
 
     def depends(self, e: Any) -> tuple[Copies, bool]:
-        """(the replications on which a leaf or an index depends, whether it is known once all is unrolled)"""
+        """Return the replications on which a leaf or an index depends, and whether it is known once all is unrolled."""
         if isinstance(e, Var):
             if e.name in self._variables:
                 return frozenset((self._variables[e.name],)) & self.here, True
@@ -130,7 +130,7 @@ class Replications:
         return frozenset().union(*(copies for copies, _ in parts)), all(known for _, known in parts)
 
     def copies(self, depends: Copies) -> float:
-        """How often a value is computed in all, over how often its statement runs: at most 1."""
+        """Return how often a value is computed in all, over how often its statement runs: at most 1."""
         share = 1.0
         for number, extent in self._extents.items():
             if number not in depends:
@@ -138,7 +138,7 @@ class Replications:
         return share
 
     def work(self, values: Sequence[Any]) -> tuple[Work, Copies]:
-        """The instructions of some values of one statement, and what they depend on."""
+        """Return the instructions of some values of one statement, and what they depend on."""
         total = Work()
         seen: dict[Any, tuple[Copies, bool]] = {}
         depends = [self._visit(value, total, seen)[0] for value in values]
@@ -162,8 +162,10 @@ class Replications:
         return seen[e]
 
     def digits(self, values: Sequence[Any], varying: frozenset[str]) -> Work:
-        """The instructions of indices and guards that hold a quotient or a remainder of what varies; the rest is
-        part of an address, or is computed before the loop."""
+        """Return the instructions of indices and guards that hold a quotient or a remainder of a varying name.
+
+        The rest is part of an address, or is computed before the loop.
+        """
         total, seen = Work(), dict[Any, tuple[Copies, bool]]()
         for value in values:
             if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary)):
@@ -171,7 +173,7 @@ class Replications:
         return total
 
     def _different(self, e: Any) -> float:
-        """The share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
+        """Return the share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
         names = sorted(free_names(e) & self._variables.keys())
         extents = [self._extents.get(self._variables[name], 1) for name in names]
         points = list(itertools.product(*(range(extent) for extent in extents)))
@@ -181,7 +183,10 @@ class Replications:
         return len(made) / len(points)
 
     def _own(self, e: Any, depends: Copies, seen: dict[Any, tuple[Copies, bool]]) -> Work:
-        """The instructions of an expression without its operands. A product that only this sum needs is part of it."""
+        """Return the instructions of an expression without its operands.
+
+        A product that only this sum needs is part of it.
+        """
         if not isinstance(e, Call):
             return Work(len(e.terms) if isinstance(e, Sum) else 1)
         issued, special = COSTS.get(e.fn, (1, 0))
@@ -193,7 +198,7 @@ class Replications:
 
 
 def value_operands(e: Any) -> tuple[Any, ...]:
-    """The expressions right below an expression."""
+    """Return the expressions right below an expression."""
     if isinstance(e, Call):
         return e.args
     if isinstance(e, Sum):
@@ -215,29 +220,29 @@ def _power_of_two(n: Any) -> bool:
 
 
 def blocks_across(extents: Iterable[int], tile: int) -> int:
-    """How many tiles stand side by side along these axes: so many blocks compute anew what does not depend on them."""
+    """Count the tiles along these axes: as many blocks compute again what does not depend on the axes."""
     return math.prod(-(-extent // tile) for extent in extents)
 
 
 def slots(term: Any, target: Target) -> float:
-    """Issue slots of one element of one operation; a special function holds its unit for longer than one."""
+    """Return the issue slots of one element of one operation; a special function holds its unit for longer than one."""
     if term.__class__ is Reduce:
         return 1.0
     return _cost(term.fn, target) if term.__class__ is Elementwise else 0.0
 
 
 def issue_seconds(count: float, target: Target) -> float:
-    """Seconds that a full device needs to issue so many instructions of a thread."""
+    """Return the seconds that a full device needs to issue so many instructions of a thread."""
     return count / (target.issue_share * target.multiprocessors * target.fp32_per_clock * target.clock)
 
 
 def traffic_rate(target: Target) -> float:
-    """Bytes of global memory a second, as copies reach it."""
+    """Return the bytes of global memory a second, as copies reach it."""
     return target.dram_share * target.dram_bytes_per_second
 
 
 def traffic_seconds(size: float, target: Target) -> float:
-    """Seconds that so many bytes of global memory take."""
+    """Return the seconds that so many bytes of global memory take."""
     return size / traffic_rate(target)
 
 
@@ -247,12 +252,12 @@ def fixed_seconds(target: Target, ends: float = 1.0) -> float:
 
 
 def item_bytes(term: Any) -> int:
-    """Bytes of an element of a value."""
+    """Return the bytes of an element of a value."""
     return DTYPES[dtype(term)].item_bytes
 
 
 def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
-    """(the operations that make a value from what is in memory, what they read there), each once."""
+    """Return (the operations that make a value from what is in memory, what they read there), each once."""
     made: list[Any] = []
     read: list[Any] = []
     seen: set[Any] = set()
@@ -271,7 +276,10 @@ def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
-    """Issue slots of some operations over all their elements; a product that is only summed up is part of the sum."""
+    """Count the issue slots of some operations over all their elements.
+
+    A product that is only summed up is part of the sum.
+    """
     summed = {term.x for term in made if term.__class__ is Reduce and term.fn == "add"}
     total = 0.0
     for term in made:
@@ -283,15 +291,15 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
 
 
 def bytes_of(flow: Dataflow, values: list[Any]) -> int:
-    """Bytes of some values in memory, each once."""
+    """Return the bytes of some values in memory, each once."""
     return sum(flow.elements(flow.mask[v.x if v.__class__ is Remap else v]) * item_bytes(v) for v in values)
 
 
 def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> int:
-    """How many blocks of a product compute an operand: one for every tile of the columns that the operand lacks.
+    """Count the blocks of a product that compute an operand: one for every tile of the columns that the operand lacks.
 
     result, own: masks of the axes of the product and of the operand; tile: columns of a tile. Tiles are half as wide
-    where there are too few outputs for all multiprocessors; a single row has blocks of a few columns each.
+    if there are too few outputs for all multiprocessors; a single row has blocks of a few columns each.
     """
     if not result & own:
         tile = min(tile, policy(target).row_columns)
@@ -304,15 +312,18 @@ def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> 
 
 
 def least_seconds(kernel: Kernel, target: Target) -> float:
-    """Seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
+    """Return the seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
     moved = _bytes(kernel) / target.dram_bytes_per_second
     computed = _slots(kernel, target) / slots_per_second(target)
     return fixed_seconds(target) + max(moved, computed)
 
 
 def program_seconds(kernels: Sequence[Kernel], least_bytes: int, launches: int, target: Target) -> float:
-    """Seconds that a program of so many launches takes at least: least_bytes (its arguments and results) once, or every
-    operation of its kernels of Loop IR once; what is stored in between counts for nothing."""
+    """Return the least number of seconds of a program with a number of launches.
+
+    It moves least_bytes (its arguments and results) once, or does every operation of its kernels of Loop IR once,
+    whichever takes longer. Values stored in between count for nothing.
+    """
     moved = min(least_bytes, sum(_bytes(kernel) for kernel in kernels)) / target.dram_bytes_per_second
     computed = sum(_slots(kernel, target) for kernel in kernels) / slots_per_second(target)
     return launches * fixed_seconds(target) + max(moved, computed)
@@ -323,7 +334,10 @@ def slots_per_second(target: Target) -> float:
 
 
 def _bytes(kernel: Kernel) -> float:
-    """Bytes of global memory, each once: of a buffer at most all, and what comes with each place that is asked for."""
+    """Return the bytes of global memory, each counted once.
+
+    A buffer counts at most its size, and at most the bytes that come with each accessed index.
+    """
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
     items = {param.name: DTYPES[param.dtype].item_bytes for param in (*kernel.ins, *kernel.outs)}
@@ -338,16 +352,19 @@ def _bytes(kernel: Kernel) -> float:
 
 
 def _bytes_of_a_place(idx: tuple[Any, ...], item: int) -> int:
-    """Memory moves sectors whole: of every other element of a row, each brings the one that is left out."""
+    """Return the bytes that one accessed index moves, at most a sector.
+
+    Memory moves sectors whole: of every other element of a row, each brings the one that is left out.
+    """
     steps = [step for step in linear(idx[-1])[0].values() if isinstance(step, int)] if idx else []
     return min(item * max(math.gcd(*steps), 1), SECTOR)
 
 
 def _slots(kernel: Kernel, target: Target) -> float:
-    """Issue slots of all operations, each done once for every element of its value.
+    """Return the issue slots of all operations, each done once for every element of its value.
 
-    What stands up to each place is folded by one operation an element: each place goes on where the one before stopped.
-    Running softmaxes of one key (attention has two: of its values, and of ones) take its exponentials from each other.
+    An inclusive scan needs one operation an element: each index goes on from the result of the preceding one. Running
+    softmaxes of one key (attention has two: of its values, and of ones) share their exponentials.
     """
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
@@ -370,15 +387,20 @@ def _slots(kernel: Kernel, target: Target) -> float:
 
 
 def _placed(block: Block, around: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
-    """Every statement with the loops around it: what it makes of a sum does not vary with the loops of that."""
+    """Yield every statement with the loops around it.
+
+    A value computed from a sum does not vary with the loops of the sum.
+    """
     for stmt in block:
         yield stmt, around
         yield from _placed(getattr(stmt, "body", ()), around | {stmt.var} if isinstance(stmt, For) else around)
 
 
 def _running(body: Block, extents: dict[str, Any]) -> dict[str, Any]:
-    """The values `where(k <= place, x, e)` that a running fold takes in, each with the extent of its k. x is the same
-    at every place: scores under a causal mask are not, and each is an operation of its own."""
+    """Return the values `where(k <= t, x, e)` of running reductions, each with the extent of its k.
+
+    x is the same for every t. Scores under a causal mask are not, and each of them is an operation of its own.
+    """
     found = summary(body)
     made: dict[str, Any] = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
     made |= {stmt.acc: stmt.val for stmt in found.sums}
@@ -393,8 +415,10 @@ def _running(body: Block, extents: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(value: Any, made: dict[str, Any], digit: Any = None) -> Iterator[str]:
-    """The names that a value depends on, through what it is made of. digit: where it is `t % n`, `t // n` does not
-    depend on it, and is left out."""
+    """Yield the names that a value depends on, through the definitions of its operands.
+
+    digit: if it is `t % n`, `t // n` does not depend on it, and is left out.
+    """
     rest = Binary("//", digit.a, digit.b) if digit.__class__ is Binary and digit.op == "%" else None
     todo, seen = [value], set()
     while todo:
@@ -410,8 +434,10 @@ def _names(value: Any, made: dict[str, Any], digit: Any = None) -> Iterator[str]
 
 
 def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target, keys: set[Any]) -> float:
-    """An element goes into an accumulator by one operation; into a running softmax after an exponential of its key.
-    keys: those whose exponentials are counted."""
+    """Return the issue slots of a reduction: one operation an element.
+
+    A running softmax also computes an exponential of its key. keys: those whose exponentials are counted.
+    """
     folded = (stmt.val,) if isinstance(stmt, Accumulate) else stmt.vals
     places = max(running.get(getattr(value, "name", ""), 1) for value in folded)
     keyed = isinstance(stmt, Merge) and any(call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call))

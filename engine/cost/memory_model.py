@@ -23,12 +23,15 @@ FAR = np.iinfo(np.int64).max  # stands where a lane is idle
 
 
 def busy_warps(mask: Any) -> float:
-    """Warps with a lane that is not idle."""
+    """Count the warps with a lane that is not idle."""
     return float(mask.any(axis=1).sum())
 
 
 def sectors(places: Any, mask: Any) -> float:
-    """Sectors that warps touch. places: the first byte of each lane (warps, lanes), aligned to what the lane moves."""
+    """Count the sectors that warps touch.
+
+    The first argument is the first byte of each lane (warps, lanes), aligned to the bytes that the lane moves.
+    """
     found = np.sort(np.where(mask, places // SECTOR, FAR), axis=1)
     new = found != FAR
     new[:, 1:] &= found[:, 1:] != found[:, :-1]
@@ -36,7 +39,7 @@ def sectors(places: Any, mask: Any) -> float:
 
 
 def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
-    """Wavefronts that warps take, and the least that they could. words: the first word of each lane (warps, lanes).
+    """Return the wavefronts of warps, and the least possible number. words: the first word of each lane (warps, lanes).
 
     width: words a lane. A warp goes in groups of lanes (`lanes_at_once`); a group takes as many as the most different
     words of one bank.
@@ -50,7 +53,7 @@ def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
 
 
 def least(mask: Any, size: int, unit: int) -> float:
-    """The least units (sectors, wavefronts) that `size` bytes a lane can take."""
+    """Return the least units (sectors, wavefronts) that `size` bytes a lane can take."""
     return float(np.ceil(mask.sum(axis=1) * size / unit).sum())
 
 
@@ -65,20 +68,20 @@ KEPT_BELOW = 16  # bytes of a copy that L1 keeps
 
 
 class FirstCache:
-    """The sectors that a block has asked for, of each buffer."""
+    """Sectors of each buffer that a block has requested."""
 
     def __init__(self) -> None:
         self._asked: dict[str, set[int]] = {}
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """The body of a loop starts with nothing."""
+        """Enter the body of a loop, which starts with nothing."""
         outside, self._asked = self._asked, {}
         yield
         self._asked = outside
 
     def served(self, buffer: str, copies: Iterable[Any], mask: Any) -> float:
-        """The share of sectors of an unrolled access that were asked for before.
+        """Return the share of sectors of an unrolled access that were requested before.
 
         copies: of each, the first byte of each lane (warps, lanes).
         """
@@ -107,10 +110,11 @@ ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has
 
 @dataclass(eq=False)
 class Waits:
-    """Counts what each warp of a block waits for.
+    """Counter of the waits of each warp of a block.
 
-    memory, shared, barriers, clusters: times; ring: round trips to memory over the turns of lead. fills: how often a
-    block begins to fill a ring, and ends with what it made of it; ahead: other threads fill it, through to the end.
+    memory, shared, barriers, clusters: times; ring: round trips to memory over the iterations of lead. fills: how
+    often a block begins to fill a ring, and ends with the work on its last contents; ahead: other threads fill it,
+    through to the end.
     """
 
     memory: float = 0.0
@@ -128,26 +132,29 @@ class Waits:
         self._memory = self._shared = self._copies = self._waited = False
 
     def loads(self, shared: bool) -> None:
-        """A load whose value something behind it needs."""
+        """Record a load whose value a later statement needs."""
         self._shared, self._memory = self._shared or shared, self._memory or not shared
 
     def copies(self) -> None:
-        """An asynchronous copy was begun in this turn."""
+        """Record that an asynchronous copy began in this iteration."""
         self._copies = True
 
     def slot(self) -> None:
-        """A slot of a ring is given back when it has been read."""
+        """Record that a slot of a ring is given back when it has been read."""
         self._slots += 1
 
     def phases_kept(self) -> int:
-        """The phases that stay in flight at a wait: of a ring all slots but the one awaited and the one still read."""
+        """Return the phases that stay in flight at a wait.
+
+        Of a ring these are all slots but the awaited one and the one still read.
+        """
         if self._slots:
             return max(self._slots - 2, 0)
         self.phases = max(self.phases - 1, 0)
         return self.phases
 
     def waits(self, keep: int) -> None:
-        """Wait for all but the latest copies. Those of this very turn are waited for at full length."""
+        """Count a wait for all but the latest copies. A wait for copies of the same iteration has its full length."""
         if keep == 0 and self._copies:
             self._memory = True
             self._flush()
@@ -164,7 +171,10 @@ class Waits:
 
     @contextmanager
     def loop(self, turns: float, unroll: int, barriers: bool) -> Iterator[None]:
-        """A loop around what is counted within. barriers: whether there are any in it, so that its turns stay apart."""
+        """Count a loop around everything that the context counts.
+
+        barriers: whether it contains barriers, so that its iterations stay apart.
+        """
         outside = self._rounds
         self._flush()
         together = 1 if barriers else max(1.0, min(turns, unroll or ASSEMBLER_UNROLLS))
@@ -181,7 +191,7 @@ class Waits:
         self._memory = self._shared = False
 
     def finish(self) -> Waits:
-        """The first round trip to memory is the kernel's prologue."""
+        """Finish the counts: the first round trip to memory is the kernel's prologue."""
         self._flush()
         self.fills = 1.0 if self.ahead else self.fills
         self.memory = max(self.memory - 1.0, 0.0)
@@ -189,7 +199,7 @@ class Waits:
 
 
 def alone(busy: float, waits: Waits, target: Target) -> float:
-    """Seconds that a block takes, however empty the machine is. busy: cycles in which it issues or moves something."""
+    """Return the seconds that a block takes on an empty machine. busy: cycles in which it issues or moves something."""
     cycles = busy + waits.shared * SHARED_CYCLES + waits.barriers * BARRIER_CYCLES + waits.clusters * CLUSTER_CYCLES
     trip = L2_SHARE * target.memory_latency_seconds
     return max(cycles / target.clock + waits.memory * trip, waits.ring * trip)

@@ -1,17 +1,18 @@
-"""The analytic model: T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) +
-prologues + epilogues + launch.
+"""Analytic model of the time of a kernel.
 
-Blocks run in waves of as many as fit on the device at once; a wave takes as long as its busiest resource, and a little
-of what the others do beside it (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same busiest resource
-the one that asks less of the rest is faster (a deeper ring, wider reads). How many fit is never a price by itself: it
-only says how the blocks fall into waves. The last wave is as wide as what is left of the grid, so one block too many
-costs a wave, but not a full one.
+T = waves x (max(DRAM, L2 fill, shared memory, issue, tensor, latency) + what is not hidden) + prologues + epilogues +
+launch.
+Blocks run in waves of as many as fit on the device at once. A wave takes as long as its busiest resource, and a
+little of the time of the other resources (`UNHIDDEN`): no two overlap wholly, and of two schedules with the same
+busiest resource the one that needs less of the rest is faster (a deeper ring, wider reads). How many fit is never a
+price by itself: it only says how the blocks fall into waves. The last wave is as wide as what is left of the grid, so
+one block too many costs a wave, but not a full one.
 
 Rates are published peaks; of DRAM and of the slots in which instructions are issued, the share counts that copies and
-products reach. L1 serves what a load of the same straight-line code of the block had asked for; other hits, and the
-order of blocks, are not modelled. Latency is what one block takes by itself
-(`memory_model.alone`): however little there is to do, no wave is shorter. Made for ranking variants of one kernel and
-for seeing what binds, not for absolute times.
+products reach. L1 serves the sectors that a load of the same straight-line code of the block had requested; other
+hits, and the order of blocks, are not modelled. Latency is the time that one block takes by itself
+(`memory_model.alone`): however little there is to do, no wave is shorter. The model ranks variants of one kernel and
+shows what binds; it does not predict absolute times.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Counts(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
+    """Predicted time of a launch.
 
+    seconds in all, of which `fixed` is launch, prologue and epilogue. resident: blocks of a multiprocessor at once.
     bounds: {resource: the seconds it alone would take, summed over waves}; busiest: those of the resource that takes
     longest in each wave, summed; binding: the resource that takes longest over all waves.
     `seconds == fixed + busiest + UNHIDDEN * (sum(bounds.values()) - busiest)`, but for rounding.
@@ -76,7 +78,7 @@ class Prediction(NamedTuple):
 
 
 def resident_blocks(launch: InstructionCounts | Counts, target: Target) -> int:
-    """Blocks that one multiprocessor holds at once. Registers count only where they are known."""
+    """Count the blocks that one multiprocessor holds at once. Registers count only where they are known."""
     most = min(
         target.blocks,
         target.threads // launch.threads,
@@ -89,7 +91,7 @@ def resident_blocks(launch: InstructionCounts | Counts, target: Target) -> int:
 
 
 def occupancy(launch: InstructionCounts | Counts, target: Target) -> tuple[float, str]:
-    """Warps that the busiest multiprocessor holds at once over those it could, and what holds it down."""
+    """Return the warps that the busiest multiprocessor holds at once over those it could, and what holds it down."""
     own, resident = -(-launch.threads // LANES), resident_blocks(launch, target)
     each = min(resident, -(-launch.blocks // target.multiprocessors))
     held = {"grid": each < resident, "blocks": resident == target.blocks}
@@ -120,7 +122,7 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
 
 
 def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:
-    """The seconds that each of RESOURCES needs for a wave of so many blocks."""
+    """Return the seconds that each of RESOURCES needs for a wave of so many blocks."""
     multiprocessors, schedulers = target.multiprocessors, target.schedulers
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     own = -(-launch.threads // LANES)
@@ -161,9 +163,9 @@ class MeasuredVariant:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well predictions agree with measurements of variants of kernels.
+    """Agreement of predictions with measurements of variants of kernels.
 
-    tau, loss: means over the kernels, which differ by orders of magnitude; tau: None where all variants tie. error: the
+    tau, loss: means over the kernels, which differ by orders of magnitude; tau: None if all variants tie. error: the
     median of |predicted / measured - 1|; ratio: the median of predicted over measured. loss: measured time of the
     variant that the model prefers, over the fastest.
     """
@@ -177,7 +179,7 @@ class Agreement:
 
 
 def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
-    """How well the model agrees with all points, under the name "all"."""
+    """Return the agreement of the model with all points, under the name "all"."""
     every = list(points)
     groups: dict[str, list[MeasuredVariant]] = {}
     for one in every:
@@ -195,7 +197,7 @@ def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists of the same things; None where either has only ties."""
+    """Return Kendall's tau-b of two lists of the same things; None where either has only ties."""
     first, second = (np.sign(np.subtract.outer(values, values)) for values in (np.asarray(one), np.asarray(other)))
     pairs = np.sqrt(float((first != 0).sum()) * float((second != 0).sum()))
     return float((first * second).sum() / pairs) if pairs else None

@@ -39,7 +39,7 @@ def exploration(
     options: ExplorationOptions | None = None,
     schedules: ScheduleStore | None = None,
 ) -> Exploration:
-    """The exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
+    """Return the exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
 
     schedules: those of a store: a kernel is priced under the one that it would get.
     """
@@ -50,7 +50,7 @@ def exploration(
 
 
 def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[StoredSolution]) -> Candidate:
-    """The candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
+    """Return the candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
     made = exploration(values, tools, target)
     made.remembered = {one.region: one for one in remembered}
     found = made.candidate((0,) * len(made.problems), "remembered")
@@ -60,11 +60,11 @@ def replayed(values: Values, tools: Toolchain, target: Target, remembered: Itera
 
 
 class ExplorationWarning(UserWarning):
-    """Exploration could not do all that it is asked for: the note says what the rules decide instead."""
+    """Exploration was not possible as requested: the note says what the rules decide instead."""
 
 
 def warn(note: str) -> None:
-    """Tells a Python program a note of exploration."""
+    """Warn a Python program with a note of exploration."""
     warnings.warn(f"dplc: {note}", ExplorationWarning, stacklevel=2)
 
 
@@ -78,7 +78,8 @@ def chosen(
 ) -> Explore:
     """Return the choice of a candidate for compile, by its number; 1 is the best. Raises UsageError if there is none.
 
-    The best one is asked for without knowing it: where the search fails, `tell` is told why and the rules decide.
+    Compile requests the best one without knowing it. If the search fails, `tell` receives the reason, and the rules
+    decide.
     """
 
     def best(values: Values) -> Candidate | None:
@@ -104,7 +105,7 @@ def chosen(
 
 
 def _planned(candidate: Candidate, values: Values) -> Candidate:
-    """The candidate with its plan made already: a failure is met here, where the rules can still decide."""
+    """Return the candidate with its plan made already: a failure is met here, where the rules can still decide."""
     plan = candidate.plan(values.results)
     return replace(candidate, make_plan=lambda *_: plan)
 
@@ -132,17 +133,17 @@ TOP = 4
 
 
 def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
-    """The key under which a store holds the candidate of a program."""
+    """Return the key under which a store holds the candidate of a program."""
     name = program_key(values.lowered, values.known)
     return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
 
 
 class Fusing:
-    """The candidates of a program, built one by one. top: how many at most, what the rules decide among them; tensors:
-    makes those that the capture does not hold.
+    """Candidates of a program, built one by one.
 
-    Without egglog there is nothing to choose: no candidate could be proved when it comes back. Nor is there with a
-    length that is known at a call: exploration counts elements.
+    top: the maximum number, including the choice of the rules; tensors: returns those that the capture does not hold.
+    Without egglog there is nothing to choose: no stored candidate could be proved. The same holds for a length that
+    is known only at a call, because exploration counts elements.
     """
 
     def __init__(
@@ -179,14 +180,19 @@ class Fusing:
         return list(found.values())
 
     def ways(self) -> list[FusionVariant]:
-        """The fusion that the rules decide in their order, then the candidates. It searches the regions, but builds no
-        candidate."""
+        """Return the fusion that the rules decide in their order, then the candidates.
+
+        This searches the regions, but builds no candidate.
+        """
         explored = range(1, len(self.choices) + 1) if self.top > 1 else ()
         names = ("rules", *(f"candidate {number}" for number in explored))
         return [FusionVariant(name, functools.partial(self.kernels, number)) for number, name in enumerate(names)]
 
     def kernels(self, way: int) -> Sequence[Kernel]:
-        """The kernels of a way. Raises DplcError for one that cannot be lowered, or that is an earlier one again."""
+        """Return the kernels of a choice.
+
+        Raises DplcError for one that cannot be lowered, or that is an earlier one again.
+        """
         if way == 0:
             kernels = Compiler(self.tools, self.target).fused(self.values)[1].kernels
         else:
@@ -201,16 +207,16 @@ class Fusing:
 
     @functools.cache  # noqa: B019 - as long-lived as the exploration
     def candidate(self, way: int) -> Candidate:
-        """A candidate, built. It is not 0: that is what the rules decide."""
+        """Return a candidate, built. It is not 0: that is what the rules decide."""
         return self.exploration.candidate(self.choices[way - 1], "explored")
 
     @functools.cache  # noqa: B019
     def rules(self, way: int) -> tuple[str, ...]:
-        """The rules without which a candidate would not be there."""
+        """Return the rules without which a candidate would not be there."""
         return self.exploration.rules(self.choices[way - 1]) if way else ()
 
     def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
-        """A way as it is remembered. scheduling: the rules that the schedules of its kernels use.
+        """Return a way as it is remembered. scheduling: the rules that the schedules of its kernels use.
 
         Raises NotProved for a solution that cannot be proved again (a saturation that ran out of time).
         """
@@ -231,7 +237,10 @@ class Fusing:
 
 
 def replayed_schedule(schedule: Schedule, values: Values, tools: Toolchain, target: Target) -> Candidate | None:
-    """A remembered way, proved by the rules in force; None for what the rules decide. Raises NotProved, DplcError."""
+    """Return a stored choice, proved by the rules in force; None for the choice of the rules.
+
+    Raises NotProved or DplcError.
+    """
     solutions = [decision for decision in schedule if decision.rule == SOLUTION]
     if not solutions:
         return None

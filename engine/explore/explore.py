@@ -66,9 +66,9 @@ STRICT = "DPLC_STRICT"  # in the environment: a failure of exploration is an err
 
 
 def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """Return the result of `make`; if it fails, tell why, and call `otherwise`. DPLC_STRICT raises the failure.
+    """Return the result of `make`; if it fails, report why, and call `otherwise`. DPLC_STRICT raises the failure.
 
-    A program that is too large is no failure: there is nothing to mend.
+    A program that is too large is not a failure: there is nothing to fix.
     """
     try:
         return make()
@@ -98,7 +98,10 @@ LINEAR = ("multiply", "add", "subtract", "divide", "negative")
 
 @dataclass(frozen=True)
 class Region:
-    """roots: the values that it computes for others, in the order of the program."""
+    """Part of a program that is explored by itself.
+
+    roots: the values that it computes for others, in the order of the program.
+    """
 
     roots: tuple[Term, ...]
 
@@ -116,7 +119,7 @@ class Cutting:
         self.folds: dict[Any, bool] = {}
 
     def regions(self) -> tuple[list[Region], set[Any]]:
-        """The regions in an order in which each finds what it reads, and all cuts."""
+        """Return the regions in an order in which each finds what it reads, and all cuts."""
         self.cuts |= set(self._across()) | set(self._between()) | set(self._viewed())
         for _ in range(self.policy.region_cuts):
             self._level()
@@ -129,11 +132,14 @@ class Cutting:
     # ---- values that are stored whatever happens
 
     def _repeats(self, term: Any) -> bool:
-        """Whether a sum of a product reads a factor again: a contraction, or the product of a matrix and a vector."""
+        """Return whether a sum of a product reads a factor again.
+
+        It does for a contraction, or the product of a matrix and a vector.
+        """
         return any(read_again(self.flow.mask[term], self.flow.mask[x]) for x in factors(term))
 
     def _across(self) -> Iterable[Term]:
-        """Values that meet something that a contraction made of them."""
+        """Yield values that meet the result of a contraction of themselves."""
         flow = self.flow
         for value in flow.order:
             if is_leaf(value) or len(flow.readers[value]) < 2:
@@ -152,12 +158,12 @@ class Cutting:
                     plain.add(term)
 
     def _factor(self, term: Any) -> bool:
-        """Whether a value is a factor that a contraction sums: x again beside weights that were made of x."""
+        """Return whether a value is a factor that a contraction sums: x again, next to weights computed from x."""
         readers = self.flow.readers[term]
         return bool(readers) and all(self._repeats(reader) for reader in readers)
 
     def _between(self) -> Iterable[Term]:
-        """Values on the way from one contraction through a function to another one that would repeat them."""
+        """Yield values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
         bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
         for term in flow.order:
@@ -175,7 +181,7 @@ class Cutting:
             bent[term] = any(bent.get(x, False) for x in below) or (above and function)
 
     def _viewed(self) -> Iterable[Term]:
-        """Values with a reduction in them that an index map reads at other places."""
+        """Yield values that contain a reduction and that an index map reads at other indices."""
         folds: dict[Any, bool] = {}
         for term in self.flow.order:
             below = operands(term)
@@ -187,7 +193,7 @@ class Cutting:
     # ---- levels and components
 
     def _level(self) -> None:
-        """How many cuts lie below a term. A fold that is read at a higher level than its own becomes a cut."""
+        """Count the cuts below each term. A reduction that is read at a higher level than its own becomes a cut."""
         flow = self.flow
         while True:
             level: dict[Any, int] = {}
@@ -204,7 +210,7 @@ class Cutting:
             self.cuts |= more
 
     def _components(self) -> tuple[list[Region], set[Any]]:
-        """Roots that belong together; further cuts where that is too much."""
+        """Return the regions of roots that belong together, and further cuts where a region is too large."""
         parent: dict[Any, Any] = {}
 
         def find(term: Any) -> Any:
@@ -233,7 +239,7 @@ class Cutting:
         return [Region(tuple(group)) for group in groups], set()
 
     def _join_readers(self, computed: Sequence[Any], find: Any, parent: dict[Any, Any], count: dict[Any, int]) -> None:
-        """Contractions of one operand at one level belong together: they may share a kernel, or a packed weight."""
+        """Join contractions of one operand at one level: they may share a kernel, or a packed weight."""
         first: dict[Any, Any] = {}
         for term in computed:
             if not self._repeats(term):
@@ -249,7 +255,7 @@ class Cutting:
                     count[other] += count.pop(mine)
 
     def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
-        """The values that greedy fusion stores in large regions, or one every so many operations."""
+        """Return the values that greedy fusion stores in large regions, or one every so many operations."""
         stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
         if stored:
             return stored
@@ -262,7 +268,7 @@ class Cutting:
 
 
 def is_leaf(term: Any) -> bool:
-    """Whether a term is read, or a number: nothing that a kernel computes for others."""
+    """Return whether a term is read, or a number: nothing that a kernel computes for others."""
     return term.__class__ in (Input, Const) or (term.__class__ is Index and not operands(term))
 
 
@@ -287,7 +293,7 @@ class KernelPrice:
 
 
 class KernelPricer:
-    """Prices kernels of Loop IR by what the rules make of them."""
+    """Prices of kernels of Loop IR, found by lowering them with the rules."""
 
     def __init__(self, schedule: Schedule, target: Target):
         self.schedule, self.target = schedule, target
@@ -315,11 +321,11 @@ class KernelPricer:
         return KernelPrice(seconds, sum(map(_bytes, launches)), len(launches), "", name)
 
     def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
-        """The kernels of a program that store some values."""
+        """Return the kernels of a program that store some values."""
         return _sum(self.kernel(k) for k, stored in zip(plan.kernels, plan.stores, strict=True) if values & set(stored))
 
     def program(self, arranged: Kernels) -> KernelPrice:
-        """All kernels of a program. One that looks like an earlier one is not even lifted."""
+        """Return all kernels of a program. One that looks like an earlier one is not even lifted."""
         return _sum(self._summarised(draw(), lift) for draw, lift in arranged.summarised())
 
     def _summarised(self, drawn: FusionSummary, lift: Callable[[], Kernel]) -> KernelPrice:
@@ -337,7 +343,7 @@ def _sum(prices: Iterable[KernelPrice]) -> KernelPrice:
 
 
 def _bytes(kernel: Kernel) -> float:
-    """The bytes of its buffers, for symbolic dimensions at their hints."""
+    """Return the bytes of its buffers, for symbolic dimensions at their hints."""
     return float(at_hint(buffer_bytes(kernel)))
 
 
@@ -364,8 +370,11 @@ class Trial:
         self.left = search.effort.lowerings
 
     def choose(self, found: Iterable[PricedSolution]) -> list[PricedSolution]:
-        """Solutions, best first. The first one is made of kernels that were lowered, and so is the order of rules,
-        which comes last in `found`: nothing that is expected to be better stands before it unseen."""
+        """Return solutions, best first.
+
+        The kernels of the first one were lowered. So were those of the order of the rules, which comes last in
+        `found`: no solution that is only expected to be better precedes it.
+        """
         pool = self._once(found)
         rules = pool[-1]
         self.lower(rules)
@@ -394,7 +403,7 @@ class Trial:
         return all(kernel.key in self.extraction.corrections for kernel in found.table.values())
 
     def lower(self, found: PricedSolution) -> None:
-        """Prices the kernels of a solution by what the rules make of them."""
+        """Correct the prices of the kernels of a solution by lowering them with the rules."""
         extraction = self.extraction
         count = itertools.count(1)  # nobody sees the names of weights that loading computes
         rebuilder = Rebuilder(extraction, found, self.problem, self.stand_ins, lambda hint: f"{hint}{next(count)}_")
@@ -428,7 +437,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class ExplorationOptions:
-    """top: how many candidates."""
+    """Options of an exploration. top: the number of candidates."""
 
     top: int = 4
     effort: Effort = field(default_factory=Effort)
@@ -441,7 +450,7 @@ class ExplorationOptions:
 
 
 def exported(tools: Toolchain) -> RuleTexts:
-    """The algebra of a toolchain as egglog text. The last few are kept."""
+    """Return the algebra of a toolchain as egglog text. The last few are kept."""
     key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
     _EXPORTED[key] = made = _EXPORTED.pop(key) if key in _EXPORTED else export(tools.equations)
     if len(_EXPORTED) > KEPT:
@@ -500,7 +509,7 @@ class Exploration:
         return Reader(region.roots, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
-        """Raises NotProved."""
+        """Return the solutions of a problem. Raises NotProved if a stored solution does not hold."""
         if self.remembered is not None:
             return self._replayed(problem, self.remembered.get(region_of(problem)))
         if available():
@@ -538,13 +547,13 @@ class Exploration:
 
     @functools.cached_property
     def rule_kernels(self) -> tuple[tuple[Any, ...], ...]:
-        """The values that the kernels store which the rules make of the program as it is spelled."""
+        """Values that the kernels store if the rules fuse the program as it is spelled."""
         arranged = Kernels(self.graph, self.rule_order, self.fusion, self.target, self.origins)
         arranged.arrange()
         return arranged.stores
 
     def _as_rules_decide(self, search: EgraphSearch, problem: Problem) -> PricedSolution:
-        """The region as the rules cut it."""
+        """Return the region as the rules cut it."""
         of = {term: search.graph.of[place] for place, term in enumerate(problem.terms)}
         stored = {cls for term, cls in of.items() if term in self.rule_order.stored}
         groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
@@ -552,7 +561,7 @@ class Exploration:
         return found if found.seconds < float("inf") else search.as_written(stored)
 
     def explained(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with the rules without which they would not be there."""
+        """Return the candidates with the rules without which they would not be there."""
         return or_else(
             lambda: [replace(c, rules=self.rules(c.ranks)) for c in candidates],
             lambda: list(candidates),
@@ -560,12 +569,12 @@ class Exploration:
         )
 
     def rules(self, ranks: Sequence[int]) -> tuple[str, ...]:
-        """The rules without which a choice of solutions would not be there."""
+        """Return the rules without which a choice of solutions would not be there."""
         needed = (self.credit(solved, rank) for (_, solved), rank in zip(self.problems, ranks, strict=False))
         return tuple(dict.fromkeys(itertools.chain(*needed)))
 
     def credit(self, solved: Solved, rank: int) -> tuple[str, ...]:
-        """The rules that a solution of a region needs."""
+        """Return the rules that a solution of a region needs."""
         if rank not in solved.credits:
             extraction, solution = solved.search.extraction, solved.found[rank].solution
             solved.credits[rank] = needed_rules(extraction, solution, self.exported, self.options.budget)
@@ -574,7 +583,10 @@ class Exploration:
     # ---- candidates
 
     def candidates(self) -> list[Candidate]:
-        """Different candidates, best first; the order of rules is among them. A failure leaves it alone, and a note."""
+        """Return different candidates, best first, including the order of the rules.
+
+        A failure leaves that order alone, and a note.
+        """
         with collections_paused():
             return or_else(self._candidates, lambda: [self.by_rules()], self.notes.append)
 
@@ -593,7 +605,7 @@ class Exploration:
         return shown if any(c.label == "rules" for c in shown) else [*shown, *(c for c in found if c.label == "rules")]
 
     def choices(self) -> Iterable[tuple[int, ...]]:
-        """Which solution of each region: the best of all, then one region at a time with its next one."""
+        """Yield choices of a solution for each region: the best of all, then one region at a time with its next one."""
         best = tuple(0 for _ in self.problems)
         yield best
         others: list[tuple[float, tuple[int, ...]]] = []
@@ -609,14 +621,14 @@ class Exploration:
             yield choice
 
     def by_rules(self) -> Candidate:
-        """The candidate that the rules decide in their order."""
+        """Return the candidate that the rules decide in their order."""
         decided = self.rule_order
         if self.ordered is not self.graph:
             decided = Fusion(self.ordered, self.fusion, self.target).decide()
         return self._priced("rules", self.ordered, decided, (), self.origins)
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
-        """The program with the given solution of each region."""
+        """Return the program with the given solution of each region."""
         regions = []
         now: dict[Term, Term] = {}
         used = {x.name for x in self.graph.ins} | {out.name for out in self.graph.outs}

@@ -82,7 +82,10 @@ class IndexForm:
 
 @dataclass(frozen=True)
 class Pack:
-    """A weight beside its siblings: the nodes of the weight and of the whole, what is summed, the map of its part."""
+    """Weight packed with its siblings.
+
+    The fields are the nodes of the weight and of the whole, the summed axes, and the map of the weight's part.
+    """
 
     weight: int
     over: int
@@ -92,7 +95,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Mean:
-    """A number that is one over how many places some axes have, and the map that reads the first element along them."""
+    """Number that is one over the number of elements along some axes, and the map that reads the first element."""
 
     number: int
     over: int
@@ -101,8 +104,10 @@ class Mean:
 
 @dataclass
 class Problem:
-    """One region. nodes: its terms, operands first; roots: those that others read, of which the `fixed` ones have a
-    buffer of their own. extents: {axis: places}; dtypes, masks: of every node.
+    """Region as plain data.
+
+    nodes: its terms, operands first; roots: the terms that others read, of which the `fixed` ones have a buffer of
+    their own. extents: the extent of each axis; dtypes, masks: of every node.
     """
 
     nodes: list[ENode] = field(default_factory=list)
@@ -135,7 +140,7 @@ class Problem:
         return self.structure, tuple(form.spelled for form in self.forms), tuple(self.extents.values())
 
     def size(self, mask: int) -> int:
-        """The elements of a value over these axes."""
+        """Return the elements of a value over these axes."""
         return math.prod(self.extents[bit] for bit in bits(mask))
 
 
@@ -162,7 +167,7 @@ class Reader:
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
 
     def packs(self, roots: Sequence[Term]) -> None:
-        """Weights side by side, as leaves of their own."""
+        """Add weights side by side, as leaves of their own."""
         nodes = zip(self.problem.nodes, self.problem.terms, strict=True)
         inside = tuple(term for node, term in nodes if node[0] != "Leaf")
         for (w, over), found in find_packs(roots, self.known, inside).items():
@@ -173,7 +178,7 @@ class Reader:
             self.problem.packs.append(pack)
 
     def means(self) -> None:
-        """Numbers that make means of sums."""
+        """Record numbers that convert sums to means."""
         masks = dict.fromkeys(node[1][1] for node in self.problem.nodes if node[0] == "Red")
         for number, (node, term) in enumerate(zip(self.problem.nodes, self.problem.terms, strict=True)):
             for mask in masks if node[0] == "Num" else ():
@@ -288,7 +293,7 @@ class Reader:
         return self.form(form, make)
 
     def spell(self, e: Any, numbers: Mapping[Any, int] = MappingProxyType({})) -> Any:
-        """An index expression with axes and operands by number."""
+        """Return an index expression with axes and operands by number."""
 
         def stand_in(part: Any) -> Any:
             if part.__class__ is Axis:
@@ -316,7 +321,7 @@ LISTS = {"E": "E", "Op": "O", "Fold": "F"}  # constructors with a number of oper
 
 @dataclass(frozen=True)
 class Stop:
-    """How saturation ended: `saturated`, or the budget that ran out. rows: e-nodes before twins are merged."""
+    """End of a saturation: `saturated`, or the budget that ran out. rows: e-nodes before twins are merged."""
 
     reason: str
     iterations: int
@@ -326,10 +331,11 @@ class Stop:
 
 @dataclass
 class EGraph:
-    """classes: the spellings of each class, the original one first; of: {node of the problem: class}.
+    """E-graph of a region after saturation.
 
-    mask, dtype: of each class; known: those that loading computes. fired: rules that matched.
-    missed: {kernel: how far the model was below what the lowering made of it}, which problems of one structure share.
+    classes: the spellings of each class, the original one first; of: {node of the problem: class}.
+    mask, dtype: of each class; known: the classes that loading computes. fired: rules that matched.
+    missed: {kernel: lowered price over the model's price}, which problems of one structure share.
     """
 
     problem: Problem
@@ -353,7 +359,7 @@ class EGraph:
 
 
 def sorted_operands(node: ENode) -> ENode:
-    """Twins under commutativity are one e-node."""
+    """Return a node with sorted operands if it commutes: twins under commutativity are one e-node."""
     op, attributes, children = node
     if op == "E" and len(children) == 2 and FUNCTIONS[attributes[0]].commutative:
         return op, attributes, (min(children), max(children))
@@ -361,7 +367,7 @@ def sorted_operands(node: ENode) -> ENode:
 
 
 def as_written(problem: Problem) -> EGraph:
-    """The e-graph of a problem without any rule: each node is a class."""
+    """Return the e-graph of a problem without any rule: each node is a class."""
     known: set[int] = set()
     for place, (op, attributes, children) in enumerate(problem.nodes):
         is_leaf = op == "Leaf" and problem.leaves[attributes[0]].known
@@ -374,7 +380,7 @@ def as_written(problem: Problem) -> EGraph:
 
 
 def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) -> EGraph:
-    """The tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
+    """Return the tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
     tables = graph.freeze().functions
     text, integer = functools.cache(graph.value_to_string), functools.cache(graph.value_to_i64)
 
@@ -409,7 +415,7 @@ def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) 
 
 
 def _numbered(rows: dict[Any, list[Any]], original: list[Any]) -> dict[Any, int]:
-    """Small numbers for classes: the program's in its order, then those above them by their spelling."""
+    """Return small numbers for classes: the program's in its order, then those above them by their spelling."""
     number: dict[Any, int] = {}
     for value in original:
         number.setdefault(value, len(number))

@@ -2,7 +2,8 @@
 
 A rule is an equation between values. Its pattern becomes a query and its template a union. Guards that are true of
 every spelling of a value (axes, extents, dtypes, known when loaded) hold inside the e-graph. A guard about one kernel
-does not, so its rule is refused with the place of the guard. Such a rule still works where rules are run as rewrites.
+does not, so its rule is refused with the location of the guard. Such a rule still works where rules are run as
+rewrites.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ MOST_OPERANDS = 3
 
 @dataclass(eq=False)
 class Kind:
-    """A dtype that is not known yet. asked: texts that give it; name: the dtype, where it is fixed; folded: the dtype
-    whose elements a reduction adds up to one of this (16-bit floats give f32)."""
+    """Dtype that is not known yet.
+
+    The first list holds texts that give it. name: the dtype, if it is fixed; folded: the dtype whose elements a
+    reduction adds up to one of this (16-bit floats give f32).
+    """
 
     same: Kind | None = None
     asked: list[str] = field(default_factory=list)
@@ -67,7 +71,7 @@ class Dtypes:
         self.asked: dict[str, str] = {}  # what a template asks, and the variable that holds the answer
 
     def of_variable(self, name: str) -> Kind:
-        """The dtype of a value that a variable stands for."""
+        """Return the dtype of the value of a variable."""
         return self.variables.setdefault(name, Kind(asked=[f"(dtype v_{name})"])).root()
 
     def agree(self, a: Kind, b: Kind) -> Kind:
@@ -92,12 +96,12 @@ class Dtypes:
             kind.root().is_float = True
 
     def reduced(self, kind: Kind) -> Kind:
-        """The dtype of a reduction of such elements."""
+        """Return the dtype of a reduction of such elements."""
         root = kind.root()
         return self.sums.setdefault(root, Kind(is_float=root.is_float, folded=root))
 
     def bound(self, kind: Kind) -> str:
-        """A text that gives a dtype."""
+        """Return a text that gives a dtype."""
         kind = kind.root()
         if kind.name is not None:
             return f'"{kind.name}"'
@@ -108,12 +112,12 @@ class Dtypes:
         return kind.asked[0]
 
     def of_number(self, kind: Kind) -> str:
-        """The dtype of a number in the template, where nothing can be asked: a variable of the query."""
+        """Return the dtype of a number in the template, which cannot query it: a variable of the query holds it."""
         text = self.bound(kind)
         return self.asked.setdefault(text, f"d{len(self.asked)}") if text.startswith("(") else text
 
     def guards(self) -> list[str]:
-        """The conditions on dtypes that the e-graph has to check."""
+        """Return the conditions on dtypes that the e-graph has to check."""
         out = [f"(= {name} {text})" for text, name in self.asked.items()]
         for a, b in self.needed:
             left, right = a.root(), b.root()
@@ -142,7 +146,7 @@ class RuleTexts:
 
 
 def export(rules: Iterable[Rule]) -> RuleTexts:
-    """The algebra among some rules, exported."""
+    """Return the algebra among some rules, exported."""
     made = RuleTexts()
     for rule in rules:
         if rule.level != "tensor" or mentions_mat(rule):
@@ -159,7 +163,7 @@ def export(rules: Iterable[Rule]) -> RuleTexts:
 
 
 def number_text(value: Any) -> str:
-    """A number as it stands in the e-graph: equal numbers are one text, truth values are none."""
+    """Return the text of a number in the e-graph: equal numbers have one text, truth values `true` or `false`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(float(value)) if float(value) == value or value != value else str(value)
@@ -212,7 +216,7 @@ class RuleText:
         return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), HINT)
 
     def bind(self, name: str, kind: str, node: Any) -> str:
-        """A variable of the pattern, or one that it has bound."""
+        """Return a variable of the pattern, or one that it has bound."""
         if self.dtypes.building and name not in self.kinds:
             raise self.refuse(f"`{name}`, which no pattern binds to a value,", node)
         if self.kinds.setdefault(name, kind) != kind:
@@ -224,13 +228,13 @@ class RuleText:
         return f"w{self.count}"
 
     def word(self, word: str) -> str:
-        """A word that the pattern needs, or that the template makes."""
+        """Return a word that the pattern needs, or that the template makes."""
         (self.makes if self.dtypes.building else self.needs).add(word)
         return f'"{word}"'
 
     # ---- values of the pattern and of the template
     def value(self, term: s.ValueTerm, wanted: Any = None) -> Typed:
-        """A value and its dtype. wanted: the dtype of a number in the template."""
+        """Return a value and its dtype. wanted: the dtype of a number in the template."""
         match term:
             case s.NumberTerm():
                 return self.number(term, wanted)
@@ -277,7 +281,7 @@ class RuleText:
         return variable(name), self.dtypes.of_variable(name)
 
     def reduction(self, term: s.ReduceTerm | s.FoldTerm, wanted: Any) -> Typed:
-        """A reduction, or one part of a reduction over a tuple; `k` is one axis, `ks..` all of them."""
+        """Return a reduction, or one part of a reduction over a tuple; `k` is one axis, `ks..` all of them."""
         axis = term.over[0]
         if len(term.over) != 1 or (isinstance(axis, s.AxisTerm) and axis.extent is not None):
             raise self.refuse("a reduction over a list of axes, or one of this extent,", term)
@@ -313,7 +317,7 @@ class RuleText:
         return f"(E{len(kinds)} {head} {texts})", kind
 
     def operands(self, items: tuple[s.ValueTerm, ...], wanted: Any) -> tuple[str, list[Kind]]:
-        """The operands of a function. The numbers of a template take the dtype of what they meet."""
+        """Return the operands of a function. The numbers of a template take the dtype of what they meet."""
         built: dict[int, Typed] = {}
         last = self.dtypes.building
         for place in sorted(range(len(items)), key=lambda place: last and isinstance(items[place], s.NumberTerm)):
@@ -322,7 +326,7 @@ class RuleText:
         return " ".join(built[place][0] for place in sorted(built)), [built[place][1] for place in sorted(built)]
 
     def result(self, fn: str, kinds: list[Kind]) -> Kind:
-        """The dtype of a function's result."""
+        """Return the dtype of a function's result."""
         kind, agree = FUNCTIONS[fn].kind, self.dtypes.agree
         if kind == CAST:
             return Kind(name=HELD.get(fn, fn))
@@ -350,7 +354,7 @@ class RuleText:
         return list(dict.fromkeys(out))
 
     def let(self, clause: s.LetClause) -> list[str]:
-        """A name for the answer of a fact, which may be missing; any other name stands for its text."""
+        """Bind a name to the result of a fact, which may be missing, or record the text of any other name."""
         name, value = clause.name, clause.value
         if not isinstance(value, s.Apply) or value.fn not in ANSWERS:
             self.lets[name] = value
@@ -363,7 +367,7 @@ class RuleText:
         return [f"(= v_{name} ({' '.join((function, *map(self.term, of), self.axes(over)))}))"]
 
     def condition(self, node: s.Syntax) -> list[str]:
-        """A condition as facts of the e-graph."""
+        """Return a condition as facts of the e-graph."""
         match node:
             case s.Group(items=(inner,)):
                 return self.condition(inner)
@@ -422,7 +426,7 @@ class RuleText:
             return None
 
     def axes(self, node: s.Syntax) -> str:
-        """A set of axes as a mask."""
+        """Return a set of axes as a mask."""
         node = self.named(node)
         match node:
             case s.NameOf(text=name) if self.kinds.get(name) in ("axis", "axes"):
@@ -449,7 +453,7 @@ class RuleText:
         raise self.unknown(node)
 
     def named(self, node: s.Syntax) -> Any:
-        """The text that the name of a `let` or of a parameter stands for."""
+        """Return the text that the name of a `let` or of a parameter is bound to."""
         for _ in range(10):
             following = self.lets.get(node.text) if isinstance(node, s.NameOf) else None
             if following is None:
@@ -458,7 +462,7 @@ class RuleText:
         return node
 
     def unknown(self, node: s.Syntax) -> DplcError:
-        """The refusal of a guard: a property of a kernel says so."""
+        """Return the refusal of a guard: a property of a kernel says so."""
         if isinstance(node, s.Operation) and node.op == "or":
             return self.refuse("`or`", node)
         asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
@@ -469,7 +473,7 @@ class RuleText:
 
 
 def variable(name: str) -> str:
-    """A variable of a rule as a variable of egglog."""
+    """Return a variable of a rule as a variable of egglog."""
     return f"v_{name}"
 
 
@@ -487,7 +491,10 @@ CONSTRUCTORS: dict[type[s.ValueTerm], str] = {
 
 @dataclass(frozen=True)
 class Permissions:
-    """folding: the constructors that may take in a value with a reduction in it; plain: whether others are inlined."""
+    """Permissions of the fusion rules.
+
+    folding: the constructors that may absorb a value with a reduction in it; plain: whether others are inlined.
+    """
 
     folding: frozenset[str]
     plain: bool

@@ -39,9 +39,9 @@ _here = threading.local()  # an e-graph of egglog belongs to the thread that mad
 
 @functools.cache
 def bindings() -> Any:
-    """egglog's compiled module by itself: the classes for Python programs around it take 40 times as long to import.
+    """Return the compiled module of egglog by itself. Raises ImportError if egglog is not installed.
 
-    Raises ImportError where egglog is not here.
+    The classes for Python programs around the module take 40 times as long to import.
     """
     name = "egglog.bindings"
     package = importlib.util.find_spec("egglog")
@@ -64,7 +64,7 @@ def run(graph: Any, text: str) -> Any:
 
 @contextlib.contextmanager
 def workspace(text: str) -> Iterator[Any]:
-    """An e-graph in which a text has been read, and nothing else. What is put into it is gone afterwards."""
+    """Yield an e-graph in which a text has been read, and nothing else. What is put into it is gone afterwards."""
     kept: dict[str, Any] = _here.__dict__.setdefault("kept", {})
     graph = kept.pop(text, None) or read(text)
     run(graph, "(push)")
@@ -76,7 +76,7 @@ def workspace(text: str) -> Iterator[Any]:
 
 
 def read(text: str) -> Any:
-    """A new e-graph of egglog that has read a text."""
+    """Return a new e-graph of egglog that has read a text."""
     graph = bindings().EGraph()
     run(graph, text)
     return graph
@@ -92,7 +92,7 @@ class SaturationBudget:
 
 
 def available() -> bool:
-    """Whether egglog can be imported here."""
+    """Return whether egglog can be imported here."""
     try:
         bindings()
     except ImportError:
@@ -102,7 +102,7 @@ def available() -> bool:
 
 @cache
 def prelude() -> str:
-    """Sorts, constructors, and the analyses: axes, dtype, known when loaded, varies at run time."""
+    """Return sorts, constructors, and the analyses: axes, dtype, known when loaded, varies at run time."""
     out = ["(sort T)"]
     for name, (attributes, arity) in CONSTRUCTORS.items():
         out.append(f"(constructor {name} ({' '.join((*attributes, *['T'] * arity))}) T)")
@@ -149,7 +149,7 @@ def prelude() -> str:
 
 @cache
 def fold_analyses() -> str:
-    """The analyses of reductions over tuples: a part has the axes of what it depends on."""
+    """Return the analyses of reductions over tuples: a part has the axes of what it depends on."""
     out: list[str] = []
 
     def rule(query: str, *actions: str) -> None:
@@ -172,7 +172,7 @@ def fold_analyses() -> str:
 
 
 def _elementwise(rule: Callable[..., None]) -> None:
-    """The analyses of functions of one to three operands."""
+    """Add the analyses of functions of one to three operands."""
     for arity in (1, 2, 3):
         names = "abc"[:arity]
         node, mask = f"(E{arity} f {' '.join(names)})", "ma"
@@ -192,19 +192,19 @@ def _elementwise(rule: Callable[..., None]) -> None:
 
 
 def constructor(node: ENode) -> str:
-    """The egglog constructor of an e-node."""
+    """Return the egglog constructor of an e-node."""
     op, _, children = node
     return f"{LISTS[op]}{len(children)}" if op in LISTS else op
 
 
 def node_text(node: ENode, name: str) -> str:
-    """An e-node over classes called `name` and their number."""
+    """Return an e-node over classes called `name` and their number."""
     attributes = (f'"{a}"' if isinstance(a, str) else str(a) for a in node[1])
     return f"({' '.join((constructor(node), *attributes, *(f'{name}{child}' for child in node[2])))})"
 
 
 def text_of(problem: Problem) -> str:
-    """The program and what is known of it."""
+    """Return the program and what is known of it."""
     out: list[str] = []
     for number, node in enumerate(problem.nodes):
         out.append(f"(let $t{number} {node_text(node, '$t')})")
@@ -234,13 +234,13 @@ def text_of(problem: Problem) -> str:
 
 
 def literal_of(node: ENode) -> int | None:
-    """A whole number as what a rule compares with an extent."""
+    """Return a whole number as what a rule compares with an extent."""
     text = node[1][0] if node[0] == "Num" else ""
     return int(float(text)) if text.endswith(".0") and abs(float(text)) < 2**53 else None
 
 
 def moved(form: IndexForm) -> tuple[int, int]:
-    """The axes that an index map reads, and those under which it reads them."""
+    """Return the axes that an index map reads, and those under which it reads them."""
     source = image = 0
     for axis, mask in form.images:
         source, image = source | axis, image | mask
@@ -248,7 +248,7 @@ def moved(form: IndexForm) -> tuple[int, int]:
 
 
 def sizes(problem: Problem) -> dict[int, int]:
-    """The places along sets of axes, for those sets that a rule can ask for."""
+    """Return the number of elements along each set of axes that a rule can query."""
     masks = {node[1][1] for node in problem.nodes if node[0] == "Red"}.union(
         problem.extents, *map(moved, problem.forms)
     )
@@ -256,7 +256,10 @@ def sizes(problem: Problem) -> dict[int, int]:
 
 
 def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...]:
-    """All that rules can see of extents: which is larger, among themselves, numbers of the program and of the rules."""
+    """Return all that rules can see of extents: their order.
+
+    The extents are compared among themselves and with numbers of the program and of the rules.
+    """
     numbers = [n for n in map(literal_of, problem.nodes) if n is not None]
     values = (*sizes(problem).values(), *numbers, *constants)
     place = {value: rank for rank, value in enumerate(sorted(set(values)))}
@@ -264,8 +267,9 @@ def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...
 
 
 def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None = None) -> tuple[list[str], set[str]]:
-    """The rules that can match at all, by name: all that they need is there, or another rule brings it. With them all
-    that is there then, in the words of `RuleTexts`. only: leave out all other rules.
+    """Return the names of the rules that can match at all: the region or another rule provides all that they need.
+
+    The second result is all that is then available, in the words of `RuleTexts`. only: leave out all other rules.
     """
     there = _contents(problem)
     chosen: set[str] = set()
@@ -279,13 +283,13 @@ def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None =
 
 
 def _contents(problem: Problem) -> set[str]:
-    """The operations of a problem, in the words of `RuleTexts`."""
+    """Return the operations of a problem, in the words of `RuleTexts`."""
     there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
     return there | {"packed"} if problem.packs else there
 
 
 def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
-    """The text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
+    """Return the text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
     commuting = commutativity()
     rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
     analyses = (prelude(),) if there.isdisjoint(PARTS) else (prelude(), fold_analyses())
@@ -294,7 +298,7 @@ def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
 
 @cache
 def commutativity() -> dict[str, str]:
-    """Commutativity is a rule of the e-graph, for each function: it unites the twins that templates make."""
+    """Return commutativity as a rule of the e-graph, for each function: it unites the twins that templates make."""
     return {
         name: f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
         for name, function in sorted(FUNCTIONS.items())
@@ -303,7 +307,7 @@ def commutativity() -> dict[str, str]:
 
 
 def algebra(names: Sequence[str], there: set[str]) -> str:
-    """The rules that run on a problem, as one ruleset."""
+    """Return the rules that run on a problem, as one ruleset."""
     chosen = [f"rule_{name}" for name in names] + [f"commutes_{fn}" for fn in commutativity() if fn in there]
     return f"(unstable-combined-ruleset algebra {' '.join(chosen)})" if chosen else "(ruleset algebra)"
 
@@ -311,7 +315,7 @@ def algebra(names: Sequence[str], there: set[str]) -> str:
 def saturate(
     problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None, only: Collection[str] | None = None
 ) -> EGraph:
-    """The e-graph of a problem, with egglog's own to go on with. only: leave out all other rules."""
+    """Return the e-graph of a problem, with egglog's own to go on with. only: leave out all other rules."""
     names, there = useful(exported, problem, only)
     graph = read(theory(exported, names, there))
     run(graph, algebra(names, there))
@@ -321,7 +325,7 @@ def saturate(
 
 
 def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: SaturationBudget) -> EGraph:
-    """Puts a problem into an e-graph of egglog, and lets its algebra run. names: the rules in it."""
+    """Put a problem into an e-graph of egglog, and let its algebra run. names: the rules in it."""
     start = time.perf_counter()
     run(graph, text_of(problem))
     run(graph, "(run-schedule (saturate analysis))")

@@ -34,10 +34,11 @@ LONGEST_BEAM = 64  # solutions of a beam
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a search may take: kernels that are priced, so that the answer does not depend on the machine's load.
+    """Limits of a search.
 
-    seconds: where it stops all the same. width: of the beam. lowerings: kernels of a region that are lowered to see
-    what they really take.
+    kernels: the number of kernels that it prices, so that the answer does not depend on the machine's load. seconds:
+    the time after which it stops all the same. width: of the beam. lowerings: kernels of a region that it lowers to
+    find their actual price.
     """
 
     kernels: int = 1000
@@ -57,8 +58,10 @@ class EgraphSearch:
 
     # ---- the program as written
     def as_written(self, stored: Iterable[int] | None = None, groups: Sequence[Group] = ()) -> PricedSolution:
-        """The original spellings. stored: classes that are written, by default every operation's result; groups of them
-        share a kernel."""
+        """Return the solution with the original spellings.
+
+        stored: the classes that are written, by default every operation's result; groups of them share a kernel.
+        """
         graph = self.graph
         choice: dict[int, int] = {}
         for place, (op, attributes, children) in enumerate(graph.problem.nodes):
@@ -72,7 +75,7 @@ class EgraphSearch:
         return self.extraction.evaluate(found)
 
     def greedy(self) -> PricedSolution:
-        """Stores dropped or added while that is cheaper, in both orders, with siblings merged."""
+        """Drop or add stores while that is cheaper, in both orders, with siblings merged."""
         best: PricedSolution | None = None
         for upwards in (False, True):
             found = self.descend(self.as_written(), upwards)
@@ -88,7 +91,7 @@ class EgraphSearch:
 
     # ---- moves that keep the spellings
     def descend(self, start: PricedSolution, upwards: bool = False, near: set[int] | None = None) -> PricedSolution:
-        """Takes the first store that is better dropped or added, in turn, until there is none."""
+        """Drop or add the first store for which that is an improvement, and repeat until there is none."""
         extraction, best = self.extraction, start
         roots, leaves = extraction.roots, extraction.leaves
         improved = True
@@ -108,8 +111,10 @@ class EgraphSearch:
         return best
 
     def merge(self, start: PricedSolution) -> PricedSolution:
-        """Kernels that read a common buffer become one, and kernels of several values go into their readers, while that
-        is cheaper."""
+        """Merge kernels while that is cheaper.
+
+        Kernels that read a common buffer become one. Kernels of several values go into their consumers.
+        """
         best = start
         while True:
             better = next(self._merged(best), None)
@@ -136,7 +141,10 @@ class EgraphSearch:
 
     # ---- the beam
     def explore(self, start: PricedSolution) -> list[PricedSolution]:
-        """Different solutions, best first, from a first one; it is there even where the model has no price for it."""
+        """Return different solutions, best first, from a first one.
+
+        The first one is included even if the model has no price for it.
+        """
         self.deadline = time.perf_counter() + self.effort.seconds
         self.limit = self.extraction.evaluated + self.effort.kernels
         beam: list[PricedSolution] = [start]
@@ -185,7 +193,10 @@ class EgraphSearch:
                             yield found
 
     def _side_by_side(self, moved: PricedSolution, new: frozenset[int]) -> PricedSolution | None:
-        """With one kernel for all that would compute something new: one by one, q, k and v are three matmuls of one."""
+        """Return a move with one kernel for all that would compute something new, or None.
+
+        One by one, q, k and v would be three matmuls of one.
+        """
         for cls in sorted(new):
             groups = [group for group, kernel in moved.table.items() if cls in kernel.touched]
             if len(groups) > 1:
@@ -199,7 +210,7 @@ class EgraphSearch:
         return cls not in self.extraction.leaves and node[0] in ("Red", "Fold")
 
     def _settled(self, found: PricedSolution, before: PricedSolution, best: float) -> PricedSolution:
-        """A move, with the stores around it decided anew."""
+        """Return a move for which the stores around it are decided again."""
         choice, old = found.solution.choice, before.solution.choice
         near = {c for c in choice if old.get(c) != choice[c]}
         near |= {child for c in near for child in self.extraction.node(c, choice)[2]}
@@ -209,8 +220,11 @@ class EgraphSearch:
         return self.merge(found) if found.seconds < best * GOOD_ENOUGH_TO_MERGE else found
 
     def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
-        """Changes of spelling: all who could read a class that is not read yet, all sums of one value that have
-        a factor in common, then one class at a time."""
+        """Return changes of spelling.
+
+        First all consumers that could read a class that is not read yet, then all sums of one value that have a
+        factor in common, then one class at a time.
+        """
         single: list[tuple[tuple[int, int], ...]] = []
         pulled: dict[tuple[int, str | int], list[tuple[int, int]]] = {}
         for cls, chosen in now.choice.items():
@@ -232,7 +246,7 @@ class EgraphSearch:
         return together + single
 
     def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
-        """The computed operands of the sum that a class is: a value, or the factors of a product."""
+        """Return the computed operands of the sum that a class is: a value, or the factors of a product."""
         op, _, below = self.extraction.node(cls, now.choice)
         if op != "Red" or below[0] in self.extraction.leaves:
             return ()
@@ -242,7 +256,7 @@ class EgraphSearch:
         return tuple(child for child in found if child not in self.extraction.leaves)
 
     def _different(self, beam: list[PricedSolution]) -> list[PricedSolution]:
-        """The best of every signature: else equal spellings crowd out what is different."""
+        """Return the best of every signature: else equal spellings crowd out what is different."""
         alike: dict[object, int] = {}
         costs: set[object] = set()
         kept: list[PricedSolution] = []
@@ -301,7 +315,7 @@ class Rebuilder:
         return Rebuilt(roots, stored, groups, list(self.prepared.values()), same)
 
     def term(self, cls: int) -> Term:
-        """The term of a class."""
+        """Return the term of a class."""
         for top, node in self.extraction.in_order(self.found.solution.choice, (cls,), self.built):
             loading = top in self.graph.known and top in self.extraction.leaves
             args = [self.built[child] if loading else self.read(child) for child in node[2]]
@@ -330,7 +344,7 @@ class Rebuilder:
         return tuple(self.problem.axes[bit.bit_length() - 1] for bit in bits(mask))
 
     def read(self, cls: int) -> Term:
-        """The term that a kernel reads for a class: an input of its own for a value that loading computes."""
+        """Return the term that a kernel reads for a class: an input of its own for a value that loading computes."""
         value = self.built[cls]
         if (
             cls not in self.graph.known
@@ -346,12 +360,12 @@ class Rebuilder:
 
 
 def _plain(value: Any) -> bool:
-    """An input under a renaming is read as it is."""
+    """Return whether a value is an input under a renaming, which is read as it is."""
     return value.__class__ is Remap and value.x.__class__ is Input
 
 
 def _memory_order(value: Term) -> tuple[Axis, ...]:
-    """Axes as the widest operand has them."""
+    """Return axes as the widest operand has them."""
     widest: tuple[Axis, ...] = ()
     for operand in operands(value):
         own = tuple(axis for axis in axes(operand) if axis in axes(value))

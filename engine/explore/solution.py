@@ -1,7 +1,7 @@
-"""A solution: one spelling for every class that is needed, and which classes are written to memory.
+"""Solutions: one spelling for every class that is needed, and which classes are written to memory.
 
-Its price is the sum over its kernels. Kernels are priced by the model, remembered by what they compute; where the
-lowering has shown what a kernel really takes, that price stands instead (corrections).
+The price of a solution is the sum over its kernels. The model prices kernels, remembered by their computation. If
+lowering has shown the actual price of a kernel, that price is used instead (corrections).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Body:
     def used(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
     ) -> tuple[frozenset[int], set[int]]:
-        """All that an estimate depends on, and the classes among it.
+        """Return all that an estimate depends on, and the classes among it.
 
         As numbers: a class and its spelling where it is computed, a class alone where it is loaded.
         """
@@ -63,7 +63,7 @@ class Body:
     def estimate(
         self, roots: Sequence[int], choice: Mapping[int, int], stored: Container[int]
     ) -> KernelEstimate | None:
-        """The estimate. None for several roots whose loops differ; axes of equal extents are one axis there."""
+        """Return the estimate. None for several roots whose loops differ; axes of equal extents are one axis there."""
         self.choice, self.stored, self.roots = choice, stored, frozenset(roots)
         self.steps: list[EstimatedValue] = []
         self.seen: dict[tuple[int, Under], int] = {}
@@ -78,14 +78,14 @@ class Body:
         return KernelEstimate(tuple(self.steps), stores, self.extents, sizes)
 
     def paired(self, first: int, own: int) -> Under | None:
-        """The axes of a root as those of the first one of its kernel; None if there are other places."""
+        """Return the axes of a root as those of the first one of its kernel; None if their extents differ."""
         extents, mine, others = self.graph.problem.extents, own & ~first, first & ~own
         pairs = tuple(zip(bits(mine), bits(others), strict=False))
         same = mine.bit_count() == others.bit_count()
         return pairs if same and all(extents[a] == extents[b] for a, b in pairs) else None
 
     def side_by_side(self, roots: Sequence[int]) -> list[Under | None] | None:
-        """The axes of roots that read ranges of one value, with its places as an axis of their kernel."""
+        """Return the axes of roots that read ranges of one value, with that value's indices as one kernel axis."""
         views = [self.ranges(root) for root in roots]
         found = side_by_side(views, self.graph.problem.extents)
         if found is None:
@@ -101,7 +101,7 @@ class Body:
         ]
 
     def ranges(self, root: int) -> dict[Any, tuple[int, int]]:
-        """The values that a root reads at a range of one of its own axes, among those that its kernel computes."""
+        """Return the values, computed in its kernel, that a root reads at a range of one of its own axes."""
         found: dict[Any, tuple[int, int]] = {}
         pending, seen = [root], {root}
         while pending:
@@ -128,7 +128,7 @@ class Body:
         return tuple((axis, image) for axis, image in under if mask & axis)
 
     def visit(self, cls: int, under: Under, top: bool = False) -> int:
-        """The step of a class seen under some axes."""
+        """Return the step of a class seen under some axes."""
         mask = self.graph.mask[cls]
         under = self.restricted(under, mask) if under else under
         known = self.seen.get((cls, under))
@@ -151,7 +151,7 @@ class Body:
         return EstimatedValue(axes, buffer=cls, item=self.items[cls], whole=self.sizes[cls])
 
     def in_memory(self, cls: int) -> bool:
-        """Whether reading a leaf is reading memory: numbers and indices are not there."""
+        """Return whether reading a leaf is reading memory: numbers and indices are not there."""
         if cls not in self.leaves or cls in self.graph.known:
             return True
         first = self.graph.classes[cls][0]
@@ -176,7 +176,7 @@ class Body:
         return EstimatedValue(axes, reads, 0, fn, item=item)
 
     def under(self, cls: int, inner: Mapping[int, int], under: Under) -> Under:
-        """The axes of a class below an index map that is itself read under other axes."""
+        """Return the axes of a class below an index map that is itself read under other axes."""
         out = {axis: self.mask(axis, under) for axis in bits(self.graph.mask[cls])}
         out.update((axis, image) for axis, image in inner.items() if axis in out)
         return tuple((axis, image) for axis, image in sorted(out.items()) if image != axis)
@@ -200,7 +200,7 @@ class Body:
         return EstimatedValue(axes, reads, over, fn, item=item, half=half)
 
     def fresh(self, axis: int, extent: int | None = None) -> int:
-        """Another axis of the same or a given extent, for this kernel only."""
+        """Return another axis of the same or a given extent, for this kernel only."""
         if self.extents is self.graph.problem.extents:
             self.extents = dict(self.extents)
         bit = 1 << max(extent.bit_length() for extent in self.extents)
@@ -216,7 +216,11 @@ BETTER = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Solution:
-    """choice: {class: place of its spelling}, for the classes that are reached; stored; groups that share a kernel."""
+    """Spellings and stores of a region.
+
+    choice: {class: index of its spelling}, for the classes that are reached; stored: the classes that are written;
+    groups: classes that share a kernel.
+    """
 
     choice: dict[int, int]
     stored: frozenset[int]
@@ -262,7 +266,7 @@ class Extraction:
 
     # ---- spellings
     def space(self, cls_node: Any) -> int:
-        """The axes that an e-node runs over."""
+        """Return the axes that an e-node runs over."""
         op, attributes, children = cls_node
         mask = 0
         for child in children:
@@ -270,7 +274,7 @@ class Extraction:
         return mask | attributes[1] if op in FOLDS else mask
 
     def _cheapest(self) -> dict[int, int]:
-        """For every class the spelling with the least work as a tree: the one to take where nothing is decided."""
+        """Return for every class the spelling with the least work as a tree, the default without a decision."""
         cost: dict[int, float] = {}
         how: dict[int, int] = {}
         for cls, spelled in enumerate(self.graph.classes):
@@ -297,7 +301,7 @@ class Extraction:
     def in_order(
         self, choice: dict[int, int], roots: Iterable[int], done: Container[int] = ()
     ) -> Iterator[tuple[int, Any]]:
-        """The classes that roots are computed from, operands first, and their e-nodes. done: those to leave out."""
+        """Yield the classes that roots are computed from, operands first, and their e-nodes. done: classes to skip."""
 
         def node(cls: int) -> Any:
             return self.graph.classes[cls][choice.get(cls, self.default[cls])]
@@ -309,7 +313,7 @@ class Extraction:
         return cls not in self.leaves and self.node(cls, choice)[0] in VIEWS
 
     def solution(self, choice: dict[int, int], stored: Iterable[int], groups: Sequence[Group] = ()) -> Solution | None:
-        """The reachable part of a choice, with the stores that nothing permits to drop. None where it is a circle."""
+        """Return the reachable part of a choice, with the stores that nothing permits to drop, or None for a circle."""
         given, stores = dict(choice), set(stored)
         needed: dict[int, int] = {}
         holds: dict[int, bool] = {}  # whether a reduction would be folded in place
@@ -326,7 +330,7 @@ class Extraction:
         return Solution(needed, frozenset(kept), tuple(merged))
 
     def _stored_roots(self, needed: dict[int, int]) -> set[int]:
-        """The values that are stored for other regions: the operand of a root that is a view."""
+        """Return the values that are stored for other regions: the operand of a root that is a view."""
         out: set[int] = set()
         for root in self.roots:
             cls = root
@@ -337,7 +341,7 @@ class Extraction:
         return out
 
     def _reach(self, root: int, given: Any, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
-        """Visits what a class needs, operands first; an explicit stack, since chains may be long. ~cls: leave cls."""
+        """Visit what a class needs, operands first; an explicit stack, since chains may be long. ~cls: leave cls."""
         classes, leaves, default = self.graph.classes, self.leaves, self.default
         stack, open_ = [root], set()
         while stack:
@@ -363,7 +367,7 @@ class Extraction:
         return True
 
     def _decide_stores(self, cls: int, stores: Any, needed: Any, holds: Any, kept: Any) -> bool:
-        """Decides the stores right below a class. Whether computing it folds something in place."""
+        """Decide the stores directly below a class. Return whether computing it includes an unstored reduction."""
         classes, leaves = self.graph.classes, self.leaves
         op, _, children = classes[cls][needed[cls]]
         folding = op in FOLDS
@@ -400,10 +404,11 @@ class Extraction:
         return PricedKernel(found, touched, key)
 
     def correct(self, kernel: PricedKernel, lowered: Price) -> None:
-        """Note the lowered price of a kernel; others of its form are expected to miss the model's price by as much.
+        """Record the lowered price of a kernel; the model is expected to miss others of its form by the same factor.
 
-        Of several kernels of a form the one that the model told best counts, so that nothing is given up too soon. The
-        same kernel at other extents, in another region of this structure, is expected to miss by what it missed here.
+        If several kernels have one form, the one that the model predicted best counts, so that nothing is given up
+        too soon. In another region of this structure, the model is expected to miss the same kernel at other extents
+        by the factor that it missed here.
         """
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered
@@ -414,21 +419,22 @@ class Extraction:
                 self.graph.missed[kernel.key] = ratio
 
     def forget(self) -> None:
-        """Frees what only a search needs: a price that is asked for again is found again."""
+        """Free what only a search needs: a later query computes a price again."""
         self.prices.clear()
         self.corrections.clear()
 
     def groups(self, solution: Solution) -> list[Group]:
-        """The kernels of a solution, by what they store."""
+        """Return the kernels of a solution, by what they store."""
         together = {cls: group for group in solution.groups for cls in group}
         return list(dict.fromkeys(together.get(cls, (cls,)) for cls in sorted(solution.stored)))
 
     def evaluate(
         self, solution: Solution, bound: float = math.inf, before: PricedSolution | None = None
     ) -> PricedSolution:
-        """The seconds of a solution, and its kernels. Above `bound` the answer may be incomplete, its seconds infinite;
-        without one every kernel is there, even where one has no price.
+        """Return the seconds of a solution, and its kernels.
 
+        Above `bound` the answer may be incomplete and its seconds infinite. Without a bound it has every kernel, even
+        one without a price.
         before: an evaluation whose kernels are kept where the change does not touch them.
         """
         total = 0.0
@@ -458,7 +464,7 @@ class Extraction:
 
 
 def _acyclic(table: Table) -> bool:
-    """Whether kernels that store several values can be put in an order."""
+    """Return whether kernels that store several values can be put in an order."""
     owner = {cls: group for group in table for cls in group}
     below = {
         group: {owner[cls] for cls in kernel.touched if cls in owner and cls not in group}

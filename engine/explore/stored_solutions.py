@@ -1,7 +1,8 @@
-"""Solutions as plain data: what a search chose is put into the e-graph again, and proved there.
+"""Solutions as plain data: the choice of a search is put into the e-graph again, and proved there.
 
-Nothing is taken on trust. A recorded solution is a list of e-nodes over the leaves, forms and axes of its region; it
-stands for the program only if the rules that are named with it, as they are written now, make the two equal again.
+A recorded solution is a list of e-nodes over the leaves, forms and axes of its region, and none of it is trusted. It
+is accepted for the program only if the rules that are named with it, as they are written now, prove the two equal
+again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ WORD = re.compile(r"[A-Za-z0-9_.+-]+")  # functions, dtypes, numbers
 
 
 class StoredSolution(msgspec.Struct, frozen=True):
-    """The solution of one region. region: a hash of the region; rules: that prove it; nodes: (constructor, attributes,
-    places of operands), operands first; roots, stored, groups: places of nodes.
+    """Solution of one region.
+
+    region: a hash of the region; rules: the rules that prove it; nodes: (constructor, attributes, indices of
+    operands), operands first; roots, stored, groups: indices of nodes.
     """
 
     region: str
@@ -41,7 +44,7 @@ class NotProved(Exception):
 
 
 def region_of(problem: Problem) -> str:
-    """A hash of a region: equal for regions of equal structure, extents and dtypes."""
+    """Return a hash of a region: equal for regions of equal structure, extents and dtypes."""
     parts = (
         problem.nodes, problem.roots, sorted(problem.fixed), problem.leaves, problem.forms, problem.dtypes,
         list(problem.extents.values()), problem.packs,
@@ -50,7 +53,7 @@ def region_of(problem: Problem) -> str:
 
 
 def written(problem: Problem, extraction: Extraction, solution: Solution, rules: tuple[str, ...]) -> StoredSolution:
-    """A solution of a region as data."""
+    """Return a solution of a region as data."""
     graph = extraction.graph
     place: dict[int, int] = {}
     nodes: list[ENode] = []
@@ -67,9 +70,9 @@ def written(problem: Problem, extraction: Extraction, solution: Solution, rules:
 def proved(
     problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget
 ) -> tuple[EGraph, dict[int, int]]:
-    """The e-graph of a region in which a recorded solution equals the program, and the class of each of its nodes.
+    """Return the e-graph of a region that proves a recorded solution, and the class of each of its nodes.
 
-    Raises NotProved.
+    Raises NotProved if the solution does not equal the program.
     """
     if not available():
         raise NotProved("egglog is not here")
@@ -86,7 +89,7 @@ def proved(
 
 
 def met(problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget) -> EGraph:
-    """The e-graph in which the rules of a solution make it equal to the program. Raises NotProved."""
+    """Return the e-graph in which the rules of a solution make it equal to the program. Raises NotProved."""
     graph = saturate(problem, exported, budget, recorded.rules)
     _run(graph.bindings, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
     for turn in range(AGAIN + 1):
@@ -101,9 +104,9 @@ def met(problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget:
 def needed_rules(
     extraction: Extraction, solution: Solution, exported: RuleTexts, budget: SaturationBudget
 ) -> tuple[str, ...]:
-    """A smallest set of rules with which the e-graph still holds a solution, in the order of the rules.
+    """Return a smallest set of rules with which the e-graph still holds a solution, in the order of the rules.
 
-    Each rule that matched is left out in turn; where the solution still equals the program, it stays out.
+    Each rule that matched is left out in sequence. If the solution still equals the program, the rule stays out.
     """
     graph = extraction.graph
     if graph.stop is None:
@@ -127,7 +130,7 @@ def needed_rules(
 
 
 def _text(node: Any, place: int) -> str:
-    """A node as egglog text. It comes from a file: nothing but a node can come out. Raises NotProved."""
+    """Return a node as egglog text. It comes from a file: nothing but a node can come out. Raises NotProved."""
     op, attributes, children = node
     plain = all(isinstance(a, int) or (isinstance(a, str) and WORD.fullmatch(a)) for a in attributes)
     if op not in KINDS or not plain or not all(0 <= child < place for child in children):
@@ -149,7 +152,7 @@ def _equal(bindings: Any, problem: Problem, recorded: StoredSolution) -> bool:
 
 
 def _classes(graph: EGraph, recorded: StoredSolution) -> dict[int, int]:
-    """The class of each recorded node, found by its spelling."""
+    """Return the class of each recorded node, found by its spelling."""
     of = {node: cls for cls, spelled in enumerate(graph.classes) for node in spelled}
     out: dict[int, int] = {}
     for place, (op, attributes, children) in enumerate(recorded.nodes):

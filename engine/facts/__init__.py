@@ -1,1 +1,1 @@
-"""Facts that rules may ask. `load_facts` imports the modules of this package; what they compute lives in `ir/facts`."""
+"""Facts for rules. `load_facts` imports the modules of this package; the computations live in `ir/facts`."""

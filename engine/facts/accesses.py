@@ -50,13 +50,16 @@ def accesses(body: Block) -> tuple[Load | Store, ...]:
 
 
 def address_of(site: Any, stmt: Any) -> Any:
-    """The flat address of an access."""
+    """Return the flat address of an access."""
     return address(site.kernel, stmt.buf, stmt.idx)
 
 
 class Step(NamedTuple):
-    """An access that goes to the next element of its buffer as a name goes on. item: bytes of an element that is read
-    and written as vectors, 0 for another; repeated: it is a load that a loop repeats."""
+    """Access that advances to the next element of its buffer when a name advances.
+
+    item: bytes of an element that is read and written as vectors, 0 for another; repeated: whether it is a load that
+    a loop repeats.
+    """
 
     stmt: Load | Store
     address: Any
@@ -68,7 +71,7 @@ Steps = dict[str, list[Step]]  # by the name
 
 
 def _steps(site: Any, body: Block) -> Steps:
-    """Every rule asks it of every axis of a Tile, so a kernel remembers it of each of its blocks."""
+    """Return the steps of a block, remembered per kernel because every rule queries them for every axis of a Tile."""
     known = _steps_of_blocks(site.kernel)
     if body not in known:
         known[body] = _found_steps(site.kernel, body)
@@ -95,7 +98,7 @@ def _found_steps(kernel: Kernel, body: Block) -> Steps:
 
 
 def _stepping(flat: Any) -> Iterator[str]:
-    """The names with which an address goes to the next element, if only up to the end of a row."""
+    """Yield the names with which an address goes to the next element, if only up to the end of a row."""
     for atom, factor in linear(flat)[0].items():
         if factor == 1 and atom.__class__ is Var:
             yield atom.name
@@ -112,14 +115,17 @@ def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
 
 @statement_fact
 def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
-    """The accesses that are `width` aligned neighbours along an axis, and so one instruction."""
+    """Return the accesses that are `width` aligned neighbours along an axis, and so one instruction."""
     fitting = [step for step in _steps(site, body).get(axis.name, ()) if width * step.item in VECTOR_BYTES]
     return tuple(step.stmt for step in fitting if is_vector(step.address, axis.name, width))
 
 
 @statement_fact
 def widest(site: Any, body: Block, along: NameList) -> int:
-    """Elements of the widest vector that every access which runs along one of some names can be; 4 without any."""
+    """Return the elements of the widest vector that each access along one of some names can be.
+
+    The result is 4 without any such access.
+    """
     found = _steps(site, body)
     walked = [(step.address, step.item, name.name) for name in along for step in found.get(name.name, ()) if step.item]
     most = VECTOR_BYTES[-1] // max((item for _, item, _ in walked), default=WORD)
@@ -131,7 +137,7 @@ def widest(site: Any, body: Block, along: NameList) -> int:
 
 @statement_fact
 def runs_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a store, or a load that a loop repeats, goes to the next element as the axis goes on, two at a time."""
+    """Return whether a store or a repeated load goes to the next element as the axis goes on, two at a time."""
     return any(
         (step.repeated or isinstance(step.stmt, Store)) and is_vector(step.address, axis.name, 2)
         for step in _steps(site, body).get(axis.name, ())
@@ -140,28 +146,30 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
 
 @statement_fact
 def loads_along(site: Any, body: Block, axis: Var) -> bool:
-    """Whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
+    """Return whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
     steps = _steps(site, body).get(axis.name, ())
     return any(step.repeated and is_vector(step.address, axis.name, 2) for step in steps)
 
 
 @statement_fact
 def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
-    """The accesses that go to the next element as an axis goes on."""
+    """Return the accesses that go to the next element as an axis goes on."""
     return tuple(step.stmt for step in _steps(site, body).get(axis.name, ()))
 
 
 @statement_fact
 def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
-    """The accesses that go on with an axis and are no vectors along it: for `width` elements of a thread, as many
-    instructions ask for the same sectors."""
+    """Return the accesses that advance with an axis but are not vectors along it.
+
+    For `width` elements of a thread, as many instructions access the same sectors.
+    """
     vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
     others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
     return tuple(stmt for stmt in others if _moves(address_of(site, stmt), axis))
 
 
 def _moves(flat: Any, axis: Var) -> bool:
-    """Whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
+    """Return whether an address goes on with an axis in steps: what is divided by a number stays for so many."""
     terms, _ = linear(flat)
     around = (atom.a for atom in terms if atom.__class__ is Binary and atom.op == "%")
     return terms.get(axis, 0) != 0 or any(_moves(inner, axis) for inner in around)
@@ -169,7 +177,10 @@ def _moves(flat: Any, axis: Var) -> bool:
 
 @statement_fact
 def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
-    """The inputs that run along one of some axes while their lanes jump: not by the strip that a lane has of it."""
+    """Return the inputs that are contiguous along one of some axes but strided between lanes.
+
+    A stride of the strip that a lane reads does not count.
+    """
     strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
     inputs = {param.name for param in site.kernel.ins}
 
@@ -188,7 +199,7 @@ Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that it s
 
 @statement_fact
 def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
-    """Whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
+    """Return whether every index mentions i and r as `c*(i*factor + r)` only, and some index does."""
     mentioned = False
     for stmt in body:
         found = _coefficients(stmt)
@@ -201,7 +212,7 @@ def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
 
 @statement_fact
 def neighbours(idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
-    """Whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
+    """Return whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
     found: Coefficients = {}
     _gather_coefficients(tuple(idx), found)
     return _one_index(found, i, r, factor)
@@ -214,7 +225,7 @@ def _one_index(found: Coefficients, i: Var, r: Var, factor: int) -> bool:
 
 @memoised
 def _coefficients(stmt: Stmt) -> Coefficients:
-    """The coefficients in a statement: it is walked once, though rules ask about every pair of axes."""
+    """Return the coefficients in a statement, gathered once although rules query every pair of axes."""
     found: Coefficients = {}
     _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "slab"]), found)
     return found
@@ -247,38 +258,41 @@ THOUSANDTHS = 1000  # a unit: shares as whole numbers
 
 @statement_fact
 def names(axes: AxisList) -> tuple[Var, ...]:
-    """The names of some axes."""
+    """Return the names of some axes."""
     return tuple(Var(axis.name) for axis in axes)
 
 
 @statement_fact
 def extents(axes: AxisList) -> tuple[int, ...]:
-    """The extents of some axes."""
+    """Return the extents of some axes."""
     return tuple(axis.extent for axis in axes)
 
 
 @statement_fact
 def axes_in_scope(site: Any) -> tuple[Axis, ...]:
-    """The axes of the site's Tile."""
+    """Return the axes of the site's Tile."""
     return site.tile.axes if site.tile else ()
 
 
 @statement_fact
 def threads(axes: AxisList) -> int:
-    """Threads of a block."""
+    """Count the threads of a block."""
     return math.prod(axis.extent for axis in axes if axis.role == "THREAD")
 
 
 @statement_fact
 def blocks(axes: AxisList) -> int:
-    """Blocks of the launch."""
+    """Count the blocks of the launch."""
     return math.prod(axis.extent for axis in axes if axis.role == "BLOCK")
 
 
 @statement_fact
 def registers(site: Any, axes: AxisList, body: Block) -> int:
-    """An estimate of the registers of a thread: every accumulator and loaded fragment once per register value, and
-    what it fetched and did not yet put."""
+    """Estimate the registers of a thread.
+
+    Every accumulator and loaded fragment counts once per register value. Fetched values that are not yet put count
+    too.
+    """
     found = summary(body)
     vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
     extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
@@ -305,18 +319,21 @@ def registers(site: Any, axes: AxisList, body: Block) -> int:
 
 @statement_fact
 def copies(site: Any, body: Block) -> int:
-    """How often a thread does what a run accumulates: once for every value of the register axes that it varies with."""
+    """Count how often a thread repeats the accumulation of a run.
+
+    It repeats once for every value of the register axes that the accumulated value varies with.
+    """
     return _most_values(site, body, lambda term: dependencies(term, body))
 
 
 @statement_fact
 def sums_held(site: Any, body: Block) -> int:
-    """The most elements that a thread adds up at once: values of the register axes that a term varies with."""
+    """Return the most elements that a thread adds up at once: values of the register axes that a term varies with."""
     return _most_values(site, body, Variations(body).of)
 
 
 def _most_values(site: Any, body: Block, varies: Callable[[Any], frozenset[str]]) -> int:
-    """The most values of the register axes that a term which a run accumulates varies with."""
+    """Return the most values of the register axes that a term which a run accumulates varies with."""
     extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
     terms = [varies(stmt.val) for stmt in summary(body).sums]
     return max((math.prod(n for name, n in extent.items() if name in names) for names in terms), default=1)
@@ -324,23 +341,23 @@ def _most_values(site: Any, body: Block, varies: Callable[[Any], frozenset[str]]
 
 @statement_fact
 def trips(site: Any, body: Block) -> int:
-    """How often the innermost statement of a run is executed, if its loops stand in one another."""
+    """Count the executions of the innermost statement of a run, assuming that its loops are nested."""
     unknown: int = policy(site.target).unknown_turns
     return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
 
 @statement_fact
 def shares(body: Block, axis: Var) -> bool:
-    """Whether a run loads from one buffer with an axis and from another one without it."""
+    """Return whether a run loads from one buffer with an axis and from another one without it."""
     along = [axis.name in dependencies(stmt.idx, body) for stmt in summary(body).loads]
     return any(along) and not all(along)
 
 
 @statement_fact
 def rows_alike(body: Block, axis: Var, extent: int) -> int:
-    """How many neighbouring rows load the same elements in every loop: n where each load knows `row // n` alone.
+    """Count the neighbouring rows that load the same elements in every loop: n if each load depends on `row // n` only.
 
-    Of a run without loops, all its loads.
+    In a run without loops, all its loads count.
     """
     found, known = extent, False
     for looped in [loop.body for loop in summary(body).loops] or [body]:
@@ -356,12 +373,12 @@ def rows_alike(body: Block, axis: Var, extent: int) -> int:
 
 @statement_fact
 def simplified(idx: ExpressionList, name: Var, extent: int) -> ExpressionList:
-    """Places, in as few operations as it takes where a name is at least 0 and below an extent."""
+    """Simplify indices, given that a name is at least 0 and below an extent."""
     return tuple(simplify(place, {name.name: (0, extent - 1)}) for place in idx)
 
 
 def _divided_by(value: Any, axis: Var) -> int:
-    """The number that an expression divides an axis by, wherever it has it; 0 where it has not."""
+    """Return the number that an expression divides an axis by, wherever it has it; 0 where it has not."""
     if value == axis:
         return 1
     if isinstance(value, Binary) and value.op == "//" and value.a == axis and isinstance(value.b, int):
@@ -378,7 +395,7 @@ def _below(value: Any) -> tuple[Any, ...]:
 
 @statement_fact
 def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
-    """Whether neighbouring threads that share out the loops of a team mostly read neighbouring elements, by size."""
+    """Return whether neighbouring threads of a team mostly read neighbouring elements, weighted by size."""
     good = bad = 0
     for stmt in accesses(body):
         flat = address_of(site, stmt)
@@ -392,12 +409,12 @@ def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
 
 @statement_fact
 def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
-    """Whether i and j stand in addresses only, and there as `c*(i*extent + j)`."""
+    """Return whether i and j appear in addresses only, and there only as `c*(i*extent + j)`."""
     return as_one(site, body, accesses(body), i, j, extent)
 
 
 def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
-    """Whether i and j stand in the addresses of some accesses only, and there as `c*(i*extent + j)`."""
+    """Return whether i and j appear in addresses only, and in those of `looked_at` only as `c*(i*extent + j)`."""
     known = {i.name, j.name}
     for stmt in looked_at:
         terms, _ = linear(address_of(site, stmt))
@@ -409,7 +426,7 @@ def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, ext
 
 
 def values_of(body: Block) -> Iterator[Any]:
-    """The expressions that a run computes and tests, but for the places of its accesses."""
+    """Yield the expressions that a run computes and tests, except the indices of its accesses."""
     for stmt in body:
         skipped = ("idx",) if isinstance(stmt, Load | Store) else ()
         yield from (getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr" and f.name not in skipped)
@@ -429,14 +446,16 @@ class BlockShape(NamedTuple):
 
 @statement_fact
 def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
-    """The tile of at most an area that is least long: `.rows`, `.columns`, `.area`. Neither side exceeds what there is,
-    nor `tile_side` where the area is no larger than its square."""
+    """Return the most nearly square tile of at most an area: `.rows`, `.columns`, `.area`.
+
+    Neither side exceeds the available extent. Neither exceeds `tile_side` if the area is at most its square.
+    """
     side, odd = policy(site.target).tile_side, policy(site.target).odd_square
     return _squarest(area, hinted(rows), hinted(columns), side, odd)
 
 
 def _power(least: int) -> int:
-    """The least power of two that is at least a number."""
+    """Return the least power of two that is at least a number."""
     return 1 << (max(least, 1) - 1).bit_length()
 
 
@@ -453,8 +472,10 @@ def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> 
 
 @statement_fact
 def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
-    """How busy the device is with outputs, in thousandths, if each multiprocessor takes so many tiles of an area at a
-    time, side by side."""
+    """Return the useful share of the device's work, in thousandths, if blocks compute tiles of an area.
+
+    The last parameter is the number of tiles that each multiprocessor computes at a time.
+    """
     rows, columns, batch = hinted(rows), hinted(columns), hinted(batch)
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
@@ -468,7 +489,7 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: in
 
 @statement_fact
 def windowed(site: Any, body: Block) -> bool:
-    """Whether a load of a run has a place that an axis of the Tile and a loop of a reduction make together."""
+    """Return whether an axis of the Tile and a loop of a reduction together form an index of a load in a run."""
     axes = axis_names(site)
     places = [e for load in summary(body).loads for e in load.idx]
     return any(axes & names and not names <= axes for names in map(free_names, places))
@@ -476,22 +497,25 @@ def windowed(site: Any, body: Block) -> bool:
 
 @statement_fact
 def run_of_an_operand(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
-    """Whether some load of a run mentions i and j as `i*extent + j` only."""
+    """Return whether some load of a run mentions i and j as `i*extent + j` only."""
     loads = [load for load in summary(body).loads if {i.name, j.name} <= free_names(load.idx)]
     return any(as_one(site, (), (load,), i, j, extent) for load in loads)
 
 
 @statement_fact
 def along_the_same(body: Block, i: Var, j: Var) -> bool:
-    """Whether every load of a run that mentions one of two axes mentions both, and some does."""
+    """Return whether every load of a run that mentions one of two axes mentions both, and some does."""
     mentioned = [{i.name, j.name} & free_names(load.idx) for load in summary(body).loads]
     return any(mentioned) and all(len(names) != 1 for names in mentioned)
 
 
 @statement_fact
 def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
-    """Numbers whose multiples can be taken out of the digits of k in places: the largest out of all of them, the next
-    out of all but the slowest. Of `k // 3 // 3, k // 3 % 3, k % 3` they are 9 and 3; none where k stands alone."""
+    """Return the numbers whose multiples can be factored out of the digits of k in indices, the largest first.
+
+    The largest can be factored out of all digits, the next out of all but the slowest. For `k // 3 // 3, k // 3 % 3,
+    k % 3` they are 9 and 3. There are none if k appears undivided.
+    """
     known = ranges_of(site.kernel)
     places = [tidy(e, known) for load in summary(body).loads for e in load.idx]
     each = sorted({period for e in places for period in _periods(e, k.name)})
@@ -499,7 +523,7 @@ def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
 
 
 def _periods(e: Any, name: str) -> Iterator[int]:
-    """The period of each quotient and remainder of a name: after it, the value is the same but for a number."""
+    """Yield the period of each quotient and remainder of a name: after it, the value is the same but for a number."""
     for part in nodes(e, Binary):
         if part.op in ("//", "%") and is_int(part.b) and name in free_names(part.a):
             inside = [inner.b for inner in nodes(part.a, Binary) if inner.op == "//" and name in free_names(inner.a)]
@@ -511,7 +535,10 @@ def _periods(e: Any, name: str) -> Iterator[int]:
 
 @statement_fact
 def reuse(site: Any, body: Block, axis: Var) -> int:
-    """Elements that the loops of a run load, and load again for every element of an axis: of loads without it."""
+    """Count the elements that the loops of a run load again for every element of an axis.
+
+    Only loads that do not vary with the axis count.
+    """
     unknown = policy(site.target).unknown_turns
     extents = {loop.var: loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops}
     count = 0
@@ -524,13 +551,13 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
 
 @statement_fact
 def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
-    """Whether i and j stand in addresses only, and in those of loads as `c*(i*extent + j)`."""
+    """Return whether i and j appear in addresses only, and in those of loads only as `c*(i*extent + j)`."""
     return as_one(site, body, summary(body).loads, i, j, extent)
 
 
 @statement_fact
 def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
-    """Whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
+    """Return whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
 
     Of pairs with as many, that with more axes along which memory runs on.
     """
@@ -550,21 +577,21 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
 
 
 def _last_places(body: Block) -> list[Any]:
-    """The last index of every load and store."""
+    """Return the last index of every load and store."""
     found = summary(body)
     return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
 
 
 @statement_fact
 def tiles_kept(i: Var, j: Var, body: Block) -> int:
-    """How many sums a thread keeps for each place along two axes: those that vary with both."""
+    """Count the sums that a thread keeps for each index along two axes: the sums that vary with both axes."""
     sums = {stmt.acc for stmt in summary(body).sums}
     return sum({i.name, j.name} <= dependencies(Var(acc), body) for acc in sums)
 
 
 @statement_fact
 def sums_kept(body: Block) -> int:
-    """How many sums a thread keeps for each of its places."""
+    """Count the sums that a thread keeps for each of its elements."""
     return len({stmt.acc for stmt in summary(body).sums})
 
 
@@ -577,7 +604,7 @@ def _outputs(pair: Iterable[Axis], side: int) -> int:
 
 @statement_fact
 def joined_dim(buf: Var, shape: ValueList, body: Block) -> int:
-    """The first dimension of a buffer that every load of a run walks together with the next as one run; -1 for none."""
+    """Return the first dimension of a buffer that every load of a run joins with the next one; -1 for none."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     for dim in range(len(shape) - 1) if places else ():
         joined = [_joined(idx[dim], idx[dim + 1], shape[dim + 1]) for idx in places]
@@ -588,26 +615,32 @@ def joined_dim(buf: Var, shape: ValueList, body: Block) -> int:
 
 @statement_fact
 def jumps(buf: Var, lane: Var, body: Block) -> bool:
-    """Whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
+    """Return whether a load of a buffer goes on with an axis in other dimensions than the last: lanes along it jump."""
     places = [load.idx for load in summary(body).loads if load.buf == buf.name]
     return any(lane.name in free_names(idx[:-1]) and lane.name not in free_names(idx[-1]) for idx in places)
 
 
 @statement_fact
 def join_dims(dims: ValueList, dim: int) -> tuple[Any, ...]:
-    """The dimensions of a buffer with one of them and the next made one."""
+    """Return the dimensions of a buffer with one of them and the next made one."""
     return (*dims[:dim], dims[dim] * dims[dim + 1], *dims[dim + 2 :])
 
 
 @statement_fact
 def join_places(idx: ExpressionList, dim: int, extent: int) -> ExpressionList:
-    """An index of a buffer whose dimension `dim`, and the next of some extent, were made one; others divide once."""
+    """Return an index of a buffer after dimension `dim` and the next one, of an extent, were joined.
+
+    Indices that are not a quotient and a remainder divide once.
+    """
     places = (*idx[:dim], _joined(idx[dim], idx[dim + 1], extent), *idx[dim + 2 :])
     return tuple(simplify(place, {}) for place in places)
 
 
 def _joined(outer: Any, inner: Any, extent: int) -> Any:
-    """`outer*extent + inner` of two numbers, of quotient and remainder of one number, or of a remainder; else None."""
+    """Return `outer*extent + inner` if it is simple, else None.
+
+    It is for two numbers, for quotient and remainder of one number, and for a remainder.
+    """
     if outer.__class__ is int and inner.__class__ is int:
         return outer * extent + inner
     if inner.__class__ is not Binary or inner.op != "%" or inner.b != extent:

@@ -36,8 +36,10 @@ from .shared_memory import kept_inside, thread_number
 
 
 class AtomRecord(NamedTuple):
-    """An atom as rules ask for it: its name, what it sums as, its m x n x k, the extents of its axes by name, 1 of
-    those that it has not."""
+    """MMA atom as rules see it: its name, the dtype of its sums, its m x n x k and the extents of its axes by name.
+
+    The extent of an axis that the atom does not have is 1.
+    """
 
     name: Var
     sums: Var
@@ -57,14 +59,17 @@ class AtomRecord(NamedTuple):
 
 @tile_fact
 def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
-    """The atoms that can do every product of a run: sums of products of two operands, at most widened, from slabs."""
+    """Return the atoms that can do every product of a run.
+
+    Products are sums of products of two operands, at most widened, from slabs.
+    """
     slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
     return tuple(map(_record, _atoms_of(site, body, slabs)))
 
 
 @tile_fact
 def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
-    """The atoms of four warps that can do every product of a run, those with the most columns first.
+    """Return the atoms of four warps that can do every product of a run, those with the most columns first.
 
     Products of single warps count, where the run has no others: of elements that may run across a slab's rows.
     """
@@ -79,7 +84,7 @@ def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
 @tile_fact
 def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
-    """The atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
+    """Return the atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
     return _late_records(_multiplying(site, left, right))
 
 
@@ -90,21 +95,21 @@ def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
 
 @tile_fact
 def swizzled_boxes(site: Any, copies: StatementList) -> bool:
-    """Whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
+    """Return whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
     known, kernel = params(site.kernel), site.kernel
     return all(is_swizzled_box(s, known[s.src].shape, item_bytes(kernel, s)) for s in copies)
 
 
 @tile_fact
 def read_once(site: Any, copies: StatementList) -> bool:
-    """Whether the kernel has one load of each of the slabs of some Stages."""
+    """Return whether the kernel has one load of each of the slabs of some Stages."""
     loads = [load.buf for load in summary(site.kernel.body).loads]
     return all(loads.count(stage.dst) == 1 for stage in copies)
 
 
 @tile_fact
 def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
-    """The copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
+    """Return the copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
 
     TMA can make them, in rows that are whole spans of its swizzle.
     """
@@ -125,7 +130,7 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
 
 @tile_fact
 def bytes_alike(site: Any, body: Block, axis: Var) -> int:
-    """Bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
+    """Return the bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
     known = {s.dst: s for s in summary(body).stages if s.via == "TMA"}
     own = {s.dst for s in summary(body).stages if axis.name in free_names((s.origin, s.slot, s.when))}
     return sum(slab_bytes(site.kernel, known[dst]) for dst in known.keys() - own)
@@ -133,20 +138,20 @@ def bytes_alike(site: Any, body: Block, axis: Var) -> int:
 
 @tile_fact
 def chunks(body: Block) -> int:
-    """The turns of the one serial loop of a run; 1 where they are not known, or it has several."""
+    """Return the number of iterations of the one serial loop of a run; 1 if unknown, or if there is not exactly one."""
     loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
     return _turns(loops[0]) if len(loops) == 1 else 1
 
 
 @tile_fact
 def for_atoms(site: Any, body: Block) -> bool:
-    """Whether there is an atom that can do so, once the operands are in slabs."""
+    """Return whether there is an atom that can do so, once the operands are in slabs."""
     return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
 
 
 @module_fact
 def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
-    """Whether there is an atom for the dtype of all that a run loads of these buffers."""
+    """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
     own = [atom for atom in ATOMS.values() if not atom.late]
@@ -155,7 +160,7 @@ def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
 
 @tile_fact
 def for_late_atoms(site: Any, body: Block) -> bool:
-    """Whether there is one of four warps, too."""
+    """Return whether there is one of four warps, too."""
     known = {*params(site.kernel), *stages(site.kernel)}
     return any(atom.across or _along(body) for atom in _atoms_of(site, body, known, late=True))
 
@@ -178,19 +183,19 @@ def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> 
 
 @tile_fact
 def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
-    """The atoms that multiply two values, by their dtypes."""
+    """Return the atoms that multiply two values, by their dtypes."""
     return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.late)
 
 
 def _multiplying(site: Any, left: Var, right: Var) -> Iterator[Atom]:
-    """The atoms for the dtypes of two values."""
+    """Yield the atoms for the dtypes of two values."""
     known = value_dtypes(site.kernel)
     return (atom for atom in ATOMS.values() if _multiplies(site, atom, {known[left.name], known[right.name]}))
 
 
 @tile_fact
 def nothing_of_both(body: Block, one: Var, other: Var) -> bool:
-    """Whether no statement of a run has to do with both of two axes."""
+    """Return whether no statement of a run has to do with both of two axes."""
     varying, both = Variations(body), {one.name, other.name}
     leaves = (stmt for stmt in nodes(body, Stmt) if not hasattr(stmt, "body"))
     return not any(both <= varying.of(tuple(map(Var, uses((stmt,))))) for stmt in leaves)
@@ -198,31 +203,31 @@ def nothing_of_both(body: Block, one: Var, other: Var) -> bool:
 
 @tile_fact
 def only_product(body: Block) -> bool:
-    """Whether a run is one product of tensor cores and the loads of its operands, no more."""
+    """Return whether a run is one product of tensor cores and the loads of its operands, no more."""
     return len(summary(body).mmas) == 1 and all(isinstance(stmt, Load | Mma) for stmt in body)
 
 
 @tile_fact
 def on_tensor_cores(body: Block) -> bool:
-    """Whether tensor cores multiply in a run."""
+    """Return whether tensor cores multiply in a run."""
     return bool(summary(body).mmas)
 
 
 @fact("cast_to(name) -> fn", "tile")
 def cast_to(site: Any, value: Var) -> Var:
-    """The function that rounds to the dtype of a value."""
+    """Return the function that rounds to the dtype of a value."""
     return Var(value_dtypes(site.kernel)[value.name])
 
 
 @tile_fact
 def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
-    """Whether a value is the source, at most in a dtype that holds all of it: the run does nothing else."""
+    """Return whether a value is the source, at most in a dtype that holds all of it: the run does nothing else."""
     known = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     return len(known) == len(body) and _narrowed(value, known, value_dtypes(site.kernel)) == source
 
 
 def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
-    """The value that casts widen to a value, at most: to dtypes that hold every element of the one before."""
+    """Return the value that casts widen to a value, at most: to dtypes that hold every element of the one before."""
     while isinstance(value, Var) and value.name in known:
         match known[value.name]:
             case Var() as e:
@@ -235,19 +240,22 @@ def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
 
 
 def _turns(loop: For) -> int:
-    """How often a loop is run through; 1 where that is not known."""
+    """Return the number of iterations of a loop; 1 if unknown."""
     known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
     return loop.stop if known else 1
 
 
 def _along(body: Block) -> bool:
-    """Whether all that a run sums over runs along the rows of what it loads."""
+    """Return whether all that a run sums over runs along the rows of what it loads."""
     loops = [loop for loop in summary(body).loops if loop.role == "reduce"]
     return all(loop.var in free_names(load.idx[-1]) for loop in loops for load in nodes(loop, Load))
 
 
 def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:
-    """Whether an atom multiplies operands of one or two dtypes here: f32 loses bits, so it is asked for by name."""
+    """Return whether an atom multiplies operands of one or two dtypes on this target.
+
+    f32 operands lose bits, so they need the policy `tf32_products`.
+    """
     asked = "f32" not in dtypes or policy(site.target).tf32_products > 0
     return atom.on(site.target.sm) and asked and bool(dtypes) and atom.multiplies(min(dtypes), max(dtypes))
 
@@ -257,8 +265,11 @@ def _record(atom: Atom) -> AtomRecord:
 
 
 def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[str], set[str]]]:
-    """The products that a loop's body sums, each as the dtypes of what it multiplies, of some buffers and slabs, and of
-    its sum. None where the body does anything else."""
+    """Return the products that a loop's body sums; an empty list if the body does anything else.
+
+    Each product is a pair: the dtypes of its factors, read from the buffers and slabs `sources`, and the dtype of its
+    sum.
+    """
     own = (stmt for stmt in body if isinstance(stmt, Load) and stmt.buf in sources)
     loads = {Var(stmt.dst) for stmt in own if kept_inside(kernel, stmt)}
     values = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
@@ -282,11 +293,14 @@ def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[
 
 
 class Operand(NamedTuple):
-    """part: what a loop does to the cells of a slab alone; sums: what it accumulates. rest: the loop without it.
+    """Operand of a loop, with the computations on it that need nothing else.
 
-    values: what the rest needs of it (besides loads, which the rest has too); raw: whether it needs the cell as it is.
-    buf, idx: the cell of the slab. lanes: the thread axes along which all do the same; threads along them, and `lane`:
-    the number of one among those.
+    part: the statements of a loop that compute from the cells of a slab alone; sums: the accumulations of the loop;
+    rest: the loop without the part.
+    values: the values of the part that the rest needs, except loads, which the rest has too; raw: whether the rest
+    needs the cell as it is.
+    buf, idx: the cell of the slab. lanes: the thread axes along which all threads do the same; threads: their number
+    along these axes; lane: the number of one thread among them.
     """
 
     part: Block
@@ -303,7 +317,10 @@ class Operand(NamedTuple):
 
 @tile_fact
 def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ...]:
-    """For each slab that some Stages fill, what the body of a loop does to its cells that more than one thread does."""
+    """Return the operands in slabs that some Stages fill.
+
+    Each is the part of a loop's body that more than one thread does to the cells of the slab.
+    """
     if site.tile is None or not only(body, Load, Let, Accumulate):
         return ()
     known, key = _asked(site.kernel), (body, tuple([stage.dst for stage in copies]))
@@ -314,7 +331,7 @@ def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ..
 
 @memoised
 def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
-    """The operands of a kernel's loops, as far as asked for: several rules ask one after the other."""
+    """Return the cached operands of a kernel's loops: several rules query them one after the other."""
     return {}
 
 
@@ -354,7 +371,7 @@ def _reads(stmt: Any) -> Any:
 
 
 def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
-    """The statements of a block that accumulate, or that what accumulates or is wanted needs."""
+    """Yield the statements of a block that accumulate, or that what accumulates or is wanted needs."""
     kept = []
     for stmt in reversed(block):
         if isinstance(stmt, Accumulate) or stmt.dst in wanted:
@@ -365,7 +382,7 @@ def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
 
 @tile_fact
 def holds(site: Any, operand: Operand) -> bool:
-    """Whether the slab of an operand is of the dtype of the values that are computed from it: nothing is rounded."""
+    """Return whether the slab of an operand has the dtype of the values computed from it, so nothing is rounded."""
     source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
     known = value_dtypes(site.kernel)
     return all(known[value.name] == source.dtype for value in operand.values)
@@ -373,7 +390,10 @@ def holds(site: Any, operand: Operand) -> bool:
 
 @tile_fact
 def own_cells(site: Any, operand: Operand, k: Var) -> bool:
-    """Whether no two places of an operand are one cell: terms of its address that do not reach into one another."""
+    """Return whether different indices of an operand are different cells.
+
+    The terms of its address must not reach into one another.
+    """
     known = ranges_of(site.kernel)
     terms, _ = linear(address(site.kernel, operand.buf.name, operand.idx))
     uniform = {axis.name for axis in site.tile.axes if axis.role == "BLOCK"}
@@ -400,14 +420,17 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
 
 @statement_fact
 def only_products(site: Any, value: Var) -> bool:
-    """Whether a value is a sum of products of tensor cores, or -inf where a mask hides it: nothing is added to it."""
+    """Return whether a value is a sum of products of tensor cores, or -inf where a mask hides it.
+
+    Nothing else is added to the sum.
+    """
     if (chosen := _hidden(site, value)) is not None:
         return isinstance(chosen.args[1], Var) and only_products(site, chosen.args[1])
     return any(stmt.acc == value.name for stmt in nodes(site.kernel.body, Mma))
 
 
 def _hidden(site: Any, value: Var) -> Call | None:
-    """The one definition `where(a, y, -inf)` of a value."""
+    """Return the one definition `where(a, y, -inf)` of a value."""
     lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
     chosen = lets[0] if len(lets) == 1 else None
     found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf

@@ -1,6 +1,6 @@
-"""Facts that fusion rules ask. `v` is the value whose `mat` is in question, `y` the operation that would take it in.
+"""Facts for fusion rules. `v` is the value whose `mat` is in question, `y` the operation that would absorb it.
 
-All are asked of the kernel that would result: what y's part of it already holds is in the site, not in the terms.
+All facts describe the resulting kernel. The site, not the terms, records the contents of y's part of that kernel.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Use(NamedTuple):
 
 
 def uses_of(site: Any, v: Any) -> Iterator[Use]:
-    """The products that v is an operand of, also through a view."""
+    """Yield the products that v is an operand of, also through a view."""
     flow, kept = site.flow, site.kept
     views = [r for r in flow.readers[v] if r.__class__ is Remap and r.x is v and r not in kept]
     for seen in (v, *views):
@@ -59,7 +59,10 @@ def uses_of(site: Any, v: Any) -> Iterator[Use]:
 
 @tensor_fact
 def scattered(site: Any, v: Value) -> bool:
-    """Whether an element of v is made of several elements of one value in memory: no slab holds what a block needs."""
+    """Return whether an element of v is computed from several elements of one value in memory.
+
+    In that case no slab holds the elements that a block needs.
+    """
     made, _ = cost.parts(v, site.kept)
     sources = [term.x for term in made if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
@@ -67,14 +70,17 @@ def scattered(site: Any, v: Value) -> bool:
 
 @tensor_fact
 def by_every_warp(site: Any, v: Value) -> float:
-    """Seconds that the warps of a product take for the elements of its operand v that each of them computes."""
+    """Return the seconds of a product's warps for the elements of its operand v that each of them computes."""
     made, read = cost.parts(v, site.kept)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
     return max((_asked(site, use) * loads for use in uses_of(site, v)), default=0.0)
 
 
 def _asked(site: Any, use: Use) -> float:
-    """Seconds of L2 for one element of an operand at every place of a product: a sector, and what few blocks share."""
+    """Return the seconds of L2 traffic for one element of an operand at every index of a product.
+
+    Each access reads a sector. Fewer blocks than multiprocessors reach only their share of the bandwidth.
+    """
     flow, target = site.flow, site.target
     patch, tile = policy(target).patch_columns, policy(target).tile_columns
     result = flow.mask[use.total]
@@ -91,7 +97,7 @@ def _asked(site: Any, use: Use) -> float:
 
 @tensor_fact
 def reduction(v: Term) -> bool:
-    """Whether a value is a reduction."""
+    """Return whether a value is a reduction."""
     return v.__class__ in (Reduce, Fold)
 
 
@@ -103,45 +109,47 @@ def evaluations(site: Any, v: Term) -> int:
 
 @tensor_fact
 def places_read(site: Any, v: Term) -> int:
-    """Count the elements of v and of its operands that consumers of v need: one, and one more for each further
-    place at which views read the same value."""
+    """Count the elements of v and of its operands that consumers of v need.
+
+    An element counts once, and once more for each further index at which views read the same value.
+    """
     return site.places.count[v]  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def elements(site: Any, v: Term) -> int:
-    """How many elements a value has."""
+    """Count the elements of a value."""
     return site.flow.elements(site.flow.mask[v])  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def readers(site: Any, v: Term) -> int:
-    """How many operations read a value."""
+    """Count the operations that read a value."""
     return len(site.flow.readers[v])
 
 
 @tensor_fact
 def recompute(site: Any, v: Value, y: Value, tile: int) -> int:
-    """How often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
+    """Count how often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
     missing = site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded)
     return cost.blocks_across((at_hint(axis.extent) for axis in missing), tile)
 
 
 @tensor_fact
 def sweeps(site: Any, y: Value, v: Value) -> bool:
-    """Whether y folds an axis that v varies along."""
+    """Return whether y folds an axis that v varies along."""
     return y.__class__ in (Reduce, Fold) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
 
 
 @tensor_fact
 def widens(site: Any, y: Value, v: Value) -> bool:
-    """Whether v is read again along an axis of y: as a factor of a contraction is."""
+    """Return whether v is read again along an axis of y: as a factor of a contraction is."""
     return read_again(site.space & ~site.flow.mask_of_axes(y.over), site.seen[v]) != 0
 
 
 @tensor_fact
 def only_for(site: Any, v: Value, y: Value) -> bool:
-    """Whether v flows to y alone, through values that have one reader each."""
+    """Return whether v flows to y alone, through values that have one reader each."""
     flow = _flow(site, y)
     while v is not y:
         following = flow.readers[v]
@@ -153,7 +161,7 @@ def only_for(site: Any, v: Value, y: Value) -> bool:
 
 @tensor_fact
 def folded_together(site: Any, v: Value, y: Value) -> bool:
-    """Whether all that v flows into is tuple reductions that share their loop with y."""
+    """Return whether all that v flows into is tuple reductions that share their loop with y."""
     if y.__class__ is not Fold:
         return False
     wanted, todo, seen = common_key(y), list(site.flow.readers[v]), {v}
@@ -175,19 +183,19 @@ def folded_together(site: Any, v: Value, y: Value) -> bool:
 
 @tensor_fact
 def rows(site: Any, v: Value) -> int:
-    """How many independent elements of v the kernel would hold: its blocks, if v is folded cooperatively."""
+    """Count the independent elements of v that the kernel would hold: its blocks, if v is reduced cooperatively."""
     return site.flow.elements(site.seen[v])  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def row(site: Any, v: Value, y: Value) -> int:
-    """How many elements y has for one of v, along axes that the kernel folds."""
+    """Count the elements of y for one of v, along axes that the kernel reduces."""
     return site.flow.elements(site.space & ~site.seen[v] & site.folded)  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def repeats(site: Any, y: Value, v: Value) -> bool:
-    """Whether y's index map would compute an element of v more than once, or one that only running it tells."""
+    """Return whether y's index map would compute an element of v repeatedly, or an element known only at run time."""
     before = site.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
         return True
@@ -198,13 +206,13 @@ def repeats(site: Any, y: Value, v: Value) -> bool:
 
 @tensor_fact
 def fixed(y: Value) -> bool:
-    """Whether y's index map reads one place along the axes that it replaces."""
+    """Return whether y's index map reads one index along the axes that it replaces."""
     return all(e.__class__ is int for _, e in y.map)
 
 
 @tensor_fact
 def moved(site: Any, y: Value) -> bool:
-    """Whether y's index map replaces an axis that something folded below it varies with."""
+    """Return whether y's index map replaces an axis that something folded below it varies with."""
     replaced = site.flow.mask_of_axes(axis for axis, _ in y.map)
     return any(
         replaced & site.flow.mask[value]
@@ -215,7 +223,7 @@ def moved(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def widest(site: Any, y: Value) -> int:
-    """The most elements of anything that y would read: the value that climbs, or what is in memory."""
+    """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
     flow = site.flow
     read = [_read(site, operand, policy(site.target).operations_looked_through) for operand in operands(y)]
     climbing: int = flow.elements(flow.mask[site.top])
@@ -223,7 +231,7 @@ def widest(site: Any, y: Value) -> int:
 
 
 def _read(site: Any, term: Any, reach: int) -> int:
-    """The elements of the largest stored value that an elementwise value reads."""
+    """Return the elements of the largest stored value that an elementwise value reads."""
     kind = term.__class__
     size: int = site.flow.elements(site.flow.mask[term])
     if kind is Input or term in site.kept:
@@ -237,7 +245,7 @@ def _read(site: Any, term: Any, reach: int) -> int:
 
 @tensor_fact
 def kernels(site: Any, v: Value) -> int:
-    """How many kernels would compute a value."""
+    """Count the kernels that would compute a value."""
     return int(site.owners[v]).bit_count()
 
 
@@ -249,33 +257,33 @@ def operations(site: Any, v: Value) -> int:
 
 @tensor_fact
 def holds_reduction(site: Any, v: Value) -> bool:
-    """Whether computing a value means folding something that is not stored."""
+    """Return whether computing a value means folding something that is not stored."""
     return bool(site.open[v])
 
 
 @tensor_fact
 def folds_once(site: Any, v: Value, w: Value) -> bool:
-    """Whether all reductions of two kernels are over the same axes, and each has one."""
+    """Return whether all reductions of two kernels are over the same axes, and each has one."""
     a, b = site.reduction(v), site.reduction(w)
     return a is not None and b is not None and a.over == b.over
 
 
 @tensor_fact
 def same_loops(site: Any, v: Value, w: Value) -> bool:
-    """Whether two kernels store values of the same extents, in plain layouts."""
+    """Return whether two kernels store values of the same extents, in plain layouts."""
     return site.extents(v) is not None and site.extents(v) == site.extents(w)
 
 
 @tensor_fact
 def common_operand(site: Any, v: Value, w: Value) -> bool:
-    """Whether the reductions of two kernels fold the same buffer, at the same places."""
+    """Return whether the reductions of two kernels reduce the same buffer at the same indices."""
     over = set(site.reduction(v).over)
     shared = _reads(site, w)
     return any(over & set(axes(read)) for read in _reads(site, v) if read in shared)
 
 
 def _reads(site: Any, value: Any) -> set[Any]:
-    """The values that a kernel reads from memory, and the index maps that it reads them through."""
+    """Return the values that a kernel reads from memory, and the index maps that it reads them through."""
     leaves, pending, seen = site.leaves(value), [value], {value}
     while pending:
         term = pending.pop()
@@ -287,32 +295,32 @@ def _reads(site: Any, value: Any) -> set[Any]:
 
 @tensor_fact
 def independent(site: Any, v: Value, w: Value) -> bool:
-    """Whether w reads neither v nor anything stored between the two."""
+    """Return whether w reads neither v nor anything stored between the two."""
     between = site.entries[site.place(v) : site.place(w)]
     return all(entry.value not in site.leaves(w) for entry in between)
 
 
 @tensor_fact
 def same_place(site: Any, v: Value, w: Value) -> bool:
-    """Whether w reads v, only where it stands itself, and nothing stored between the two that needs v."""
+    """Return whether w reads v only at the index of its own element, and needs no other stored value that needs v."""
     return site.same_place(v, w)  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def folded(site: Any, v: Value) -> int:
-    """How many elements the reductions of a kernel fold into one, at most; 1 where it folds nothing."""
+    """Return the largest number of elements that the reductions of a kernel reduce to one; 1 without reductions."""
     return max((_places(term.over) for term in site.folds(v)), default=1)
 
 
 @tensor_fact
 def distance(site: Any, v: Value, w: Value) -> int:
-    """How many launches lie between two stored values, one for neighbours."""
+    """Return the distance in launches between two stored values; 1 for neighbours."""
     return site.place(w) - site.place(v)  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def beside(site: Any, v: Value, y: Value) -> bool:
-    """Whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
+    """Return whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
     flow, kept = site.flow, site.kept
@@ -328,20 +336,20 @@ def beside(site: Any, v: Value, y: Value) -> bool:
 
 
 def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
-    """Whether what a reduction is made of needs no v, and reads something that v reads."""
+    """Return whether the computation of a reduction needs no v, and reads something that v reads."""
     return v not in made and not set(read).isdisjoint(reads)
 
 
 @tensor_fact
 def again(site: Any, v: Value, y: Value, tile: int) -> float:
-    """Seconds to compute v in every block of y's kernel, from what is in shared memory."""
+    """Return the seconds to compute v in every block of y's kernel, from what is in shared memory."""
     flow, result = site.flow, site.space & ~site.folded
     blocks = cost.blocks(flow, result, site.seen[v], tile, site.target)
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
 def _in_block(site: Any, v: Any, walked: Any) -> float:
-    """Seconds to compute v once, reading each element that it walks from shared memory."""
+    """Return the seconds to compute v once, reading each element that it walks from shared memory."""
     made, read = cost.parts(v, site.kept)
     moved = len(read) * site.flow.elements(site.flow.mask[walked])
     return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
@@ -349,10 +357,11 @@ def _in_block(site: Any, v: Any, walked: Any) -> float:
 
 @tensor_fact
 def in_turns(site: Any, v: Value, y: Value) -> float:
-    """Seconds that v takes longer in the turns of y's loop than in a kernel of its own; 0 if y does not fold along it.
+    """Return the additional seconds of v inside y's loop, compared with a kernel of its own.
 
-    The loop has the blocks of y's results, whatever v has; and a product of v has no tiles there: each of its terms
-    loads its factors.
+    The result is 0 unless v is a reduction and y reduces along its axes.
+    The loop has the blocks of y's results, whatever blocks v has. A product of v has no tiles there: each of its
+    terms loads its factors.
     """
     if not reduction(v) or not sweeps(site, y, v):
         return 0.0
@@ -369,7 +378,7 @@ def in_turns(site: Any, v: Value, y: Value) -> float:
 
 @tensor_fact
 def product_blocks(site: Any, v: Value, tile: int) -> int:
-    """How many blocks of a product compute its operand v: one for every tile of the columns that v lacks."""
+    """Count the blocks of a product that compute its operand v: one for every tile of the columns that v lacks."""
     flow = site.flow
     found = (cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target) for use in uses_of(site, v))
     return max(found, default=1)
@@ -377,14 +386,17 @@ def product_blocks(site: Any, v: Value, tile: int) -> int:
 
 @tensor_fact
 def again_in(site: Any, blocks: int, v: Value) -> float:
-    """Seconds to compute an operand in so many blocks, and to put it into shared memory there."""
+    """Return the seconds to compute an operand in so many blocks, and to put it into shared memory there."""
     stored = cost.issue_seconds(site.flow.elements(site.flow.mask[v]), site.target)
     return blocks * (_in_block(site, v, v) + stored)
 
 
 @tensor_fact
 def multiplied_narrow(site: Any, y: Value) -> bool:
-    """Whether nothing reads a value but products that tensor cores make of what both factors are widened from."""
+    """Return whether tensor cores can multiply for all consumers of a value.
+
+    All consumers must be products, and an atom must multiply the dtypes from which both factors are widened.
+    """
     readers = [
         reader for r in site.flow.readers[y] for reader in (site.flow.readers[r] if r.__class__ is Remap else (r,))
     ]
@@ -397,7 +409,7 @@ def multiplied_narrow(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def joins_products(site: Any, v: Value) -> bool:
-    """Whether v is made of a product that groups of four warps multiply, and a reader of v of another such product."""
+    """Return whether v contains a product of groups of four warps, and a consumer of v another such product."""
     own = set(_group_products(site, cost.parts(v, site.kept)[0]))
     readers = (cost.parts(reader, site.kept)[0] for reader in site.flow.readers[v]) if own else ()
     return any(total not in own for made in readers for total in _group_products(site, made))
@@ -405,7 +417,7 @@ def joins_products(site: Any, v: Value) -> bool:
 
 @tensor_fact
 def several_products(site: Any, v: Value, w: Value) -> bool:
-    """Whether each of two kernels has a product that groups of four warps multiply."""
+    """Return whether each of two kernels has a product that groups of four warps multiply."""
     return any(_group_products(site, site.folds(v))) and any(_group_products(site, site.folds(w)))
 
 
@@ -430,7 +442,7 @@ def _places(of: Iterable[Axis]) -> int:
 
 
 def _widened_from(x: Any) -> str | None:
-    """The dtype of what a value is widened from, None where it is anything else."""
+    """Return the dtype of what a value is widened from, None where it is anything else."""
     x = x.x if x.__class__ is Remap else x
     cast = x.__class__ is Elementwise and x.fn in DTYPES and promote(x.fn, dtype(x.args[0])) == x.fn
     return dtype(x.args[0]) if cast else None
@@ -438,7 +450,7 @@ def _widened_from(x: Any) -> str | None:
 
 @tensor_fact
 def apart(site: Any, v: Value) -> float:
-    """Seconds that a kernel of its own takes for v, and to read v again."""
+    """Return the seconds that a kernel of its own takes for v, and to read v again."""
     _, read = cost.parts(v, site.kept)
     size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
     return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
@@ -446,7 +458,7 @@ def apart(site: Any, v: Value) -> float:
 
 @tensor_fact
 def multiplied(site: Any, y: Value) -> bool:
-    """Whether a value flows into a product that walks it many times, through values that nothing stores."""
+    """Return whether a value flows into a product that walks it many times, through values that nothing stores."""
     flow, todo, seen = site.flow, [y], set()
     while todo:
         term = todo.pop()
@@ -466,21 +478,24 @@ def multiplied(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def climbed(site: Any, y: Value) -> float:
-    """Seconds of memory to store a value and to read it once for every reader."""
+    """Return the seconds of memory to store a value and to read it once for every reader."""
     times = len(site.flow.readers[y]) + 1
     return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
 
 
 @tensor_fact
 def folds_across(site: Any, y: Value, x: Value) -> bool:
-    """Whether making y of x takes a fold of something else, along an axis that x varies with."""
+    """Return whether making y of x takes a fold of something else, along an axis that x varies with."""
     made, _ = cost.parts(y, {*site.kept, x})
     return _folds_along(site, made, x)
 
 
 @tensor_fact
 def waits_across(site: Any, y: Value, x: Value) -> bool:
-    """Whether y reads a stored fold, along an axis that x varies with, of what x reads too: x waits for it nowhere."""
+    """Return whether y reads a stored reduction of a value that x reads too, along an axis that x varies with.
+
+    In this case x does not wait for the reduction itself.
+    """
     kept = site.kept
     _, read = cost.parts(y, {*kept, x})
     for leaf in read:
@@ -492,7 +507,7 @@ def waits_across(site: Any, y: Value, x: Value) -> bool:
 
 
 def _folds_along(site: Any, made: Any, x: Any) -> bool:
-    """Whether one of some values is a fold along an axis that x varies with."""
+    """Return whether one of some values is a fold along an axis that x varies with."""
     along = site.flow.mask[x]
     folds = (term for term in made if term.__class__ in (Reduce, Fold))
     return any(site.flow.mask_of_axes(term.over) & along for term in folds)
@@ -500,7 +515,7 @@ def _folds_along(site: Any, made: Any, x: Any) -> bool:
 
 @tensor_fact
 def left(site: Any, x: Value, y: Value) -> float:
-    """Seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
+    """Return the seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
     flow, readers_of_y = site.flow, len(site.flow.readers[y])
     made, read = cost.parts(y, {*site.kept, x})
     others = cost.bytes_of(flow, [leaf for leaf in read if leaf is not x])
@@ -513,7 +528,7 @@ def left(site: Any, x: Value, y: Value) -> float:
 
 
 def _flow(site: Any, v: Any) -> Any:
-    """The program as a flow; of an example or a fragment, what is below a value."""
+    """Return the program as a flow; of an example or a fragment, what is below a value."""
     if site.flow is None or v not in site.flow.mask:
         site.flow = Dataflow((*site.roots, v) if v not in site.roots else site.roots)
     return site.flow
@@ -521,13 +536,16 @@ def _flow(site: Any, v: Any) -> Any:
 
 @tensor_fact
 def sums(s: Value, k: Axis) -> bool:
-    """Whether a value is made of a sum along an axis."""
+    """Return whether the computation of a value contains a sum along an axis."""
     return any(term.__class__ is Reduce and k in term.over for term in cost.parts(s, ())[0])
 
 
 @tensor_fact
 def picked(site: Any, y: Value) -> bool:
-    """Whether only some places of a value are read: all that it flows into are index maps that have fewer elements."""
+    """Return whether consumers read only some elements of a value.
+
+    All consumers that it flows into must be index maps with fewer elements.
+    """
     flow = _flow(site, y)
     todo, found = [y], False
     while todo:
@@ -544,7 +562,7 @@ def picked(site: Any, y: Value) -> bool:
 
 @tensor_fact
 def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
-    """Seconds to compute the operand v of the product y in every block, from what is in shared memory."""
+    """Return the seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
     blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
     made, _ = cost.parts(v, ())
@@ -554,7 +572,7 @@ def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
 
 @tensor_fact
 def beforehand(site: Any, v: Value, y: Value) -> float:
-    """Seconds that a kernel of its own takes for the operand v of a product y."""
+    """Return the seconds that a kernel of its own takes for the operand v of a product y."""
     flow = _flow(site, y)
     _, read = cost.parts(v, ())
     size = cost.bytes_of(flow, [*read, v])
@@ -574,8 +592,12 @@ PASSES = 3  # a unit: the kernels of three passes
 
 
 class OnlineShape(NamedTuple):
-    """A sum over n of functions of x times v: what is independent, rows and columns of the scores, products of a score,
-    results of a row. seen: the scores of a row in the middle that count; hides: whether there are others."""
+    """Extents of a sum over n of functions of x times v.
+
+    batch: independent instances; rows, columns: extents of the scores; products: products of a score; results:
+    results of a row.
+    seen: the number of scores that count in a row in the middle; hides: whether there are others.
+    """
 
     batch: int
     rows: int
@@ -587,7 +609,10 @@ class OnlineShape(NamedTuple):
 
 
 def _products(x: Term) -> int:
-    """Products that make one element of x of what is stored: what they multiply is computed before, however it is."""
+    """Count the products that compute one element of x from stored values.
+
+    The factors of these products are computed before, whatever they are.
+    """
     count, pending, seen = 0, [x], set()
     while pending:
         term = pending.pop()
@@ -614,7 +639,7 @@ def _shape(x: Term, v: Term, n: Axis) -> OnlineShape:
 
 
 def _seen(x: Term, n: Axis) -> float | None:
-    """The places along n that count in the middle of all rows, if `x = where(n <= e, y, -inf)` says; else none."""
+    """Return the number of indices along n that count in the middle row if `x = where(n <= e, y, -inf)`, else None."""
     if not isinstance(x, Elementwise) or x.fn != "where" or not isinstance(x.args[0], Index):
         return None
     end, hidden = upper_bound(x.args[0].expr, n), x.args[2]
@@ -627,13 +652,13 @@ def _seen(x: Term, n: Axis) -> float | None:
 
 @tensor_fact
 def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Seconds of kernels that compute scores x and weigh v with them, along n, without storing the scores."""
+    """Return the seconds of kernels that compute scores x and weigh v with them, along n, without storing x."""
     return _in_one_pass(site.target, x, v, n)
 
 
 @tensor_fact
 def has_one_pass(site: Any, x: Term, v: Term, n: Axis) -> bool:
-    """Whether there is a schedule that weighs v with scores x in one pass: it depends on the size of the heads."""
+    """Return whether a schedule weighs v with scores x in one pass: this depends on the size of the heads."""
     return _in_one_pass(site.target, x, v, n) < math.inf
 
 
@@ -651,14 +676,17 @@ def _in_one_pass(target: Any, x: Term, v: Term, n: Axis) -> float:
 
 
 def _held(v: Term) -> str:
-    """The dtype of a value in memory: what is computed with it is f32."""
+    """Return the dtype of a value in memory: what is computed with it is f32."""
     while isinstance(v, Elementwise) and v.fn == "f32":
         (v,) = v.args
     return dtype(v)
 
 
 def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
-    """A tile of rows a block, whose products tensor cores do (`online_fragments`): a warp has the rows of an atom."""
+    """Return the seconds with a tile of rows a block on tensor cores (`online_fragments`).
+
+    A warp has the rows of an atom. The result is infinite for single rows.
+    """
     p, chunk = policy(target), policy(target).online_chunk_columns
     if shape.rows == 1:
         return math.inf
@@ -678,8 +706,12 @@ def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
 
 
 def _in_rows(shape: OnlineShape, target: Any) -> float:
-    """A row a block, or several blocks and a second kernel, as `online_row` and `split_fold` do where rows have values
-    of their own: keys and values are read once, and the lanes of a warp share the products of a score."""
+    """Return the seconds of a kernel with a row a block, or of several blocks and a second kernel.
+
+    The rules `online_row` and `split_fold` build these kernels if rows have values of their own: a kernel reads keys
+    and values once, and the lanes of a warp share the products of a score. The result is infinite if the rules do not
+    apply.
+    """
     p = policy(target)
     whole = math.gcd(shape.products, shape.results)
     vectors = [n for n in p.online_row_lanes if whole % (p.vector_float * n) == 0]
@@ -693,7 +725,7 @@ def _in_rows(shape: OnlineShape, target: Any) -> float:
 
 
 def _in_tiles(shape: OnlineShape, target: Any) -> float:
-    """A tile of rows a block."""
+    """Return the seconds with a tile of rows a block."""
     p = policy(target)
     chunk, block, rows, columns = _block(shape, target)
     lanes = chunk // columns
@@ -722,7 +754,7 @@ def _in_tiles(shape: OnlineShape, target: Any) -> float:
 
 
 def _block(shape: OnlineShape, target: Any) -> tuple[int, int, int, int]:
-    """The columns of a chunk, the rows of a block, and the rows and columns of a thread, as `online_tile` has them."""
+    """Return the columns of a chunk, the rows of a block, and the rows and columns of a thread, as in `online_tile`."""
     ask = policy_facts(target)
     chunk = ask("online_chunk_of", shape.columns, shape.results)
     given = shape.rows, shape.results, chunk, shape.batch
@@ -732,7 +764,7 @@ def _block(shape: OnlineShape, target: Any) -> tuple[int, int, int, int]:
 
 
 def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int:
-    """The results that lanes compute in whole strips, as `online_tile` chooses their width."""
+    """Return the results that lanes compute in whole strips, as `online_tile` chooses their width."""
     strips = {n: -(-results // (lanes * n)) for n in widths}
     width = min(strips, key=lambda n: strips[n] * (rows * n + 1))
     return lanes * width * strips[width]
@@ -756,7 +788,7 @@ def policy_facts(target: Any) -> Callable[..., Any]:
 
 @tensor_fact
 def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
+    """Return the seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
     target, shape = site.target, _shape(x, v, n)
     p = policy(target)
     scores = shape.batch * shape.rows * shape.columns

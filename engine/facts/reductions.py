@@ -39,31 +39,31 @@ from .structure import TILE, varying
 
 @statement_fact
 def team(body: Block) -> tuple[Var, ...]:
-    """The loops that the threads of a block can share out among themselves: the outermost of each nest."""
+    """Return the loops that the threads of a block can share out among themselves: the outermost of each nest."""
     return tuple(Var(loop.var) for loop in team_loops(body))
 
 
 @statement_fact
 def team_free(body: Block) -> tuple[Var, ...]:
-    """The loops that the threads of a block can share out and whose iterations are independent."""
+    """Return the loops that the threads of a block can share out and whose iterations are independent."""
     return tuple(Var(loop.var) for loop in team_loops(body) if loop.role == "free")
 
 
 @statement_fact
 def row_length(body: Block) -> int:
-    """The longest reduction among the loops that threads can share out; 0 if there is none."""
+    """Return the longest reduction among the loops that threads can share out; 0 if there is none."""
     stops = [loop.stop for loop in team_loops(body) if loop.role == "reduce"]
     return longest(stops) if stops else 0
 
 
 def longest(stops: Sequence[Any]) -> Any:
-    """The greatest of some extents. Raises Undecided where sizes leave it open."""
+    """Return the greatest of some extents. Raises Undecided where sizes leave it open."""
     return max(dict.fromkeys(stops))
 
 
 @statement_fact
 def defined_once(body: Block) -> bool:
-    """Whether blocks of a run could be one block: no value of one has the name of a value of another."""
+    """Return whether blocks of a run could be one block: no value of one has the name of a value of another."""
     found = summary(body)
     names = [load.dst for load in found.loads] + [let.dst for let in found.lets]
     return len(set(names)) == len(names)
@@ -71,9 +71,10 @@ def defined_once(body: Block) -> bool:
 
 @statement_fact
 def strided_extent(body: Block, t: Var) -> int:
-    """K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
+    """Return K if every loop of a run is `for k in t..K by T`, free or a reduction, with one K and one T; else 0.
 
-    The loops stand at the top, mention t nowhere else, have no barrier: which thread has which column must not matter.
+    The loops are at the top, mention t nowhere else and have no barrier: the assignment of columns to threads must
+    not matter.
     """
     found = tuple(stmt for stmt in body if isinstance(stmt, For))
     if len(found) != len(summary(body).loops):
@@ -91,8 +92,9 @@ def strided_extent(body: Block, t: Var) -> int:
 
 @statement_fact
 def all_vary(body: Block, width: int) -> bool:
-    """Whether every accumulated value varies from one strip of so many turns to the next; else (`x[k % 16]`
-    in strips of 32) its repetitions would be lost unrolled.
+    """Return whether every accumulated value varies from one strip of `width` iterations to the next.
+
+    Otherwise (`x[k % 16]` in strips of 32) unrolling would lose the repetitions of the value.
     """
     for loop in summary(body).loops:
         if loop.role == "reduce":
@@ -105,7 +107,7 @@ def all_vary(body: Block, width: int) -> bool:
 
 @statement_fact
 def rows_held(body: Block) -> int:
-    """The rows that a thread holds its elements of: those that several sweeps read, and one that is read and used."""
+    """Count the rows of which a thread holds its elements: those that several sweeps read, and one read and used."""
     sweeps = [{load.buf for load in summary(loop.body).loads} for loop in body if isinstance(loop, For)]
     every = set().union(*sweeps)
     kept = sum(sum(buffer in sweep for sweep in sweeps) > 1 for buffer in every)
@@ -114,7 +116,7 @@ def rows_held(body: Block) -> int:
 
 @statement_fact
 def all_combined(body: Block, t: Var) -> bool:
-    """Whether what the reductions of a run fold, and nothing else that is folded, is combined alike over axis t."""
+    """Return whether the accumulators of a run's reductions, and no others, are combined alike over axis t."""
     found = summary(body)
     folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
     free = [fold for loop in found.loops if loop.role == "free" for fold in _folds(loop.body)]
@@ -128,12 +130,12 @@ def _folds(body: Block) -> tuple[Accumulate | Merge, ...]:
 
 
 def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
-    """(its accumulators, how they are folded)"""
+    """Return the accumulators of a statement and the function that combines them."""
     return (stmt.accs if isinstance(stmt, Merge) else (stmt.acc,)), stmt.fn
 
 
 def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
-    """The accumulators that are combined, and how: those of a tuple at once, others one by one."""
+    """Return the accumulators that are combined, and how: those of a tuple at once, others one by one."""
     return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
 
 
@@ -142,14 +144,14 @@ def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
 
 @statement_fact
 def neutral_to(site: Any, value: Expression, fn: Var, acc: Var) -> bool:
-    """Whether a number is what an accumulator of the kernel starts from: folding it by the function changes nothing."""
+    """Return whether a number is the identity of an accumulator's function, which changes no reduction."""
     dtype, number = value_dtypes(site.kernel).get(acc.name), _number(value)
     return dtype is not None and number is not None and bool(number == identity(fn.name, dtype))
 
 
 @fact("neutral_element(monoid, [expr]) -> bool", TILE)
 def neutral_element(fn: Var, values: Any) -> bool:
-    """Whether an element made of these numbers is the tuple of no elements: taking it in changes nothing."""
+    """Return whether numbers form the neutral element of a monoid: combining an element with it changes nothing."""
     known, numbers = monoid(fn.name), tuple(map(_number, values))
     if len(values) != len(known.operands) or None in numbers:
         return False
@@ -157,7 +159,7 @@ def neutral_element(fn: Var, values: Any) -> bool:
 
 
 def _number(value: Any) -> bool | int | float | None:
-    """A number that is written out, f64(0.0) too; None for anything else."""
+    """Return a number that is written out, f64(0.0) too; None for anything else."""
     if value.__class__ is Call and value.fn == "f64":
         (value,) = value.args
     return value if isinstance(value, bool | int | float) else None
@@ -165,21 +167,24 @@ def _number(value: Any) -> bool | int | float | None:
 
 @statement_fact
 def needed(run: Block, values: ExpressionList, *later: Block) -> Block:
-    """The statements of a run that some values, or what stands in later runs, depend on."""
+    """Return the statements of a run that some values or the statements of later runs depend on."""
     wanted = dependencies((*values, *map(Var, sorted(uses(tuple(chain.from_iterable(later)))))), run)
     return tuple(stmt for stmt in run if defines(stmt) in wanted)
 
 
 @statement_fact
 def rest(run: Block, part: Block) -> Block:
-    """The statements of a run that are not among some of them."""
+    """Return the statements of a run that are not among some of them."""
     return tuple(stmt for stmt in run if stmt not in part)
 
 
 @statement_fact
 def base_of_digits(body: Block, name: Var) -> int:
-    """The number by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`. 0 if it reads the
-    name in another way, but for where it loads and stores, or by two numbers; or if it is hidden where a load reads."""
+    """Return the number C by which a run takes the quotient and the remainder of a name: `q // C`, `q % C`.
+
+    The result is 0 if the run reads the name in another way, except in indices of loads and stores, or with two
+    numbers. It is also 0 if another name in the index of a load depends on the name.
+    """
     digits = _digits_of(body, name)
     if {e.op for e in digits} != {"//", "%"} or len({e.b for e in digits}) > 1:
         return 0
@@ -195,25 +200,26 @@ def base_of_digits(body: Block, name: Var) -> int:
 
 
 def _whole(value: Any, name: Var) -> int:
-    """How often a name is mentioned other than by its digits."""
+    """Count the mentions of a name outside its digits."""
     return sum(leaf is name for leaf in nodes(value, Var)) - len(_digits_of(value, name))
 
 
 def _digits_of(value: Any, name: Var) -> list[Binary]:
-    """The quotients and remainders of a name by numbers."""
+    """Return the quotients and remainders of a name by numbers."""
     return [e for e in nodes(value, Binary) if e.op in ("//", "%") and e.a is name and is_int(e.b)]
 
 
 @statement_fact
 def stands_up_to(run: Block, k: Var, place: Var) -> bool:
-    """Whether a run asks if one name is at most another: what it folds along k is what stands up to each place."""
+    """Return whether a run tests if k is at most another index, as an inclusive scan along k does."""
     return any(e.op == "<=" and e.a is k and e.b is place for e in nodes(run, Binary))
 
 
 @statement_fact
 def varies_by_digit(values: ExpressionList, k: Var, base: int, count: int, *runs: Block) -> bool:
-    """Whether some of the values that runs compute varies with a digit of k, `k // base % count`: what is the same for
-    each of a thread's registers would be folded once.
+    """Return whether some of the values that runs compute varies with a digit of k, `k // base % count`.
+
+    A value that is equal for all registers of a thread would be reduced only once.
     """
     if count == 1:
         return True
@@ -227,7 +233,7 @@ def varies_by_digit(values: ExpressionList, k: Var, base: int, count: int, *runs
 
 
 def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
-    """The expressions of a statement, simplified."""
+    """Return the expressions of a statement, simplified."""
     parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
     return tuple(simplify(part, ranges) for part in parts if part is not None)
 
@@ -236,8 +242,11 @@ def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
 
 
 class Partial(NamedTuple):
-    """An accumulator; a name for one partial value of it; its number among all that the loop folds; where among the
-    elements of the axes it is kept, at 0 along axes that it does not vary with, and the test that a thread is there."""
+    """Accumulator with a name for one of its partial values.
+
+    The number counts it among all accumulators of the loop. spot: its element of the axes, 0 along axes that it does
+    not vary with; once: the test that a thread holds this element.
+    """
 
     acc: Var
     fn: Var
@@ -258,7 +267,7 @@ class Tuple(NamedTuple):
 
 @statement_fact
 def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
-    """The tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
+    """Return the tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
     names = {partial.acc: partial.value for partial in partials(site, (), body, ())}
     out = []
     for stmt in merged(body):
@@ -270,16 +279,17 @@ def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
 
 @statement_fact
 def in_any_order(body: Block) -> bool:
-    """Whether the elements that a run folds may change places: those of a recurrence may not."""
+    """Return whether the order of the elements that a run reduces is free: the order of a recurrence is not."""
     return all(stmt.fn not in ORDERED for stmt in summary(body).merges)
 
 
 @statement_fact
 def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Partial, ...]:
-    """All that a run folds for others, one at a time or as tuples: `.acc`, `.fn`, `.value` and `.place`. before: what
-    stands before the run, and may make what it reads vary.
+    """Return the accumulators that a run reduces for others, single or in tuples: `.acc`, `.fn`, `.value`.
 
-    `.spot` and `.once` say which element of the axes holds it: what does not vary with an axis is kept once along it.
+    before: the statements that precede the run, which may make the values that it reads vary.
+    `.spot` and `.once` select the element of the axes that holds a partial value. A value that does not vary with an
+    axis is kept once along it.
     """
     taken = set(names_at(site))
     found = {single.acc: single.fn for single in accumulators(body)}
@@ -296,8 +306,10 @@ def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Par
 
 @fact("folded(run, [any]) -> [dtype]", TILE)
 def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
-    """The dtype of all that a run folds, by one function each, from these buffers: not from a kernel's result, nor from
-    what is made outside of the run. None where that does not hold, or dtypes differ."""
+    """Return the dtype of all that a run reduces, by one function each, from the given buffers.
+
+    The list is empty if the run reads another buffer, if an accumulator has several functions, or if dtypes differ.
+    """
     given = {param.name for param in params}
     given |= {one.dst for one in nodes(body, Stage)} | {one.dst for one in nodes(body, Slab)}
     read = {one.buf for one in nodes(body, Load)} | {one.src for one in nodes(body, Stage)}
@@ -311,10 +323,10 @@ def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
 
 @statement_fact
 def rows_of(body: Block, axes: AxisList) -> int:
-    """How many rows a loop folds: elements of the axes with which what it computes first varies.
+    """Count the rows that a loop reduces: the elements of the axes with which its loads vary.
 
-    What is folded may have products of its own (scores): then an axis that only the weights of a tuple have makes no
-    new rows.
+    Reduced values may have products of their own (scores). An axis that only the weights of a tuple have then adds no
+    rows.
     """
     inner = tuple(stmt for loop in summary(body).loops for stmt in loop.body)
     varying = frozenset().union(*(free_names(load.idx) for load in summary(inner or body).loads))
@@ -323,13 +335,16 @@ def rows_of(body: Block, axes: AxisList) -> int:
 
 @statement_fact
 def multiplies(j: Var, body: Block, axes: AxisList) -> bool:
-    """Whether a reduction over j, by its body, has two operands, each varying with an axis that the other lacks."""
+    """Return whether the body of a reduction over j has two operands, each with an axis that the other lacks."""
     return is_outer_product(body, j.name, frozenset(axis.name for axis in axes), body)
 
 
 @statement_fact
 def rows_share(idx: ExpressionList, axes: AxisList) -> bool:
-    """Whether an element is read again for other values of some axes: its index lacks one of more than one value."""
+    """Return whether an element is read again for other values of some axes.
+
+    It is if its index lacks an axis of more than one value.
+    """
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
 
 

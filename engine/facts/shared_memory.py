@@ -89,16 +89,16 @@ TILE = "module loop tile"
 
 @statement_fact
 def footprints(site: Any, body: Block, axes: AxisList, *more: Any) -> tuple[Footprint, ...]:
-    """The boxes that a run reads of each input, over its loops and the axes inside of a block.
+    """Return the boxes that a run reads of each input, over its loops and the axes inside of a block.
 
-    more: the context that the run stands in, or a loop (its variable and extent) that counts as inside.
+    more: the context of the run, or a loop (its variable and extent) that counts as inside.
     """
     return find_footprints(_region(site, body, axes, more))
 
 
 @statement_fact
 def lies_in(site: Any, idx: ExpressionList, foot: Footprint, body: Block, axes: AxisList, *more: Any) -> bool:
-    """Whether a load of a run with this index is one of those that a footprint of it is of. more: as for footprints."""
+    """Return whether a footprint contains a load of a run with this index. more: as for footprints."""
     return find_lies_in(idx, foot, _region(site, body, axes, more))
 
 
@@ -116,31 +116,31 @@ def _region(site: Any, body: Block, axes: Any, more: tuple[Any, ...]) -> RangedB
 
 @statement_fact
 def local(idx: ExpressionList, foot: Footprint) -> ExpressionList:
-    """An index of a buffer as an index of the copy of its footprint."""
+    """Return an index of a buffer as an index of the copy of its footprint."""
     return local_index(idx, foot)
 
 
 @fact("bytes([stmt]) -> int", TILE)
 def size_of(site: Any, copies: Any) -> int:
-    """Shared memory of one slot of each of some Stages."""
+    """Return the shared memory of one slot of each of some Stages."""
     return sum(slab_bytes(site.kernel, stage) for stage in copies)
 
 
 @statement_fact
 def item(site: Any, stage: Stage) -> int:
-    """Bytes of an element of a Stage."""
+    """Return the bytes of an element of a Stage."""
     return item_bytes(site.kernel, stage)
 
 
 @statement_fact
 def smem_left(site: Any) -> int:
-    """Shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
+    """Return the shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
     return site.target.smem - all_slab_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
 @fact("fitting([record], int) -> [record]", TILE)
 def fitting(feet: Any, room: int) -> tuple[Footprint, ...]:
-    """The first footprints of a list that fit into some shared memory together."""
+    """Return the first footprints of a list that fit into some shared memory together."""
     taken = []
     for foot in feet:
         if foot.bytes <= room:
@@ -151,83 +151,89 @@ def fitting(feet: Any, room: int) -> tuple[Footprint, ...]:
 
 @statement_fact
 def box_ok(site: Any, copies: StatementList) -> bool:
-    """Whether TMA can copy all of some Stages."""
+    """Return whether TMA can copy all of some Stages."""
     known = params(site.kernel)
     return all(is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
 @statement_fact
 def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
-    """Whether a run reads some slab in fewer wavefronts in a xor layout, or padded, than in any that TMA writes."""
+    """Return whether a run reads some slab in fewer wavefronts padded or in a xor layout than in any TMA layout."""
     pads = policy(site.target).row_pads
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
 @statement_fact
 def copies_each(site: Any, copies: StatementList) -> int:
-    """The instructions with which a thread copies its share of some Stages."""
+    """Count the instructions with which a thread copies its share of some Stages."""
     shapes = [copy_shape(site.kernel, stage) for stage in copies]
     return sum(-(-shape.rows * shape.chunks // shape.threads) for shape in shapes)
 
 
 @statement_fact
 def copies_words(site: Any, copies: StatementList) -> bool:
-    """Whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
+    """Return whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
     sizes = [copy_shape(site.kernel, stage).width * item_bytes(site.kernel, stage) for stage in copies]
     return all(size >= WORD for size in sizes)
 
 
 @statement_fact
 def bank_cycles(site: Any, body: Block) -> int:
-    """Wavefronts of one warp for what a run reads of all slabs."""
+    """Count the wavefronts of one warp for what a run reads of all slabs."""
     return warp_accesses.bank_cycles(site.kernel, body)
 
 
 @statement_fact
 def copy_lanes(site: Any, stage: Stage) -> int:
-    """Lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
+    """Return the number of lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
     return warp_accesses.spread_lanes(site.kernel, stage)
 
 
 @statement_fact
 def xor_maps(site: Any, stage: Stage) -> ValueList:
-    """The xor layouts of a slab worth trying."""
+    """Return the xor layouts of a slab worth trying."""
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
 @statement_fact
 def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
-    """The xor layout with the fewest wavefronts."""
+    """Return the xor layout with the fewest wavefronts."""
     return warp_accesses.best_xor(site.kernel, stage, body)
 
 
 @statement_fact
 def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
-    """Wavefronts of one warp for a slab under a xor layout."""
+    """Count the wavefronts of one warp for a slab under a xor layout."""
     return warp_accesses.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
 @statement_fact
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """Wavefronts of one warp if the rows of a slab had `pad` unused elements: a vector may become several accesses."""
+    """Count the wavefronts of one warp if the rows of a slab had `pad` unused elements.
+
+    A vector may become several accesses.
+    """
     return warp_accesses.padded_cycles(site.kernel, stage, body, pad)
 
 
 @statement_fact
 def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """Instructions of one warp for a slab, if its rows had `pad` unused elements."""
+    """Count the instructions of one warp for a slab, if its rows had `pad` unused elements."""
     return warp_accesses.padded_accesses(site.kernel, stage, body, pad)
 
 
 @statement_fact
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
-    """Wavefronts of one warp if the rows of a slab were cut into spans of so many bytes that TMA swizzles."""
+    """Count the wavefronts of one warp if the rows of a slab were cut into spans of so many bytes.
+
+    TMA swizzles the spans.
+    """
     return warp_accesses.swizzled_cycles(stage, requests(site.kernel, stage, body), span)
 
 
 @statement_fact
 def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
-    """Whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
+    """Return whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
     lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
     loads = [load for load in summary(body).loads if load.buf == stage.dst]
     rows = [linear(cell_of(stage, load.idx)[0])[0] for load in loads]
@@ -236,7 +242,7 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
 
 @statement_fact
 def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
-    """Whether turn k of a loop copies to slot k % depth of some slabs, and its body touches no other slot of them."""
+    """Return whether iteration k of a loop copies to slot k % depth of slabs, and its body accesses only that slot."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
     accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
     touched = ((access.buf, access.idx[0]) for access in accesses if access.buf in slots)
@@ -249,14 +255,14 @@ def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
 
 @statement_fact
 def only_staged(site: Any, body: Block) -> bool:
-    """Whether a run reads shared memory only and writes nothing: running it where its guard fails is harmless."""
+    """Return whether a run reads shared memory only and writes nothing, so that it is harmless without its guard."""
     slabs, found = stages(site.kernel), summary(body)
     return all(load.buf in slabs for load in found.loads) and not found.stores and not found.barriers
 
 
 @statement_fact
 def in_slabs(site: Any, body: Block) -> bool:
-    """Whether every load of a run stays inside of its slab without any guard."""
+    """Return whether every load of a run stays inside of its slab without any guard."""
     slabs, known = stages(site.kernel), ranges_of(site.kernel)
     for load in summary(body).loads:
         if load.buf not in slabs:
@@ -270,7 +276,7 @@ def in_slabs(site: Any, body: Block) -> bool:
 
 @statement_fact
 def read_under(site: Any, body: Block, condition: Expression) -> bool:
-    """Whether what a run accumulates is used only under a guard that implies the condition.
+    """Return whether what a run accumulates is used only under a guard that implies the condition.
 
     A value that is computed from them elsewhere is as good as they are.
     """
@@ -305,7 +311,7 @@ _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 @statement_fact
 def zero_product(site: Any, body: Block, condition: Expression, *zero: Var) -> bool:
-    """Whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
+    """Return whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
 
     zero: values of the run that are taken for zero where the guard fails.
     """
@@ -320,13 +326,16 @@ def zero_product(site: Any, body: Block, condition: Expression, *zero: Var) -> b
 
 
 def _without_reductions(body: Block) -> Block:
-    """The statements of a run, those of its reductions in their places."""
+    """Return the statements of a run, with each reduction replaced by its own statements."""
     inner = (_without_reductions(s.body) if isinstance(s, For) and s.role == "reduce" else (s,) for s in body)
     return tuple(stmt for part in inner for stmt in part)
 
 
 def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
-    """The values of a block that are zero where the guard fails (some are known), and those that are finite there."""
+    """Return the values of a block that are zero where the guard fails, and the values that are finite there.
+
+    known: the values that are known to be zero there.
+    """
     zeros: set[str] = set(known)
     finite: set[str] = set(known)
     for stmt in body:
@@ -346,7 +355,7 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 
 @statement_fact
 def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    """Return whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
     plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
     if isinstance(stage, Stage) and stage.gathered:
         parts = [part for part in conjuncts(condition) if not _always(site, part)]
@@ -363,13 +372,13 @@ def _always(site: Any, condition: Any) -> bool:
 
 @statement_fact
 def parts_zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Whether a load reads the zero fill of its slab where a part of a condition fails that may fail."""
+    """Return whether a load reads the zero fill of its slab where a part of a condition fails that may fail."""
     parts = [part for part in conjuncts(condition) if not _always(site, part)]
     return all(zero_filled(site, load, part) for part in parts) and in_slabs(site, (replace(load, when=True),))
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
-    """Whether a load reads the zero fill of its slab where the condition fails."""
+    """Return whether a load reads the zero fill of its slab where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
@@ -377,7 +386,7 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
 
 
 def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) -> bool:
-    """Whether a place is outside of its buffer wherever a condition fails."""
+    """Return whether an index is outside of its buffer whenever a condition fails."""
     known, shape = ranges_of(kernel), params(kernel)[buf].shape
     if condition.__class__ is Binary and condition.op == ">=":
         return any(_falls_below(place, condition, known) for place in position)
@@ -390,7 +399,7 @@ def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) 
 
 
 def kept_inside(kernel: Kernel, load: Load) -> bool:
-    """Whether a load asks for nothing but places of its buffer, and gives zero elsewhere: as a copy of it would."""
+    """Return whether a load reads nothing outside of its buffer and gives zero there, as a copy of it would."""
     if load.when is True:
         return True
     known = params(kernel)
@@ -399,15 +408,16 @@ def kept_inside(kernel: Kernel, load: Load) -> bool:
 
 
 def _falls_below(place: Any, condition: Any, known: Any) -> bool:
-    """Whether a place is negative wherever `a >= b` fails: it is a - b and nothing more."""
+    """Return whether an index is negative whenever `a >= b` fails: the index is at most a - b."""
     more = tidy(subtract(place, subtract(condition.a, condition.b)), known)
     return interval(more, known)[1] <= 0
 
 
 def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
-    """Whether a place is beyond an extent wherever `a < b` fails: it is c*a and more, and c*b is the extent or more.
+    """Return whether an index is beyond an extent whenever `a < b` fails.
 
-    A quotient by n is where what is divided is beyond n times the extent.
+    The index is c*a or more, and c*b is the extent or more. A quotient by n is beyond if its dividend is beyond n
+    times the extent.
     """
     whole = tidy(place, known)
     divided = _one_quotient(whole)
@@ -420,7 +430,10 @@ def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
 
 
 def _one_quotient(place: Any) -> tuple[Any, int] | None:
-    """(a, n) of what is `a // n`, if it is one quotient and multiples beside it."""
+    """Return (a, n) of an expression that equals `a // n`, or None if it does not contain exactly one quotient.
+
+    Terms next to the quotient are multiplied by n and added to a.
+    """
     terms, constant = linear(place)
     quotients = [atom for atom, times in terms.items() if times == 1 and atom.__class__ is Binary and atom.op == "//"]
     if len(quotients) != 1 or not is_int(quotients[0].b) or quotients[0].b <= 0:
@@ -434,9 +447,9 @@ def _one_quotient(place: Any) -> tuple[Any, int] | None:
 
 
 class ResultBox(NamedTuple):
-    """`buf[origin]` and what follows it: rows of dimension `row` by columns of the last one. smem: a name for a slab.
+    """Box of results at `buf[origin]`: rows of dimension `row` by columns of the last dimension.
 
-    bytes: shared memory of such a slab, its rows a vector apart, which turns them against the banks.
+    smem: a name for a slab. bytes: shared memory of such a slab, with rows padded by a vector against bank conflicts.
     pieces: whether a store of a warp fills its sectors only in part. edges: the dimensions at whose ends guards stop.
     """
 
@@ -456,9 +469,10 @@ class ResultBox(NamedTuple):
 
 @tile_fact
 def result_boxes(site: Any) -> tuple[ResultBox, ...]:
-    """The boxes that the threads of a block store whole, each by one store behind all loops, a row being neighbours in
-    memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges of the buffer.
+    """Return the boxes that the threads of a block store whole, each by one store after all loops.
 
+    Elements of a row are neighbours in memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges
+    of the buffer.
     `.pieces`: an instruction of a warp leaves parts of its sectors to others.
     """
     stores = list(_stores(site.tile.body, (), False))
@@ -474,7 +488,7 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
 
 @tile_fact
 def bytes_of_results(site: Any) -> int:
-    """Shared memory by way of which the results that lanes hold in pieces would leave, in rows of whole vectors."""
+    """Return the bytes of shared memory to store the results that lanes hold in pieces, in rows of whole vectors."""
     vector = policy(site.target).bytes_of_store
     found = [box for box in result_boxes(site) if box.pieces and divisor(box.shape[-1], {}) * box.item % vector == 0]
     return sum(box.bytes for box in found)
@@ -482,10 +496,10 @@ def bytes_of_results(site: Any) -> int:
 
 @tile_fact
 def left_by_ring(site: Any) -> int:
-    """Shared memory of copied slabs that nothing needs behind the one loop that fills and reads them.
+    """Return the bytes of the copied slabs that nothing needs after the one loop that fills and reads them.
 
-    0 where something else is copied or read later, and where TMA copies: it may do so again before anything orders it
-    after what threads store.
+    The result is 0 if something else is copied or read later, or if TMA copies: TMA may copy again before anything
+    orders the copy after the stores of threads.
     """
     loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
     inside, whole = summary(loops[0].body if len(loops) == 1 else ()), summary(site.tile.body)
@@ -498,20 +512,20 @@ def left_by_ring(site: Any) -> int:
 
 
 def _reads(found: Any, names: set[str]) -> int:
-    """How many loads and stores name one of some slabs."""
+    """Count the loads and stores that name one of some slabs."""
     return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
 @tile_fact
 def placed(box: ResultBox, cell: ExpressionList) -> ExpressionList:
-    """The place in the buffer of a row and a column of a box of results."""
+    """Return the index in the buffer of a row and a column of a box of results."""
     dims = (box.row, len(box.origin) - 1)
     return tuple(add(at, cell[dims.index(dim)]) if dim in dims else at for dim, at in enumerate(box.origin))
 
 
 @tile_fact
 def within_edges(box: ResultBox, cell: ExpressionList) -> Expression:
-    """Whether a row and a column of a box of results lie within the edges of the buffer that are guarded."""
+    """Return whether a row and a column of a box of results lie within the edges of the buffer that are guarded."""
     condition: Any = True
     place = placed(box, cell)
     for dim in box.edges:
@@ -521,13 +535,13 @@ def within_edges(box: ResultBox, cell: ExpressionList) -> Expression:
 
 @fact("cell_of(record, [expr]) -> [expr]", "tile")
 def cell_of_box(box: ResultBox, idx: Any) -> tuple[Any, ...]:
-    """The row and the column in a box of results of a place in the buffer."""
+    """Return the row and the column in a box of results for an index in the buffer."""
     return tuple(subtract(idx[dim], box.origin[dim]) for dim in (box.row, len(idx) - 1))
 
 
 @tile_fact
 def thread_number(axes: AxisList) -> Expression:
-    """The number of a thread in its block."""
+    """Return the number of a thread in its block."""
     number: Any = 0
     for axis in axes:
         if axis.role == "THREAD":
@@ -537,12 +551,12 @@ def thread_number(axes: AxisList) -> Expression:
 
 @tile_fact
 def rescales(body: Block) -> bool:
-    """Whether sums of a run are scaled as it goes on, as those of a running softmax are."""
+    """Return whether sums of a run are scaled as it goes on, as those of a running softmax are."""
     return bool(summary(body).scales)
 
 
 def _stores(block: Block, guards: tuple[Any, ...], looped: bool) -> Iterator[tuple[Store, tuple[Any, ...], bool]]:
-    """The stores of a block, with the conditions around each and whether a loop is."""
+    """Yield the stores of a block, with the conditions around each and whether a loop is."""
     for stmt in block:
         if isinstance(stmt, Store):
             yield stmt, guards, looped
@@ -553,7 +567,7 @@ def _stores(block: Block, guards: tuple[Any, ...], looped: bool) -> Iterator[tup
 
 
 def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) -> Iterator[ResultBox]:
-    """The box that a store fills, if its rows and columns are all there and its guards are edges of the buffer."""
+    """Yield the box that a store fills, if it has all rows and columns and its guards are edges of the buffer."""
     box = box_of(store.idx, here)
     dims = [dim for dim, (extent, _) in enumerate(box.sides) if extent > 1] if box is not None else []
     if box is None or len(dims) != 2 or dims[1] != len(param.shape) - 1 or not _whole(store, box, here):
@@ -571,7 +585,7 @@ def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) 
 
 
 def _edge(store: Store, guard: Any, param: Param, here: RangedBlock) -> int | None:
-    """The dimension of a buffer at whose end a guard keeps a store from going on."""
+    """Return the dimension of a buffer at whose end a guard keeps a store from going on."""
     if guard.__class__ is Binary and guard.op == "<":
         for dim, (place, extent) in enumerate(zip(store.idx, param.shape, strict=True)):
             if guard.b == extent and tidy(subtract(guard.a, place), here.ranges) == 0:
@@ -580,7 +594,10 @@ def _edge(store: Store, guard: Any, param: Param, here: RangedBlock) -> int | No
 
 
 def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
-    """Whether the local names number the elements along each dimension: none is left out, and none stored twice."""
+    """Return whether the local names number the elements along each dimension.
+
+    No element may be left out, or stored twice.
+    """
     used: list[str] = []
     for e, (extent, _) in zip(store.idx, box.sides, strict=True):
         own = [(n, at.name) for at, n in linear(e)[0].items() if at.__class__ is Var and at.name in here.local]
@@ -597,7 +614,7 @@ def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
 
 
 def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bool:
-    """Whether the widest instruction that a warp can make of a store touches more sectors than it fills."""
+    """Return whether the widest store instruction of a warp touches more sectors than it fills."""
     flat = address(site.kernel, store.buf, store.idx)
     replicated = [axis for axis in site.tile.axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
@@ -610,5 +627,5 @@ def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bo
 
 
 def _along(e: Any, lanes: dict[str, Any]) -> Any:
-    """The part of a place that lanes differ in."""
+    """Return the part of an index that differs between lanes."""
     return from_linear({at: n for at, n in linear(e)[0].items() if not free_names(at).isdisjoint(lanes)}, 0)

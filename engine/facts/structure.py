@@ -1,4 +1,4 @@
-"""Facts about a run of statements: its contents, where it stands, what its guards do, and what Kernel IR changes."""
+"""Facts about a run of statements: its contents, its position, the effect of its guards, and changes of Kernel IR."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TILE = "module loop tile"
 
 
 def axis_names(site: Any) -> frozenset[str]:
-    """The axes of the site's Tile."""
+    """Return the axes of the site's Tile."""
     return frozenset(axis.name for axis in site.tile.axes) if site.tile else frozenset()
 
 
@@ -61,74 +61,77 @@ def axis_names(site: Any) -> frozenset[str]:
 
 @fact("loops(run, name?) -> [name]", TILE)
 def loops(body: Block, role: Any = None) -> tuple[Var, ...]:
-    """The variables of the loops of a run, of one role if it is given."""
+    """Return the variables of the loops of a run, of one role if it is given."""
     return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
 
 
 @statement_fact
 def bounded_by(body: Block, names: NameList) -> bool:
-    """Whether the bounds of a loop of the run mention one of some names."""
+    """Return whether the bounds of a loop of the run mention one of some names."""
     mentioned = free_names(tuple((loop.start, loop.stop) for loop in summary(body).loops))
     return not mentioned.isdisjoint(name.name for name in names)
 
 
 @statement_fact
 def buffers(body: Block) -> tuple[Var, ...]:
-    """The buffers that a run loads from."""
+    """Return the buffers that a run loads from."""
     return tuple(dict.fromkeys(Var(load.buf) for load in summary(body).loads))
 
 
 @statement_fact
 def plain(body: Block) -> bool:
-    """Whether a run only loads and computes values: doing it more often changes nothing."""
+    """Return whether a run only loads and computes values: doing it more often changes nothing."""
     return only(body, Load, Let)
 
 
 @statement_fact
 def only_copies(body: Block) -> bool:
-    """Whether a run only copies to shared memory, waits, and computes values: more threads may do it together."""
+    """Return whether a run only copies to shared memory, waits, and computes values.
+
+    More threads may run it together.
+    """
     return only(body, Load, Let, Stage, Put, Sync, Wait)
 
 
 @statement_fact
 def stages_of(body: Block) -> tuple[Stage, ...]:
-    """The copies to shared memory in a run."""
+    """Return the copies to shared memory in a run."""
     return summary(body).stages
 
 
 @statement_fact
 def collective(body: Block) -> bool:
-    """Whether all threads of the block take part in a statement of a run: it must not come under a guard."""
+    """Return whether all threads of the block take part in a statement of a run: it must not come under a guard."""
     return summary(body).barriers > 0
 
 
 @statement_fact
 def plain_sums(body: Block) -> bool:
-    """Whether a run only loads, computes, and accumulates for others."""
+    """Return whether a run only loads, computes, and accumulates for others."""
     return only(body, Load, Let, Accumulate) and len(accumulators(body)) == len({s.acc for s in summary(body).sums})
 
 
 @statement_fact
 def tiled(body: Block) -> bool:
-    """Whether a kernel has its Tile."""
+    """Return whether a kernel has its Tile."""
     return any(isinstance(stmt, Tile) for stmt in body)
 
 
 @fact("accumulators(run) -> [record]", TILE)
 def accumulated(body: Block) -> tuple[AccumulatorFold, ...]:
-    """The accumulators of a run that others read: `.acc` and `.fn`."""
+    """Return the accumulators of a run that others read: `.acc` and `.fn`."""
     return accumulators(body)
 
 
 @statement_fact
 def folds_tuples(body: Block) -> bool:
-    """Whether a run folds elements into several accumulators at once, as an online softmax does."""
+    """Return whether a run folds elements into several accumulators at once, as an online softmax does."""
     return bool(summary(body).merges)
 
 
 @statement_fact
 def starts_inside(site: Any, body: Block) -> bool:
-    """Whether an accumulator is folded and read in a run only: it starts anew whenever the run is reached."""
+    """Return whether a run contains all uses of an accumulator, which restarts whenever the run is reached."""
     found = summary(body)
     inside = uses(body).intersection(found.folded)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
@@ -136,12 +139,12 @@ def starts_inside(site: Any, body: Block) -> bool:
 
 @statement_fact
 def mentions(site: Any, name: Var) -> int:
-    """How many statements of the kernel mention a value."""
+    """Count the statements of the kernel that mention a value."""
     return _mentions(site.kernel.body, name.name)
 
 
 def _mentions(block: Block, name: str) -> int:
-    """How many statements, those inside of others by themselves, mention a name."""
+    """Count the statements that mention a name; nested statements count by themselves."""
     return sum(
         _mentions(inner, name) + (name in free_names(getattr(stmt, "cond", ()))) if inner else name in names_in(stmt)
         for stmt in block
@@ -155,8 +158,11 @@ def _added(body: Block) -> frozenset[str]:
 
 @statement_fact
 def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis, ...]:
-    """The axes of a list with which an accumulated value varies: by what is added, or by whether it is; also through
-    what stands before the run, as the row of a table that is looked up there."""
+    """Return the axes of a list with which an accumulated value varies.
+
+    The added value or the condition of the addition may vary with an axis, also through statements that precede the
+    run, such as the load of a row number from a table.
+    """
     adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
     names = dependencies((acc, *adding), (*before, *body))
     return tuple(axis for axis in axes if axis.name in names)
@@ -164,13 +170,13 @@ def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis,
 
 @statement_fact
 def follows(value: Var, name: Var, *runs: Block) -> bool:
-    """Whether what some runs compute varies with a loop's variable, or with another value."""
+    """Return whether what some runs compute varies with a loop's variable, or with another value."""
     return name.name in dependencies(value, tuple(chain.from_iterable(runs)))
 
 
 @statement_fact
 def added_elsewhere(site: Any, body: Block) -> bool:
-    """Whether something outside of a run adds to what the run accumulates."""
+    """Return whether something outside of a run adds to what the run accumulates."""
     names = {each.acc.name for each in accumulators(body)}
 
     def additions(block: Block) -> int:
@@ -180,76 +186,76 @@ def added_elsewhere(site: Any, body: Block) -> bool:
 
 
 def multiplies_values(site: Any) -> bool:
-    """Whether a sum over comparisons (`where(at == i, x[k, j], 0)`) is treated as a product: it has results enough."""
+    """Return whether a sum over comparisons (`where(at == i, x[k, j], 0)`) has results enough to be a product."""
     axes = site.tile.axes if site.tile else ()
     return bool(math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared)
 
 
 @statement_fact
 def matmul_shaped(site: Any, body: Block) -> bool:
-    """Whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
+    """Return whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
     return bool(matmul_loops(body, axis_names(site), multiplies_values(site)))
 
 
 @statement_fact
 def outer_product(site: Any, var: Var, body: Block) -> bool:
-    """Whether one reduction, over `var`, has two operands, each varying with an axis that the other lacks."""
+    """Return whether one reduction, over `var`, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, var.name, axis_names(site), site.kernel.body, multiplies_values(site))
 
 
 @statement_fact
 def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
-    """Whether a reduction below has an operand that varies with axis i only and one that varies with axis j only."""
+    """Return whether a reduction has an operand that varies with axis i only and one with axis j only."""
     return bool(matmul_loops(body, frozenset((i.name, j.name)), multiplies_values(site)))
 
 
 @statement_fact
 def combined(body: Block) -> bool:
-    """Whether threads combine partial results in a run."""
+    """Return whether threads combine partial results in a run."""
     return bool(summary(body).combines or summary(body).scans)
 
 
 @statement_fact
 def combined_over(body: Block, axis: Var) -> bool:
-    """Whether a Combine of the run names an axis."""
+    """Return whether a Combine of the run names an axis."""
     return any(axis in stmt.over for stmt in summary(body).combines)
 
 
 @statement_fact
 def staged(body: Block) -> bool:
-    """Whether something is copied to shared memory in a run."""
+    """Return whether something is copied to shared memory in a run."""
     return bool(summary(body).stages)
 
 
 @statement_fact
 def makes(body: Block, name: Var) -> bool:
-    """Whether a run defines a value at its top."""
+    """Return whether a run defines a value at its top."""
     return any(defines(stmt) == name.name for stmt in body)
 
 
 @statement_fact
 def made(body: Block) -> tuple[Var, ...]:
-    """The values that a run defines at its top."""
+    """Return the values that a run defines at its top."""
     return tuple(Var(name) for name in map(defines, body) if name is not None)
 
 
 @statement_fact
 def reads(body: Any, name: Var) -> int:
-    """How often a run mentions a value, or loads from a buffer."""
+    """Count how often a run mentions a value or loads from a buffer."""
     mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
     return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
 
 
 @statement_fact
 def copied_once(site: Any, copies: StatementList) -> bool:
-    """Whether these are the only copies to their slabs."""
+    """Return whether these are the only copies to their slabs."""
     everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
     return all(everywhere.count(stage.dst) == 1 for stage in copies)
 
 
 @statement_fact
 def writes(body: Block, bufs: NameList) -> bool:
-    """Whether a run stores to a buffer, or copies to a slab, of a list."""
+    """Return whether a run stores to a buffer, or copies to a slab, of a list."""
     found = summary(body)
     copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
     return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
@@ -257,7 +263,7 @@ def writes(body: Block, bufs: NameList) -> bool:
 
 @statement_fact
 def escapes(site: Any, body: Block, bufs: NameList) -> bool:
-    """Whether a buffer of a list is read in the kernel outside of a run."""
+    """Return whether a buffer of a list is read in the kernel outside of a run."""
     names = {buf.name for buf in bufs}
     inside = sum(load.buf in names for load in summary(body).loads)
     return sum(load.buf in names for load in summary(site.kernel.body).loads) > inside
@@ -265,25 +271,25 @@ def escapes(site: Any, body: Block, bufs: NameList) -> bool:
 
 @statement_fact
 def crosses(first: Block, *later: Block) -> bool:
-    """Whether a value defined in the first run is used in a later one."""
+    """Return whether a value defined in the first run is used in a later one."""
     return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
 
 
 @statement_fact
 def redefined(site: Any, name: Var) -> bool:
-    """Whether the kernel defines a value of this name more than once: moving one of them could clash."""
+    """Return whether the kernel defines a value of this name more than once: moving one of them could clash."""
     return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
 
 
 @statement_fact
 def disjoint(idx: ExpressionList, names: NameList) -> bool:
-    """Whether an index mentions none of some names."""
+    """Return whether an index mentions none of some names."""
     return free_names(idx).isdisjoint(name.name for name in names)
 
 
 @statement_fact
 def zero(site: Any, buf: Var) -> Number:
-    """Zero in the dtype of a buffer or a slab."""
+    """Return zero in the dtype of a buffer or a slab."""
     slab = stages(site.kernel).get(buf.name)
     dtype = slab.dtype if isinstance(slab, Slab) else params(site.kernel)[slab.src if slab else buf.name].dtype
     return identity("add", dtype)
@@ -291,8 +297,10 @@ def zero(site: Any, buf: Var) -> Number:
 
 @statement_fact
 def visible(body: Block, x: Var, j: Var) -> Any:
-    """The end of the turns of a loop over j for which a value may be more than -inf, as `x = where(j <= e, y, -inf)`
-    says; none if it does not."""
+    """Return the end of the iterations of a loop over j for which a value may be more than -inf.
+
+    The definition `x = where(j <= e, y, -inf)` gives the end. The result is None for another definition.
+    """
     lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     chosen = lets.get(x.name)
     if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
@@ -303,7 +311,7 @@ def visible(body: Block, x: Var, j: Var) -> Any:
 
 
 def upper_bound(condition: Any, j: Any) -> Any:
-    """The bound e of a condition on a variable, `j < e` or `j <= e`; None for any other condition."""
+    """Return the bound e of a condition on a variable, `j < e` or `j <= e`; None for any other condition."""
     if condition.__class__ is not Binary or condition.op not in ("<", "<="):
         return None
     if linear(condition.a)[0].get(j) != 1 or j.name in free_names(condition.b):
@@ -316,31 +324,31 @@ def upper_bound(condition: Any, j: Any) -> Any:
 
 @statement_fact
 def under(site: Any, role: Var) -> bool:
-    """Whether the site is inside a loop of a role."""
+    """Return whether the site is inside a loop of a role."""
     return any(isinstance(stmt, For) and stmt.role == role.name for stmt in site.enclosing)
 
 
 @statement_fact
 def repeated(site: Any) -> bool:
-    """Whether the site is inside of a loop, so that it comes again."""
+    """Return whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
 
 
 @fact("nested(context) -> bool", TILE)
 def nested(site: Any, context: Context) -> bool:
-    """Whether the hole of a context is inside of a loop, so that it comes again."""
+    """Return whether the hole of a context is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
 
 
 @statement_fact
 def least(site: Any, e: Expression) -> int:
-    """The least value that an index expression may have at the site."""
+    """Return the least value that an index expression may have at the site."""
     return interval(e, site.ranges)[0]
 
 
 @fact("divergent(context?) -> bool", TILE)
 def divergent(site: Any, context: Context | None = None) -> bool:
-    """Whether the site, or the hole of a context at it, is under a guard or in a loop whose bounds vary by thread."""
+    """Return whether the site, or the hole of a context there, has a guard or loop bounds that vary by thread."""
     around = (*site.enclosing, *(context.around if context is not None else ()))
     varying = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"} if site.tile else set()
     return any(isinstance(stmt, If) or (isinstance(stmt, For) and _varies(stmt, varying)) for stmt in around)
@@ -352,13 +360,13 @@ def _varies(loop: For, varying: set[str]) -> bool:
 
 @statement_fact
 def always(site: Any, condition: Expression) -> bool:
-    """Whether a condition holds wherever the site is reached: by the ranges of the names, or by a guard around it."""
+    """Return whether a condition holds at the site, by the ranges of the names or by a guard around it."""
     known = {part for stmt in site.enclosing if isinstance(stmt, If) for part in conjuncts(stmt.cond)}
     return all(part in known or decide(part, site.ranges) is True for part in conjuncts(condition))
 
 
 def conjuncts(condition: Any) -> tuple[Any, ...]:
-    """The parts of a conjunction."""
+    """Return the parts of a conjunction."""
     if condition.__class__ is Binary and condition.op == "and":
         return (*conjuncts(condition.a), *conjuncts(condition.b))
     return (condition,)
@@ -369,7 +377,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 
 @statement_fact
 def changes(body: Block, e: Expression) -> bool:
-    """Whether a run changes an accumulator that an expression mentions."""
+    """Return whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
     changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
     return not free_names(e).isdisjoint(changed)
@@ -377,19 +385,22 @@ def changes(body: Block, e: Expression) -> bool:
 
 @statement_fact
 def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
-    """Whether what threads read of a slab is safe only behind a barrier or a wait that stands in a run."""
+    """Return whether reads of a slab are safe only after a barrier or a wait in a run."""
     return buf.name in stages(site.kernel) and summary(body).barriers > 0
 
 
 @statement_fact
 def ordered_by_barriers(site: Any, stage: Stage) -> bool:
-    """Whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
+    """Return whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
     return barriers.ordered_by_barriers(site.kernel, stage.dst)
 
 
 @statement_fact
 def depth(site: Any, value: Expression) -> int:
-    """With how many replicated axes and loops a value varies; combined over an axis it no longer varies with it."""
+    """Count the replicated axes and loops with which a value varies.
+
+    A value that is combined over an axis does not vary with it any more.
+    """
     body = site.kernel.body
     turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
     return len(variation(value, body) & turning)
@@ -397,7 +408,7 @@ def depth(site: Any, value: Expression) -> int:
 
 @statement_fact
 def crossing(first: Block, later: Block) -> tuple[Var, ...]:
-    """The values and accumulators that a run makes and a later one uses."""
+    """Return the values and accumulators that a run makes and a later one uses."""
     made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
     used = uses(later)
     return tuple(dict.fromkeys(Var(name) for name in made if name in used))
@@ -412,13 +423,13 @@ class KeptValue(NamedTuple):
 
 @statement_fact
 def kept_values(first: Block, later: Block) -> tuple[KeptValue, ...]:
-    """The values that `crossing` finds, each as `.value` with its `.place` in a buffer of all of them."""
+    """Return the values that `crossing` finds, each as `.value` with its position in a buffer of all of them."""
     return tuple(KeptValue(value, place) for place, value in enumerate(crossing(first, later)))
 
 
 @statement_fact
 def float_values(names: NameList, body: Block, params: ValueList) -> bool:
-    """Whether some values that a run makes from the buffers of a kernel are computed in f32."""
+    """Return whether some values that a run makes from the buffers of a kernel are computed in f32."""
     known = block_dtypes(params, body)
     return all(opmath(known.get(name.name, "")) == "f32" for name in names)
 
@@ -428,10 +439,10 @@ def float_values(names: NameList, body: Block, params: ValueList) -> bool:
 
 @statement_fact
 def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool:
-    """Whether a guard may be what keeps an index in its buffer.
+    """Return whether an index may need a guard to stay in its buffer.
 
-    It is not where the two vary with nothing in common, nothing around asks more of what the guard varies with, and
-    the guard holds somewhere: what is read where it fails is then read where it holds, too.
+    It does not if guard and index vary with nothing in common, no surrounding statement depends on the names of the
+    guard, and the guard holds somewhere. The elements read where the guard fails are then also read where it holds.
     """
     if not _bounds_axes(condition) or decide(condition, site.ranges) is False:
         return True
@@ -444,7 +455,7 @@ def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool
 
 
 def _bounds_axes(condition: Any) -> bool:
-    """Whether a condition bounds a sum of axes: the least it can be, or the most, is known."""
+    """Return whether a condition bounds a sum of axes: the least it can be, or the most, is known."""
     if getattr(condition, "op", None) not in ("<", "<=", ">", ">="):
         return False
     return all(atom.__class__ is Var for side in (condition.a, condition.b) for atom in linear(side)[0])
@@ -455,8 +466,10 @@ def _bounds_axes(condition: Any) -> bool:
 
 @statement_fact
 def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> ExpressionList:
-    """The value at each place of an axis, if `where` chooses it there among values that do not vary with the
-    axis; else nothing."""
+    """Return the value at each index of an axis if `where` chooses it there, else an empty list.
+
+    The values to choose from must not vary with the axis.
+    """
     lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     fixed: dict[str, bool] = {}
     found = []
@@ -481,7 +494,7 @@ def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> Express
 
 
 class StoredPiece(NamedTuple):
-    """The value of one place, and what a run computes for it that earlier places have not asked for."""
+    """Value with its number, and the statements of a run that it needs and no earlier value needs."""
 
     place: int
     value: Any
@@ -490,8 +503,10 @@ class StoredPiece(NamedTuple):
 
 @statement_fact
 def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
-    """For each of some values `.value`, its number `.place`, and the statements `.run` of a run that only it and later
-    ones depend on: each can be stored as soon as it is there."""
+    """Return each value with its number and the statements of a run that only it and later values depend on.
+
+    Each value (`.value`, computed by `.run`) can thus be stored as soon as it is computed.
+    """
     left, out = list(body), []
     for place, value in enumerate(values):
         needed = dependencies(value, body)
@@ -502,7 +517,7 @@ def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
 
 @statement_fact
 def loads_without(body: Block, axis: Var) -> int:
-    """The loads of a run that do not vary with an axis, neither by their place nor by their guard."""
+    """Count the loads of a run that do not vary with an axis, neither by their index nor by their guard."""
     loads = summary(body).loads
     return sum(axis.name not in dependencies((load.idx, load.when), body) for load in loads)
 
@@ -512,13 +527,13 @@ def loads_without(body: Block, axis: Var) -> int:
 
 @fact("mentions(expr, name) -> bool", "kernel")
 def expression_mentions(e: Any, name: Var) -> bool:
-    """Whether an expression reads a name."""
+    """Return whether an expression reads a name."""
     return isinstance(e, Node) and name.name in names_read(e)
 
 
 @fact("changes(run, expr) -> bool", "kernel")
 def changes_register(body: Block, e: Any) -> bool:
-    """Whether a run changes a register or an address that an expression reads."""
+    """Return whether a run changes a register or an address that an expression reads."""
     places = {stmt.place.name for stmt in nodes(body, Assign, Butterfly, Shuffle)}  # type: ignore[type-var,attr-defined]
     places |= {stmt.into.name for stmt in nodes(body, LoadFrom)}
     places |= {stmt.base for stmt in nodes(body, Advance)}
@@ -527,7 +542,7 @@ def changes_register(body: Block, e: Any) -> bool:
 
 @kernel_fact
 def clash(first: Block, second: Block) -> bool:
-    """Whether two runs define the same name, so that they cannot stand in one block."""
+    """Return whether two runs define the same name, so that one block cannot contain both."""
     return not _defined(first).isdisjoint(_defined(second))
 
 
@@ -537,18 +552,18 @@ def _defined(body: Block) -> set[str]:
 
 @kernel_fact
 def apart(near: Expression, far: Expression) -> int:
-    """How far one offset lies behind another where that is a number; 0 where it is not."""
+    """Return the distance from one offset to another if it is a number, else 0."""
     distance = subtract(far, near)
     return distance if is_int(distance) else 0
 
 
 @kernel_fact
 def has_constant(e: Expression) -> bool:
-    """Whether an offset ends in a number other than 0."""
+    """Return whether an offset ends in a number other than 0."""
     return linear(e)[1] != 0
 
 
 @kernel_fact
 def computed(e: Expression) -> bool:
-    """Whether an offset takes instructions: it is not a number."""
+    """Return whether an offset takes instructions: it is not a number."""
     return not is_int(e)

@@ -1,6 +1,6 @@
 """Facts about Tensor IR values, about numbers and lists, and about fusing prefix sums.
 
-They hold for every spelling of a value, so algebra rules may ask them, and egglog too.
+They hold for every spelling of a value, so algebra rules and egglog can use them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..language.evaluate import AxisList, NumberList, Value, ValueList, every_fa
 
 @fact("axes(term) -> [axis]", levels="tensor")
 def axes_of(x: Term) -> tuple[Axis, ...]:
-    """The axes that a value varies along."""
+    """Return the axes that a value varies along."""
     return axes(x)
 
 
@@ -44,26 +44,26 @@ _DTYPES = {name: Var(name) for name in DTYPES}
 
 @tensor_fact
 def beyond(x: Term, y: Term) -> tuple[Axis, ...]:
-    """The axes of x that y lacks."""
+    """Return the axes of x that y lacks."""
     own = axes(y)
     return tuple(axis for axis in axes(x) if axis not in own)
 
 
 @fact("dtype(term) -> dtype", levels="tensor")
 def dtype_of(x: Term) -> Var:
-    """The dtype of a value."""
+    """Return the dtype of a value."""
     return _DTYPES[dtype(x)]
 
 
 @tensor_fact
 def extent(axis: Axis) -> int:
-    """How many places an axis has."""
+    """Return the number of indices of an axis."""
     return axis.extent  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def number(x: Value) -> Any:
-    """The number that a function of numbers is; none if it is not a function of numbers, or its value is no number."""
+    """Return the value of a function of numbers; None for another term, or if the value is not a number."""
     if x.__class__ is not Elementwise:
         return None
     for arg in x.args:
@@ -75,26 +75,26 @@ def number(x: Value) -> Any:
 
 @tensor_fact
 def literal(x: Value) -> Any:
-    """The number that a constant is; none for any other value."""
+    """Return the number that a constant is; none for any other value."""
     return x.value if x.__class__ is Const else None
 
 
 @tensor_fact
 def contains_reduction(x: Term) -> bool:
-    """Whether computing a value means folding something."""
+    """Return whether computing a value means folding something."""
     return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
 
 
 @tensor_fact
 def folded_below(x: Term, along: AxisList) -> tuple[Axis, ...]:
-    """The axes of a list that reductions below a value fold."""
+    """Return the axes of a list that reductions below a value fold."""
     folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
     return tuple(axis for axis in along if axis in folds)
 
 
 @tensor_fact
 def exact_reciprocal(x: Value) -> Any:
-    """1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
+    """Return 1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
     if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
         return None
     mantissa, exponent = math.frexp(x.value)
@@ -103,45 +103,46 @@ def exact_reciprocal(x: Value) -> Any:
 
 @tensor_fact
 def known(site: Any, x: Term) -> bool:
-    """Whether a value is known when the program is loaded: it reads weights only, and at least one."""
+    """Return whether a value is known when the program is loaded: it reads weights only, and at least one."""
     inputs = [term for term in postorder((x,)) if term.__class__ is Input]
     return bool(inputs) and all(term.name in site.weights for term in inputs)  # type: ignore[attr-defined]
 
 
 @tensor_fact
 def disjoint(some: AxisList, others: AxisList) -> bool:
-    """Whether two lists of axes have none in common."""
+    """Return whether two lists of axes have none in common."""
     return not set(some) & set(others)
 
 
 @tensor_fact
 def within(some: AxisList, others: AxisList) -> bool:
-    """Whether all axes of a list are in another."""
+    """Return whether all axes of a list are in another."""
     return set(some) <= set(others)
 
 
 @tensor_fact
 def common(some: AxisList, others: AxisList) -> tuple[Axis, ...]:
-    """The axes that two lists have in common."""
+    """Return the axes that two lists have in common."""
     return tuple(axis for axis in some if axis in others)
 
 
 @tensor_fact
 def source_axes(places: Any) -> tuple[Axis, ...]:
-    """The axes that an index map replaces: `j` in `x[j := i + 1]`."""
+    """Return the axes that an index map replaces: `j` in `x[j := i + 1]`."""
     return tuple(axis for axis, _ in places)
 
 
 @tensor_fact
 def image_axes(places: Any) -> tuple[Axis, ...]:
-    """The axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
+    """Return the axes that an index map reads its operand under: `i` in `x[j := i + 1]`."""
     return tuple(dict.fromkeys(axis for _, e in places for axis in index_axes(e)))
 
 
 @tensor_fact
 def packed(site: Any, w: Term, over: AxisList) -> Any:
-    """The weight that holds w beside its siblings, which are summed over the same axes against the same value; else
-    none.
+    """Return the weight that holds w together with its siblings, or None.
+
+    Siblings are summed over the same axes against the same value.
     """
     found = site.packs.get((w, frozenset(over)))
     return None if found is None else found.whole
@@ -149,31 +150,31 @@ def packed(site: Any, w: Term, over: AxisList) -> Any:
 
 @tensor_fact
 def packed_places(site: Any, w: Term, over: AxisList) -> Any:
-    """The index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
+    """Return the index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
     found = site.packs.get((w, frozenset(over)))
     return None if found is None else found.places
 
 
 def is_one_over(value: float, count: int) -> bool:
-    """Whether a number is, rounded to a float, one over another."""
+    """Return whether a number is, rounded to a float, one over another."""
     return value > 0 and round(1 / value) == count
 
 
 @tensor_fact
 def first_along(over: AxisList) -> Any:
-    """The index map that reads the first element along axes, wherever it is read."""
+    """Return the index map that reads the first element along axes, wherever it is read."""
     return tuple((axis, 0) for axis in over)
 
 
 @tensor_fact
 def one_over(c: Term, over: AxisList) -> bool:
-    """Whether a number is one over how many places axes have together: a sum times it is a mean."""
+    """Return whether a number is one over the number of elements along axes: a sum times it is a mean."""
     return c.__class__ is Const and is_one_over(c.value, places(over))
 
 
 @tensor_fact
 def places(over: AxisList) -> int:
-    """How many places axes have together, each counted once."""
+    """Return the number of elements along axes, each axis counted once."""
     return math.prod(int(axis.extent) for axis in dict.fromkeys(over))
 
 
@@ -186,19 +187,19 @@ SUBSETS = 1 << 16  # all of a list of 16
 
 @every_fact
 def size(items: ValueList) -> int:
-    """The number of elements of a list."""
+    """Return the number of elements of a list."""
     return len(items)
 
 
 @fact("max(any*) -> any")
 def greatest(*values: Any) -> Any:
-    """The greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
+    """Return the greatest of some numbers, or of a list; 0 for an empty list, which no domain contains."""
     return _extreme(max, values)
 
 
 @fact("min(any*) -> any")
 def least(*values: Any) -> Any:
-    """The least of some numbers, or of a list; 0 for an empty list."""
+    """Return the least of some numbers, or of a list; 0 for an empty list."""
     return _extreme(min, values)
 
 
@@ -212,37 +213,37 @@ def _extreme(pick: Any, values: Any) -> Any:
 
 @every_fact
 def ceildiv(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """Divide a by b and round up."""
     return -(-a // b)
 
 
 @every_fact
 def lcm(a: int, b: int) -> int:
-    """The least common multiple of two numbers."""
+    """Return the least common multiple of two numbers."""
     return math.lcm(a, b)
 
 
 @every_fact
 def highest(n: int) -> int:
-    """The greatest number that a size can be; a number as it is."""
+    """Return the greatest number that a size can be; a number as it is."""
     return sizes.highest(n)  # type: ignore[no-any-return]
 
 
 @fact("at_hint(int) -> int")
 def fact_at_hint(n: int) -> int:
-    """A size at its hint; a number as it is. For what is weighed, never for what is legal."""
+    """Return a size at its hint; a number as it is. For what is weighed, never for what is legal."""
     return hinted(n)  # type: ignore[no-any-return]
 
 
 @every_fact
 def compiled(n: int) -> bool:
-    """Whether a number is known when the kernel is compiled; a size is known at its launch."""
+    """Return whether a number is known when the kernel is compiled; a size is known at its launch."""
     return n.__class__ is int
 
 
 @every_fact
 def divisors(n: int) -> tuple[int, ...]:
-    """The divisors of n, ascending; of a size those that divide all it can be."""
+    """Return the divisors of n, ascending; of a size those that divide all it can be."""
     n = n if n.__class__ is int else multiple_of(n)
     small = [d for d in range(1, math.isqrt(max(n, 0)) + 1) if n % d == 0]
     return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
@@ -250,34 +251,34 @@ def divisors(n: int) -> tuple[int, ...]:
 
 @every_fact
 def pow2(low: int, high: int) -> tuple[int, ...]:
-    """The powers of two from low to high, both included; of sizes those that are, whatever they are."""
+    """Return the powers of two from low to high, both included; of sizes those that are, whatever they are."""
     low, high = sizes.highest(low), lowest(high)
     return tuple(1 << n for n in range(MOST.bit_length()) if low <= 1 << n <= high)
 
 
 @every_fact
 def pow2floor(n: int) -> int:
-    """The greatest power of two that is at most n."""
+    """Return the greatest power of two that is at most n."""
     known: int = hinted(n)
     return 1 << max(known, 1).bit_length() - 1
 
 
 @every_fact
 def pow2ceil(n: int) -> int:
-    """The least power of two that is at least n."""
+    """Return the least power of two that is at least n."""
     known: int = hinted(n)
     return 1 << (max(known, 1) - 1).bit_length()
 
 
 @every_fact
 def product(values: NumberList) -> int:
-    """The product of a list."""
+    """Return the product of a list."""
     return math.prod(values)
 
 
 @every_fact
 def subsets(items: ValueList) -> tuple[Any, ...]:
-    """The non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
+    """Return the non-empty subsets of a list, the largest first; of a long list the first SUBSETS of them."""
     found = (c for n in range(len(items), 0, -1) for c in itertools.combinations(items, n))
     return tuple(itertools.islice(found, SUBSETS))
 
@@ -287,15 +288,16 @@ def subsets(items: ValueList) -> tuple[Any, ...]:
 
 @tensor_fact
 def runs(site: Any, v: Value, places: int) -> bool:
-    """Whether computing a value means folding what stands up to each of so many places or more, as running sums do."""
+    """Return whether computing a value contains an inclusive scan of at least a given length."""
     folds = (one for one in (v, *site.open.get(v, ())) if places_of_fold(one) is not None)
     return any(at_hint(one.over[0].extent) >= places for one in folds)
 
 
 @tensor_fact
 def sum_before_scan(site: Any, y: Value, places: int) -> bool:
-    """Whether y's kernel folds two things, each of at most so many: what stands up to each place of its rows, and what
-    all places of a row share.
+    """Return whether y's kernel contains an inclusive scan along its rows and a reduction that a row shares.
+
+    Neither may be longer than a given length.
     """
     below = y.x if y.__class__ is Remap else y
     seen = site.seen if below is y else site.open.get(below, {})
@@ -317,8 +319,9 @@ def sum_before_scan(site: Any, y: Value, places: int) -> bool:
 
 @tensor_fact
 def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
-    """Whether y would bring a value and a fold of what stands up to each of so many places or more, in another loop
-    than the value's, into one kernel.
+    """Return whether y would bring a value and an inclusive scan in another loop into one kernel.
+
+    Only scans of at least a given length count.
     """
     open_values = site.open
     decided = {one for x in operands(y) if v in open_values.get(x, ()) for one in open_values[x]}
@@ -328,13 +331,14 @@ def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
 
 
 def _loop(one: Any) -> Any:
-    """The key of the loop of a fold: parts of a tuple share one."""
+    """Return the key of the loop of a fold: parts of a tuple share one."""
     return common_key(one) if one.__class__ is Fold else one
 
 
 def _side_by_side(site: Any, y: Any) -> set[Axis]:
-    """The axes of y along which what is stored of it, and only that, has neighbours; none where it is stored again and
-    again.
+    """Return the axes of y along which its only stored result has neighbours.
+
+    The set is empty if y has several consumers, or if its elements are stored repeatedly.
     """
     path = [y]
     while path[-1] not in site.kept:

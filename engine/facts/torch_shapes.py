@@ -45,25 +45,25 @@ Axes = tuple[Any, ...]  # unnamed axes and index expressions over them
 
 @torch_fact
 def given(x: Any) -> bool:
-    """Whether an optional field has a value."""
+    """Return whether an optional field has a value."""
     return x is not None
 
 
 @torch_fact
 def is_tensor(x: Any) -> bool:
-    """Whether a field is a tensor, not a number."""
+    """Return whether a field is a tensor, not a number."""
     return isinstance(x, View)
 
 
 @torch_fact
 def is_list(x: Any) -> bool:
-    """Whether a field is a list."""
+    """Return whether a field is a list."""
     return isinstance(x, tuple)
 
 
 @torch_named("dtype(value) -> dtype")
 def fact_dtype(x: View | float) -> Var:
-    """The dtype of a tensor's elements; of a number as torch reads it."""
+    """Return the dtype of a tensor's elements; of a number as torch reads it."""
     if isinstance(x, View):
         return Var(x.dtype)
     return Var("b8" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32")
@@ -71,25 +71,25 @@ def fact_dtype(x: View | float) -> Var:
 
 @torch_fact
 def part_of(kind: Dtype) -> Dtype:
-    """The dtype of the real and imaginary parts of complex numbers; any other dtype itself."""
+    """Return the dtype of the real and imaginary parts of complex numbers; any other dtype itself."""
     return Var(PARTS.get(kind.name, kind.name))
 
 
 @torch_fact
 def is_complex(x: Tensor) -> bool:
-    """Whether a tensor holds complex numbers."""
+    """Return whether a tensor holds complex numbers."""
     return isinstance(x, View) and x.dtype in PARTS
 
 
 @torch_fact
 def shape(x: Tensor) -> NumberList:
-    """The extents of a tensor's dimensions; none for a number."""
+    """Return the extents of a tensor's dimensions; none for a number."""
     return x.shape if isinstance(x, View) else ()
 
 
 @torch_fact
 def rank(x: Tensor) -> int:
-    """The number of dimensions."""
+    """Return the number of dimensions."""
     return len(shape(x))
 
 
@@ -98,19 +98,19 @@ def rank(x: Tensor) -> int:
 
 @torch_fact
 def total(xs: NumberList) -> int:
-    """The sum of a list of numbers."""
+    """Return the sum of a list of numbers."""
     return sum(xs)
 
 
 @torch_fact
 def joined(xs: Tensors, d: int) -> NumberList:
-    """The shape of tensors one behind the other along a dimension."""
+    """Return the shape of tensors concatenated along a dimension."""
     d %= len(xs[0].shape)
     return (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
 
 
 def _with_ones(site: TorchSite, x: View, *places: int) -> View:
-    """A tensor with dimensions of size 1 at some places of its result, the first of them first."""
+    """Insert dimensions of size 1 at some indices of the result's shape, the first of them first."""
     if x.term is None:
         site.lowering.own(x)
     shape, dims = list(x.shape), list(x.dims)
@@ -122,7 +122,7 @@ def _with_ones(site: TorchSite, x: View, *places: int) -> View:
 
 @torch_fact
 def unsqueezed(site: TorchSite, xs: Tensors, d: int) -> Tensors:
-    """The tensors with a dimension of size 1 more."""
+    """Return the tensors with a dimension of size 1 more."""
     return tuple(_with_ones(site, x, d) for x in xs)
 
 
@@ -131,38 +131,38 @@ _AT_LEAST = {1: ((0,),), 2: ((0, 1), (0,)), 3: ((0, 1, 2), (0, 2), (2,))}  # by 
 
 @torch_fact
 def at_least(site: TorchSite, xs: Tensors, n: int) -> Tensors:
-    """The tensors as `torch.atleast_1d`, `2d` or `3d` has them, each by itself."""
+    """Return the tensors as `torch.atleast_1d`, `2d` or `3d` has them, each by itself."""
     return tuple(_with_ones(site, x, *_AT_LEAST[n][len(x.shape)]) if len(x.shape) < n else x for x in xs)
 
 
 @torch_fact
 def columns(site: TorchSite, xs: Tensors) -> Tensors:
-    """The tensors, vectors and numbers among them as matrices of one column."""
+    """Return the tensors, vectors and numbers among them as matrices of one column."""
     return tuple(x if len(x.shape) > 1 else _with_ones(site, x, *range(len(x.shape), 2)) for x in xs)
 
 
 @torch_fact
 def element(x: Number, to: Var) -> Number:
-    """A number as an element of a dtype: integers lose what stands behind the point."""
+    """Return a number as an element of a dtype: integers lose the fraction."""
     return bool(x) if to.name == "b8" else int(x) if to.name in INTEGERS else x
 
 
 @torch_fact
 def neutral(fold: str, of: Var) -> Number:
-    """The neutral element of a reduction of torch (`sum`, `prod`, `mean`, `amax`, `amin`) in a dtype."""
+    """Return the neutral element of a reduction of torch (`sum`, `prod`, `mean`, `amax`, `amin`) in a dtype."""
     fn = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}[fold]
     return identity(fn, of.name)  # type: ignore[no-any-return]
 
 
 @torch_fact
 def longer(one: NumberList, other: NumberList) -> NumberList:
-    """The extents that dimensions broadcast to, in pairs."""
+    """Return the extents that dimensions broadcast to, in pairs."""
     return tuple(map(max, one, other))
 
 
 @torch_fact
 def recip(x: Number) -> Number:
-    """1 / x; infinite for 0, as torch divides."""
+    """Return 1 / x; infinite for 0, as torch divides."""
     if known_at_launch(x):
         return Call("reciprocal", (x,))
     return 1.0 / x if x else math.inf
@@ -170,19 +170,19 @@ def recip(x: Number) -> Number:
 
 @torch_fact
 def root(x: Number) -> Number:
-    """The square root."""
+    """Return the square root."""
     return Call("sqrt", (x,)) if known_at_launch(x) else math.sqrt(x)
 
 
 @torch_fact
 def power(x: Number, n: Number) -> Number:
-    """x to the n"""
+    """Return x to the power of n."""
     return float(x**n)
 
 
 @torch_fact
 def ratio(a: Number, b: Number) -> Number:
-    """The quotient a / b."""
+    """Return the quotient a / b."""
     if known_at_launch(a) or known_at_launch(b):
         return Call("divide", (a, b))
     return a / b
@@ -190,43 +190,46 @@ def ratio(a: Number, b: Number) -> Number:
 
 @torch_fact
 def least(a: int, b: int) -> int:
-    """The smaller of two numbers."""
+    """Return the smaller of two numbers."""
     return min(a, b)
 
 
 @torch_fact
 def greatest(a: int, b: int) -> int:
-    """The larger of two numbers."""
+    """Return the larger of two numbers."""
     return max(a, b)
 
 
 @torch_fact
 def whole(x: Number) -> bool:
-    """Whether a number is an integer."""
+    """Return whether a number is an integer."""
     return not isinstance(x, bool) and float(x).is_integer()
 
 
 @torch_fact
 def integer(x: Number) -> int:
-    """A whole number as an integer."""
+    """Return a whole number as an integer."""
     return int(x)
 
 
 @torch_fact
 def head(xs: ValueList, n: int) -> Any:
-    """The first n of a list; all but the last -n."""
+    """Return the first n of a list; all but the last -n."""
     return xs[:n]
 
 
 @torch_fact
 def tail(xs: ValueList, n: int) -> Any:
-    """The last n of a list."""
+    """Return the last n of a list."""
     return xs[len(xs) - n :]
 
 
 @torch_fact
 def at(xs: ValueList, d: Any) -> Any:
-    """The element at a dimension; a list of them for a list. A rule that asks for one that is not there refuses."""
+    """Return the element at a dimension, or the elements at a list of dimensions.
+
+    Raises NotApplicable, so that the rule does not apply, if the list has no such dimension.
+    """
     try:
         return tuple(xs[n] for n in d) if isinstance(d, tuple) else xs[d]
     except IndexError:
@@ -235,9 +238,9 @@ def at(xs: ValueList, d: Any) -> Any:
 
 @torch_fact
 def inserted(places: NumberList, n: int, whole: int) -> NumberList:
-    """The order of n dimensions that tensors gave and, behind them, of some that are taken whole, as x[..] has it.
+    """Return the order of n dimensions of index tensors, followed by the dimensions that x[..] takes whole.
 
-    Those that tensors gave stand where the first was taken out, or first of all if others lie between.
+    The n dimensions replace the first indexed dimension, or come first if others lie between the indexed ones.
     """
     start = places[0] if places[-1] - places[0] < len(places) else 0
     behind = range(n, n + whole)
@@ -246,13 +249,16 @@ def inserted(places: NumberList, n: int, whole: int) -> NumberList:
 
 @torch_fact
 def turned_back(order: NumberList) -> NumberList:
-    """The order of dimensions that undoes another."""
+    """Return the order of dimensions that undoes another."""
     return tuple(order.index(k) for k in range(len(order)))
 
 
 @torch_fact
 def dims(d: Any, n: int) -> NumberList:
-    """A field that names one dimension, several, or all (none, or an empty list), of n: as non-negative numbers."""
+    """Return a field that names one dimension, several, or all, of n as non-negative numbers.
+
+    None and an empty list name all dimensions.
+    """
     if d is None or d == ():
         return tuple(range(n))
     return tuple(sorted(k % n if n else 0 for k in (d if isinstance(d, tuple) else (d,))))[: n or 0]
@@ -260,13 +266,13 @@ def dims(d: Any, n: int) -> NumberList:
 
 @torch_fact
 def wrapped(index: int, n: int) -> int:
-    """An index that counts from the back if negative."""
+    """Return an index that counts from the back if negative."""
     return index + n if index < 0 else index
 
 
 @torch_fact
 def clipped(index: Any, n: int, default: int) -> int:
-    """A bound of a slice: from the back if negative, cut to 0..n."""
+    """Return a bound of a slice: from the back if negative, cut to 0..n."""
     place = default if index is None else wrapped(index, n)
     place = place if place <= n else n
     return place if place >= 0 else 0
@@ -280,19 +286,19 @@ def clipped(index: Any, n: int, default: int) -> int:
 
 @torch_named("axes(value) -> [axis]")
 def fact_axes(site: TorchSite, x: View | float) -> Axes:
-    """One new axis per dimension of x."""
+    """Return one new axis per dimension of x."""
     return tuple(site.axis(n) for n in shape(x))
 
 
 @torch_fact
 def axis(site: TorchSite, extent: int) -> AxisIndex:
-    """A new axis."""
+    """Return a new axis."""
     return site.axis(extent)
 
 
 @torch_fact
 def broadcast(site: TorchSite, *values: Tensor) -> AxisList:
-    """One new axis per dimension of what tensors broadcast to."""
+    """Return one new axis per dimension of what tensors broadcast to."""
     shapes = [shape(x) for x in values]
     longest = max(map(len, shapes))
     columns = zip(*((1,) * (longest - len(s)) + tuple(s) for s in shapes), strict=True)
@@ -301,7 +307,7 @@ def broadcast(site: TorchSite, *values: Tensor) -> AxisList:
 
 @torch_fact
 def put(os: ValueList, d: int, x: Any) -> ValueList:
-    """x in the place of the element at dimension d. An axis put there may be shorter than the dimension."""
+    """Replace the element at dimension d by x. An axis x may be shorter than the dimension."""
     if not os:
         return os
     d %= len(os)
@@ -314,13 +320,13 @@ def _exactly(x: Any) -> Any:
 
 @torch_fact
 def starts(os: ValueList) -> ValueList:
-    """Axes that may be shorter than the dimensions they stand at."""
+    """Return axes that may be shorter than their dimensions."""
     return tuple(map(_exactly, os))
 
 
 @torch_fact
 def put_all(os: ValueList, ds: NumberList, xs: ValueList) -> ValueList:
-    """The elements at some dimensions replaced, in order."""
+    """Return the elements at some dimensions replaced, in order."""
     for d, x in zip(ds, xs, strict=True):
         os = put(os, d, x)
     return os
@@ -328,13 +334,13 @@ def put_all(os: ValueList, ds: NumberList, xs: ValueList) -> ValueList:
 
 @torch_fact
 def squeezed(site: TorchSite, os: AxisList, ds: NumberList) -> AxisList:
-    """The axes but those of extent 1 among some dimensions."""
+    """Return the axes but those of extent 1 among some dimensions."""
     return tuple(o for d, o in enumerate(os) if d not in ds or site.extent(o) != 1)
 
 
 @torch_fact
 def flat_place(places: ExpressionList, sizes: NumberList) -> Expression:
-    """The place in memory order of an element at some places of dimensions of some sizes."""
+    """Return the offset in memory order of an element, given its indices and the sizes of the dimensions."""
     flat: Expr = 0
     for place, n in zip(places, sizes, strict=True):
         flat = add(multiply(flat, n), place)
@@ -343,7 +349,7 @@ def flat_place(places: ExpressionList, sizes: NumberList) -> Expression:
 
 @torch_fact
 def strided(os: AxisList, strides: NumberList) -> Expression:
-    """How far an element is from the first, by the strides of its dimensions."""
+    """Return the offset of an element from the first, by the strides of its dimensions."""
     place: Expr = 0
     for o, stride in zip(os, strides, strict=True):
         place = add(place, multiply(o, stride))
@@ -352,7 +358,10 @@ def strided(os: AxisList, strides: NumberList) -> Expression:
 
 @torch_fact
 def covered(site: TorchSite, os: AxisList, sizes: NumberList, d: int) -> Expression:
-    """Whether a place is in a tensor of these sizes, which may be smaller, along all dimensions but one."""
+    """Return the condition that an index is in a tensor of these sizes, along all dimensions but one.
+
+    The tensor may be smaller than the axes.
+    """
     condition: Expr = True
     for e, (o, n) in enumerate(zip(os, sizes, strict=True)):
         if e != d % len(os) and n < site.extent(o):
@@ -362,7 +371,7 @@ def covered(site: TorchSite, os: AxisList, sizes: NumberList, d: int) -> Express
 
 @torch_fact
 def rolled(site: TorchSite, os: AxisList, shifts: NumberList, ds: NumberList) -> ExpressionList:
-    """Some dimensions read around the end."""
+    """Return some dimensions read around the end."""
     out = list(os)
     for shift, d in zip(shifts, ds, strict=True):
         n = site.extent(os[d])
@@ -372,7 +381,7 @@ def rolled(site: TorchSite, os: AxisList, shifts: NumberList, ds: NumberList) ->
 
 @torch_fact
 def turned(site: TorchSite, os: AxisList, quarters: int, a: int, b: int) -> ExpressionList:
-    """Two dimensions turned by quarters, from the first towards the second."""
+    """Return two dimensions turned by quarters, from the first towards the second."""
     out = list(os)
     x, y = os[a], os[b]
     back_x, back_y = subtract(site.extent(x) - 1, x), subtract(site.extent(y) - 1, y)
@@ -382,7 +391,7 @@ def turned(site: TorchSite, os: AxisList, quarters: int, a: int, b: int) -> Expr
 
 @torch_fact
 def moved(os: AxisList, source: Any, target: Any) -> AxisList:
-    """Axes at some dimensions put at others; the rest keep their order. A number has none to move."""
+    """Return axes at some dimensions put at others; the rest keep their order. A number has none to move."""
     if not os:
         return os
     sources = source if isinstance(source, tuple) else (source,)
@@ -395,19 +404,19 @@ def moved(os: AxisList, source: Any, target: Any) -> AxisList:
 
 @torch_fact
 def mirror(os: ValueList) -> ValueList:
-    """A list from the back."""
+    """Return a list from the back."""
     return os[::-1]
 
 
 @torch_fact
 def extents(site: TorchSite, os: AxisList) -> NumberList:
-    """The extents of axes."""
+    """Return the extents of axes."""
     return tuple(map(site.extent, os))
 
 
 @torch_fact
 def crossed(rest: AxisList, a: int, b: int, at_a: Expression, at_b: Expression) -> ExpressionList:
-    """The other dimensions' axes with two index expressions put in at dimensions a and b."""
+    """Return the other dimensions' axes with two index expressions put in at dimensions a and b."""
     n = len(rest) + 2
     places = {a % n: _exactly(at_a), b % n: _exactly(at_b)}
     others = iter(rest)
@@ -416,14 +425,14 @@ def crossed(rest: AxisList, a: int, b: int, at_a: Expression, at_b: Expression) 
 
 @torch_fact
 def tiled(site: TorchSite, os: AxisList, x: Tensor) -> ExpressionList:
-    """The axes of copies side by side, as those of the original."""
+    """Return the axes of copies side by side, as those of the original."""
     own = os[len(os) - len(x.shape) :]
     return tuple(o if site.extent(o) == n else modulo(o, n) for o, n in zip(own, x.shape, strict=True))
 
 
 @torch_fact
 def heads(bs: AxisList, group: int) -> ExpressionList:
-    """Grouped heads: the last batch axis divided by the size of a group."""
+    """Return grouped heads: the last batch axis divided by the size of a group."""
     return bs if group == 1 else (*bs[:-1], floordiv(bs[-1], group))
 
 
@@ -432,7 +441,7 @@ def heads(bs: AxisList, group: int) -> ExpressionList:
 
 @torch_fact
 def inside(site: TorchSite, os: AxisList, x: Tensor, pads: NumberList) -> Expression:
-    """Whether a place of a padded tensor is in the original."""
+    """Return the condition that an index of a padded tensor is in the original."""
     condition: Expr = True
     for n in range(len(pads) // 2):
         d = len(os) - 1 - n
@@ -446,7 +455,7 @@ def inside(site: TorchSite, os: AxisList, x: Tensor, pads: NumberList) -> Expres
 
 @torch_fact
 def shifted(os: AxisList, pads: NumberList) -> ExpressionList:
-    """The place in the original that a place of a padded tensor is."""
+    """Return the index in the original for an index of a padded tensor."""
     last = len(os) - 1
     return tuple(
         _exactly(subtract(o, pads[2 * (last - d)])) if 2 * (last - d) < len(pads) else o for d, o in enumerate(os)
@@ -458,7 +467,7 @@ def shifted(os: AxisList, pads: NumberList) -> ExpressionList:
 
 @torch_fact
 def regroup(site: TorchSite, x: Tensor, os: AxisList) -> ExpressionList:
-    """The index of every dimension of x by the axes of a reshape of it.
+    """Return the index of every dimension of x by the axes of a reshape of it.
 
     Equal groups of dimensions keep their axis, a split gives a*B + b, a merge gives // and %.
     """
@@ -475,8 +484,9 @@ def regroup(site: TorchSite, x: Tensor, os: AxisList) -> ExpressionList:
 
 
 def _group(source: tuple[int, ...], target: tuple[int, ...], i: int, j: int) -> tuple[int, int]:
-    """The ends of the shortest runs of dimensions, from i and j, that hold equally many elements; of what sizes leave
-    open, all that is left.
+    """Return the ends of the shortest runs of dimensions, from i and j, that hold equally many elements.
+
+    If the sizes leave this open, the runs contain all remaining dimensions.
     """
     p, i = (source[i], i + 1) if i < len(source) else (1, i)
     q, j = (target[j], j + 1) if j < len(target) else (1, j)
@@ -509,7 +519,7 @@ def _regroup(source: tuple[int, ...], target: list[tuple[Any, int]]) -> list[Exp
 
 @torch_fact
 def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
-    """The axes of every letter of an equation, and of its `...`."""
+    """Return the axes of every letter of an equation, and of its `...`."""
     terms, _ = _equation(equation)
     found: dict[str, Axes] = {}
     for term, x in zip(terms, operands, strict=True):
@@ -530,7 +540,7 @@ def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
 
 @torch_fact
 def subscript(equation: str, n: int, found: Any) -> AxisList:
-    """The axes of the n-th operand; of the result for -1."""
+    """Return the axes of the n-th operand; of the result for -1."""
     terms, result = _equation(equation)
     names = _split_letters(result if n == -1 else terms[n])
     return tuple(o for name in names for o in found.get(name, ()))
@@ -538,7 +548,7 @@ def subscript(equation: str, n: int, found: Any) -> AxisList:
 
 @torch_fact
 def summed(equation: str, found: Any) -> AxisList:
-    """The axes of the letters that the result lacks."""
+    """Return the axes of the letters that the result lacks."""
     kept = _split_letters(_equation(equation)[1])
     return tuple(o for name, run in found.items() if name not in kept for o in run)
 
@@ -569,22 +579,30 @@ class RecurrenceParts(NamedTuple):
 
 @torch_fact
 def alike(xs: Tensors) -> bool:
-    """Whether tensors of one shape are computed by one formula of their number in the list, but for operands that are
-    the steps of a recurrence."""
+    """Return whether tensors of one shape are computed by one formula of their number in the list.
+
+    Operands that are the steps of a recurrence may differ.
+    """
     terms = _along_the_first(xs)
     return len(terms) > 1 and stacked(Axis("number", len(terms)), terms, lambda others: others[0]) is not None
 
 
 @torch_fact
 def recurrence(xs: Tensors) -> RecurrenceParts:
-    """`.factors` and `.summands`: how each tensor but the first is made of the one before. Empty where one is not."""
+    """Return the `.factors` and `.summands` that compute each tensor but the first from the preceding one.
+
+    They are empty if a tensor is not computed in this way.
+    """
     found = steps(_along_the_first(xs))
     factors = tuple(_part(xs[0], step.factor) for step in found)
     return RecurrenceParts(factors, tuple(_part(xs[0], step.summand) for step in found))
 
 
 def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
-    """The values of tensors along the axes of the first; nothing where one has no axes yet, or other dimensions."""
+    """Return the values of tensors along the axes of the first.
+
+    The result is empty if one has no axes yet, or other dimensions.
+    """
     found: list[Term] = []
     first: View | None = None
     for view in xs:
@@ -597,7 +615,7 @@ def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
 
 
 def _part(view: View, term: Term) -> View:
-    """An operand along the axes of a tensor, with its dimensions; of size 1 where the operand does not vary."""
+    """Return an operand along the axes of a tensor, with its dimensions; of size 1 where the operand does not vary."""
     own = axes(term)
     dims = tuple(dim if dim in own else None for dim in view.dims)
     shape = tuple(1 if dim is None else dim.extent for dim in dims)
@@ -615,7 +633,7 @@ Settings = tuple[int, ...]
 
 @torch_fact
 def each(setting: NumberList, n: int) -> NumberList:
-    """A setting for each of n dimensions."""
+    """Return a setting for each of n dimensions."""
     return setting if len(setting) == n else setting * n
 
 
@@ -628,7 +646,7 @@ def met(
     padding: NumberList,
     x: Tensor,
 ) -> Expression:
-    """Whether some window that begins at an element of x covers a place of the output with its k-th place."""
+    """Return the condition that the window from some element of x covers output index `ps` with its element `ks`."""
     condition: Expr = True
     extents = x.shape[len(x.shape) - len(ps) :]
     for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, extents, strict=True):
@@ -650,7 +668,7 @@ def within(
     x: Tensor,
     more: int,
 ) -> Expression:
-    """Whether a place of a window is in x. more: 1 to count what x is padded with, too."""
+    """Return the condition that an index of a window is in x. more: 1 to include the padding of x."""
     condition: Expr = True
     extents = x.shape[len(x.shape) - len(ps) :]
     for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, extents, strict=True):
@@ -669,21 +687,21 @@ def within(
 
 @torch_fact
 def part_axes(site: TorchSite, ps: AxisList, x: Tensor) -> AxisList:
-    """An axis as long as the longest part, for each dimension; of a size as long as a part can be."""
+    """Return an axis as long as the longest part, for each dimension; of a size as long as a part can be."""
     sizes = x.shape[len(x.shape) - len(ps) :]
     return tuple(site.axis(_longest_part(n, site.extent(p))) for p, n in zip(ps, sizes, strict=True))
 
 
 @torch_fact
 def part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> ExpressionList:
-    """The place in the input of each place of each part."""
+    """Return the index in the input for each index of each part."""
     sizes = x.shape[len(x.shape) - len(ps) :]
     return tuple(add(floordiv(multiply(p, n), site.extent(p)), k) for p, k, n in zip(ps, ks, sizes, strict=True))
 
 
 @torch_fact
 def in_part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> Expression:
-    """Whether a part has so many places."""
+    """Return the condition that an index is below the length of its part."""
     condition: Expr = True
     for p, k, n in zip(ps, ks, x.shape[len(x.shape) - len(ps) :], strict=True):
         m = site.extent(p)
@@ -694,7 +712,7 @@ def in_part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> Expressio
 
 
 def _of_one_length(n: Any, m: Any) -> bool:
-    """Whether all parts are known to be equally long."""
+    """Return whether all parts are known to be equally long."""
     if isinstance(m, int) and m == 1:
         return True
     return isinstance(n, int) and isinstance(m, int) and len({b - a for a, b in _parts(n, m)}) == 1

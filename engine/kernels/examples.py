@@ -59,7 +59,7 @@ class Failure:
 
     @classmethod
     def different(cls, rule: Rule, example: s.Example, wanted: str, got: str) -> Failure:
-        """The rule gives something else than the example says; both as text."""
+        """Return the failure of a rule that gives something else than the example says; both as text."""
         names = "the example says", "the rule gives"
         diff = tuple(difflib.unified_diff(wanted.splitlines(), got.splitlines(), *names, lineterm="", n=9))
         alike = "both read alike: a field holds a value where a name belongs, or a number of another type"
@@ -67,7 +67,7 @@ class Failure:
 
     @classmethod
     def of_refusal(cls, rule: Rule, example: s.Example, fires: bool, reasons: Iterable[str]) -> Failure | None:
-        """The failure of an example that says why the rule refuses. reasons: those that the rule gives."""
+        """Return the failure of an example that says why the rule refuses. reasons: those that the rule gives."""
         if fires:
             return cls(rule, example, f'fires, but should refuse with "{example.gives}"')
         texts = tuple(dict.fromkeys(reasons))
@@ -77,7 +77,7 @@ class Failure:
 
 
 def awaited(example: s.Example) -> bool:
-    """Whether an example does not say yet what the rule gives: `gives` and `pass`."""
+    """Return whether an example does not say yet what the rule gives: `gives` and `pass`."""
     return isinstance(example.gives, tuple) and all(isinstance(one, s.PassStatement) for one in example.gives)
 
 
@@ -87,7 +87,7 @@ def run_examples(
     target: Target | None = None,
     only: str | None = None,
 ) -> tuple[int, list[Failure]]:
-    """(how many examples ran, those that failed), in file order. only: the title of those that run."""
+    """Return (how many examples ran, those that failed), in file order. only: the title of those that run."""
     count, failures = 0, []
     for rule in engine.rules.rules.values() if rules is None else rules:
         for example in rule.examples:
@@ -101,8 +101,11 @@ def run_examples(
 
 
 class ExampleOutcome(NamedTuple):
-    """The result of a rule on the program of an example. fired: whether it fired; reasons: why not; got: the program
-    that it gives; wanted: reads the program that the example gives; text: prints one; key: equal for equals."""
+    """Result of a rule on the program of an example.
+
+    fired: whether it fired; reasons: why not; got: the resulting program; wanted: reads the program that the example
+    gives; text: prints one; key: equal for equals.
+    """
 
     fired: bool
     reasons: Iterable[str]
@@ -113,7 +116,7 @@ class ExampleOutcome(NamedTuple):
 
 
 def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
-    """The failure of an example of a rule, None if the example holds."""
+    """Return the failure of an example of a rule, None if the example holds."""
     tried = TRIES[rule.level](engine, rule, example, target)
     if tried is None:
         return None
@@ -133,7 +136,7 @@ def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) 
 
 
 def _try_statements(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
-    """The program is a block, wrapped in a kernel of its own, or whole kernels."""
+    """Run a rule on statements: a block, wrapped in a kernel of its own, or whole kernels."""
     program = read_subject(example.before)
     pinned = arguments(example, rule)
     if "target" not in (parameter.name for parameter in rule.parameters):
@@ -165,14 +168,14 @@ def _local(engine: Engine, rule: Rule, program: Program, pinned: dict[str, Any],
 
 
 def read_subject(block: tuple[s.Syntax, ...]) -> Program:
-    """Kernels as they are; statements wrapped in a kernel without a name of its own."""
+    """Read kernels as they are; wrap statements in a kernel without a name of its own."""
     if any(isinstance(statement, s.Unit) for statement in block):
         return tuple(read_unit(statement, sizes=None) for statement in block)  # type: ignore[misc]
     return (Kernel("example", (), (), read_block(block)),)
 
 
 def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
-    """The values in the parentheses of an example; a bare name is a name of its program."""
+    """Return the values in the parentheses of an example; a bare name is a name of its program."""
     return {
         a.name: Var(a.value.text) if isinstance(a.value, s.NameOf) else _constant(a.value, rule)
         for a in example.arguments
@@ -180,7 +183,7 @@ def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
 
 
 def _constant(value: s.Syntax, rule: Rule) -> Any:
-    """The value of an expression of numbers and texts alone. Raises DplcError if there is none."""
+    """Return the value of an expression of numbers and texts alone. Raises DplcError if there is none."""
     try:
         return RuleExpressions(rule.level).compile(value)({})
     except MISTAKES as error:
@@ -197,7 +200,7 @@ def _text(program: Program) -> str:
 
 
 def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome | None:
-    """A Torch IR graph, and the Tensor IR graph it gives. Other rules lower what the rule leaves."""
+    """Run a rule on a Torch IR graph, and compare the Tensor IR graph. Other rules lower what the rule leaves."""
     rules = engine.rules
     compiled = next(r for group in compile_rules(rules).values() for r in group if r.rule.name == rule.name)
     subject = torch_subject(example)
@@ -216,12 +219,12 @@ def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -
 
 
 def _named(graph: TensorGraph) -> list[str]:
-    """The names that a caller uses: of inputs and outputs. Values and axes may have any names."""
+    """Return the names that a caller uses: of inputs and outputs. Values and axes may have any names."""
     return [*(str(getattr(one, "name", "")) for one in graph.ins), *(out.name for out in graph.outs)]
 
 
 def torch_subject(example: s.Example) -> TorchGraph:
-    """The program of an example."""
+    """Return the program of an example."""
     return read_torch_graph(_unit(example.before, example))
 
 
@@ -232,7 +235,7 @@ def _unit(block: tuple[s.Syntax, ...], example: s.Example) -> s.Unit:
 
 
 def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[TensorGraph, bool]:
-    """The Tensor IR of a program with one rule tried before all others, and whether it fired."""
+    """Return the Tensor IR of a program with one rule tried before all others, and whether it fired."""
     table = dict(compile_rules(rules))
     table[compiled.key] = (compiled, *(r for r in table[compiled.key] if r is not compiled))
     lowering = TorchLowering(subject, table, {}, trace=True)
@@ -241,7 +244,7 @@ def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tupl
 
 
 def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:
-    """The error of a rule at each op that it is for, None where it fires. others: the rules that lower its operands."""
+    """Yield the error of a rule at each op that it is for, None if it fires. others: rules that lower its operands."""
     lowering = TorchLowering(graph, others, {})
     for statement in graph.body:
         if statement.op == rule.root.op:
@@ -256,7 +259,7 @@ def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Except
 
 
 def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[bool, list[str]]:
-    """Whether the rule fires somewhere, and why it refuses each op before that it might start from."""
+    """Return whether the rule fires somewhere, and why it refuses each op before that it might start from."""
     found: list[str] = []
     for error in attempts(compiled, subject, compile_rules(rules)):
         if error is None:
@@ -273,7 +276,7 @@ def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple
 def sibling_kernels(
     rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
 ) -> tuple[list[Kernel], list[str]]:
-    """The kernels of a program in which nothing else is in question, and why two of them were kept apart."""
+    """Return the kernels of a program in which nothing else is in question, and why two of them were kept apart."""
     rules = FusionRules([rule], parameters)
     builder = Kernels(graph, Fusion(graph, rules, target, frozenset()).decide(), rules, target, {})
     kernels = builder.build()
@@ -283,7 +286,7 @@ def sibling_kernels(
 def fuse_marked(
     rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
 ) -> tuple[TensorGraph, list[str]]:
-    """The program with the `mat`s that are left, and why."""
+    """Return the program with the `mat`s that are left, and why."""
     marked: set[Any] = set()
     plain = _rebuilt(graph, lambda term, built: built, marked)
     rules = FusionRules([rule], parameters)
@@ -295,7 +298,7 @@ def fuse_marked(
 
 
 def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
-    """The program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
+    """Return the program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
     done: dict[Any, Any] = {}
     for term in postorder(out.value for out in graph.outs):
         if term.__class__ is Mat:
@@ -309,7 +312,7 @@ def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
 
 
 def _try_terms(engine: Any, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
-    """Whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
+    """Run a rule on whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
     before = _graph(example.before, example)
     parameters = settings_of(example, rule)
     if mentions_mat(rule) and kind_of(rule) == "siblings":
@@ -343,7 +346,7 @@ def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
 
 
 def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
-    """The values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
+    """Return the values in the parentheses of an example, by RULE.PARAMETER; a bare name is its text."""
     values = arguments(example, rule)
     return {f"{rule.name}.{name}": value.name if isinstance(value, Var) else value for name, value in values.items()}
 

@@ -1,15 +1,15 @@
-"""Which values are stored: fusion rules run forward over the program.
+"""Choice of the stored values: fusion rules run forward over the program.
 
-Every computed value starts stored: `mat(v)`. Going forward, each operation y asks the rules to take in the values below
-it whose `mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the terms
-above v at every firing and ask again at every later operation, since a kernel that may hold v may still be refused
-further up. So a `mat` here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the axes
-y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen; the guards are
-asked of the kernel that would end in y. If every v is accepted they stay open and the next operation is asked; if one
-is refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
-and the walk goes back to that place. It ends: each way back stores a value that was not stored, and none is taken back,
-so there are no more of them than operations. Each operation is visited once plus once per store between it and what it
-reads: linear in practice, and no term is rebuilt.
+Every computed value starts stored: `mat(v)`. Going forward, each operation y queries the rules to absorb the values
+below it whose `mat` is still open. Literally, a rule `y = op(.., mat(v), ..) => y = op(.., v, ..)` would rebuild the
+terms above v at every firing, and again at every later operation, since a kernel that may hold v may still be refused
+further up. So a `mat` here is an entry in a table: `open[y]` holds the values v that y's kernel computes, with the
+axes y sees each of them under. A rule's `mat(v)` matches an operand of y through which an open v is seen. The guards
+check the kernel that would end in y. If every v is accepted, they stay open and the next operation follows. If one is
+refused, v is stored for good, after its `mat` has climbed over its epilogue by the rules `op(mat(x)) => mat(op(x))`,
+and the walk goes back to that operation. The walk ends: each way back stores a value that was not stored, and none is
+removed, so there are at most as many as operations. Each operation is visited once, and once per store between it and
+its operands: linear in practice, and no term is rebuilt.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ from .index_maps import Places
 
 @dataclass(frozen=True)
 class Stored:
-    """Why a value is stored: the value, the operation that could not take it in, and the guard that said so; of a rule
-    that stored it, what its names are bound to and the values in its guards, if the plan records them."""
+    """Reason why a value is stored.
+
+    value: the stored value; reader: the operation that could not absorb it; reason: the guard that failed. For a rule
+    that stored the value, bound holds what its names are bound to and held the values in its guards, if the plan
+    records them.
+    """
 
     value: Term
     reader: Term | None
@@ -52,9 +56,11 @@ class Stored:
 
 @dataclass(frozen=True)
 class Fused:
-    """A rule that fired: the value whose `mat` was dropped (or climbed), and the operation that took it in; None where
-    it was dropped for all that read it. bound: what its names are bound to, if the plan records it; held: the
-    guards with their values, if the rule is in `asked`. They are kept at once: the site changes later.
+    """Rule that fired.
+
+    value: the value whose `mat` was dropped (or climbed); reader: the operation that absorbed it, or None if the
+    `mat` was dropped for all consumers. bound: what its names are bound to, if the plan records it; held: the guards
+    with their values, if they are recorded for the rule. They are kept at once, because the site changes later.
     """
 
     rule: Rule
@@ -66,10 +72,11 @@ class Fused:
 
 @dataclass
 class FusionDecisions:
-    """The program as a flow, its stored values, and the record of why.
+    """Program as a flow, its stored values, and the reasons.
 
-    groups: stored values that share a kernel, where that is decided; None leaves it to the rules for siblings.
-    asked: names of rules, or of their files, whose guards are recorded when they hold; None: nobody reads why.
+    groups: stored values that share a kernel, if that is decided; None leaves it to the rules for siblings.
+    The last field holds names of rules, or of their files, whose guards are recorded when they hold. None: no reasons
+    are needed.
     """
 
     flow: Dataflow
@@ -82,15 +89,16 @@ class FusionDecisions:
 
 
 def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str] | None, called: Called | None) -> tuple[str, ...]:
-    """Return the guards of a rule that fired, with their values, if the rule is in `asked`."""
+    """Return the guards of a rule that fired, with their values, if they are recorded for the rule."""
     if asked is None or asked.isdisjoint((rule.name, rule.file, rule.family)):
         return ()
     return held(rule, env, Expressions("tensor"), called or NAMELESS)
 
 
 def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> Refusal:
-    """Return the guard that did not hold, with its values, if the plan records them (called: the names of values). They
-    are read at once: the site changes later.
+    """Return the guard that did not hold, with its values, if the plan records them (called: the names of values).
+
+    The values are read at once, because the site changes later.
     """
     found = failed_guard(rule, guard, {} if called is None else env, Expressions, term=value)
     text = "" if called is None else found.text(called)
@@ -98,13 +106,13 @@ def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called
 
 
 def called_in(graph: TensorGraph) -> dict[Any, str]:
-    """The names of the values of a program."""
+    """Return the names of the values of a program."""
     named: dict[Any, str] = {x: x.name for x in graph.ins if isinstance(x, Input)}
     return named | {n.value: n.name for n in graph.names} | {out.value: out.name for out in graph.outs}
 
 
 def called(value: Term, names: Mapping[Term, str]) -> str:
-    """The name of a value; its operation if it has none: `multiply(..)`."""
+    """Return the name of a value; its operation if it has none: `multiply(..)`."""
     made = value.fn if isinstance(value, Elementwise) else type(value).__name__
     inside = f"{value.fn}, .." if isinstance(value, Reduce) else ".."
     return names.get(value) or f"{made}({inside})"
@@ -128,13 +136,15 @@ class Siblings:
         self.decide = runner.first()
 
     def names_of(self, first: Any, second: Any) -> dict[str, Any]:
-        """The values of the names in the pattern."""
+        """Return the values of the names in the pattern."""
         a, v, b, w = self.names
         return {a: first, v: first, b: second, w: second}
 
     def decided(self, first: Any, second: Any, site: Any) -> Environment | None:
-        """The environment in which two stored values may share a kernel; the site is told of a guard that keeps them
-        apart."""
+        """Return the environment in which two stored values may share a kernel, or None.
+
+        The site records a guard that keeps them apart.
+        """
         env = {**self.names_of(first, second), SITE: site, "target": site.target}
         return self.decide(env, self.pinned, AtTerm(site, second))
 
@@ -160,17 +170,20 @@ class FusionRules:
 
     @classmethod
     def of(cls, rules: RuleSet, parameters: dict[str, Any] | None = None) -> FusionRules:
-        """The fusion of a rule set: its rules on tensor that move a `mat`."""
+        """Return the fusion of a rule set: its rules on tensor that move a `mat`."""
         return cls((rule for rule in rules.at("tensor") if mentions_mat(rule)), parameters)
 
 
 def _without_mat(statement: Any) -> s.Syntax:
-    """`h = v` for `h = mat(v)`."""
+    """Return `h = v` for `h = mat(v)`."""
     return s.Assign(statement.span, statement.target, statement.value.items[0])
 
 
 def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
-    """A value as nested tuples without its `mat`s, which go to `mats`; the names of other statements written out."""
+    """Return a value as nested tuples without its `mat`s, which go to `mats`.
+
+    The names of other statements are written out.
+    """
     if isinstance(value, s.MatTerm):
         mats.append(value)
         return _spell(value.x, defined, mats)
@@ -187,7 +200,10 @@ def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
 
 
 def kind_of(rule: Rule) -> str:
-    """inline, fuse, climb, share or siblings. Raises DplcError for a rule that does not only move a `mat`."""
+    """Return the kind of a fusion rule: inline, fuse, climb, share or siblings.
+
+    Raises DplcError for a rule that does not only move a `mat`.
+    """
     if len(rule.rewrite) == 1 and isinstance(rule.rewrite[0], s.Assign) and isinstance(rule.rewrite[0].target, s.Group):
         return "siblings"
     sides = []
@@ -207,7 +223,7 @@ def kind_of(rule: Rule) -> str:
 
 
 def _pair(rule: Rule) -> tuple[str, str, str, str]:
-    """The names in `a = mat(v)`, `b = mat(w)`."""
+    """Return the names in `a = mat(v)`, `b = mat(w)`."""
     names: list[str] = []
     for name, value in rule.left.items():
         if not isinstance(value, s.MatTerm) or not isinstance(value.x, s.NameTerm):
@@ -224,8 +240,10 @@ NEVER_STORED = (Input, Const, Index)
 
 
 class Fusion:
-    """Runs the rules over one program. marked: for examples, the only values whose `mat` is in question. asked: if
-    somebody reads why, every refusal is kept with the values of its guard, and so are the firings of these rules.
+    """Run of the rules over one program.
+
+    marked: for examples, the only values whose `mat` is in question. If the last parameter is given, every refusal is
+    kept with the values of its guard, and so are the firings of the named rules.
     """
 
     def __init__(
@@ -273,11 +291,11 @@ class Fusion:
         return Fused(rule, value, reader, {} if self.asked is None else bound, guards)
 
     def _is_open(self, value: Any, reader: Any) -> bool:
-        """Whether the kernel of a reader computes a value, now that all is decided."""
+        """Return whether the kernel of a reader computes a value, now that all is decided."""
         return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
 
     def stored(self, operand: Any) -> Any:
-        """The value that `mat(v)` stands for at this operand, or None."""
+        """Return the value that `mat(v)` matches at this operand, or None."""
         return self.value if operand is self.value or self.value in self.open.get(operand, ()) else None
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
@@ -296,7 +314,7 @@ class Fusion:
             place = place + 1 if back is None else back
 
     def _visit(self, term: Any) -> int | None:
-        """Takes in what is below, or stores something of it: then the place to go on from."""
+        """Absorb the values below an operation, or store one of them and return the index to go on from."""
         seen = self._seen(term)
         if seen:
             refused = self._refused(term, seen)
@@ -316,7 +334,7 @@ class Fusion:
         return sum(counts) if term.__class__ is Remap else max(counts, default=1)
 
     def _seen(self, term: Any) -> dict[Any, int]:
-        """The open values below a term, with the axes that it would see them under."""
+        """Return the open values below a term, with the axes that it would see them under."""
         if term.__class__ is Remap:
             return self._seen_through(term)
         found: dict[Any, int] = {}
@@ -346,7 +364,7 @@ class Fusion:
         return found
 
     def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, Refusal | None] | None:
-        """The first open value that no rule lets this operation take in."""
+        """Return the first open value that no rule lets this operation absorb."""
         self._at(term, seen)
         values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
         attempts = self.rules.fuse.at(term)
@@ -369,8 +387,10 @@ class Fusion:
         return found
 
     def _instead(self, value: Any, refused: Any, term: Any) -> bool:
-        """Whether storing a value is enough where an earlier one was refused: what its store climbs to is no larger
-        than what the other's would, and all goes through it.
+        """Return whether storing a value is enough if an earlier one was refused.
+
+        The value to which its store climbs must not be larger than that of the other, and the other must reach the
+        operation only through it.
         """
         if refused not in self.open.get(value, {}):
             return False
@@ -389,7 +409,7 @@ class Fusion:
         return True
 
     def _allowed_in_example(self, term: Any) -> bool:
-        """An example is about its own rule: other operations take all in, unless a `mat` has to climb."""
+        """Return whether an operation absorbs all in an example of another rule, unless a `mat` has to climb."""
         return bool(
             self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap))
         )
@@ -408,7 +428,7 @@ class Fusion:
         self.folded = folded
 
     def _inlined(self, term: Any) -> bool:
-        """Whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
+        """Return whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
         if self.marked is not None and term not in self.marked:
             return True
         fired = self._fires(self.rules.inline, term, term)
@@ -417,7 +437,7 @@ class Fusion:
         return fired is not None
 
     def _fires(self, table: Table, term: Any, value: Any) -> tuple[Rule, dict[str, Any]] | None:
-        """The first rule of a table that fires at an operation for a value, and what its names are bound to."""
+        """Return the first rule of a table that fires at an operation for a value, and what its names are bound to."""
         self.reader, self.value, self.refused = term, value, None
         for attempt, run in table.at(term):
             bound = run(term, self)
@@ -427,7 +447,7 @@ class Fusion:
         return None
 
     def _note(self, term: Any) -> None:
-        """In an example, every refusal counts; otherwise only those that store something are kept."""
+        """Record every refusal in an example; otherwise only refusals that store something are kept."""
         refused = self.refused
         if self.marked is not None and refused is not None:
             self.refusals[refused.rule.name, refused.because, term] = refused
@@ -442,7 +462,7 @@ class Fusion:
         return self.flow.position[chosen]
 
     def _place_of(self, value: Any, reader: Any) -> Any:
-        """The value to store so that a reader finds a value in memory: the value itself, or one computed from it."""
+        """Return the value to store so that a reader finds a value in memory: the value, or one computed from it."""
         if (
             reader.__class__ is Remap
             and reader.x not in self.kept
@@ -453,15 +473,18 @@ class Fusion:
         return self._climb(value, reader)
 
     def _picks(self, reader: Any, value: Any) -> bool:
-        """Whether a view reads some places of what a smaller value is part of."""
+        """Return whether a view reads only some elements of its operand, and a value is smaller than that operand."""
         return max(self._elements(value), self._elements(reader)) < self._elements(reader.x)
 
     def _elements(self, term: Any) -> int:
-        """The elements of a value; of one with sizes at their hints, for this weighs what pays."""
+        """Return the elements of a value; of one with sizes at their hints, for this weighs what pays."""
         return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
 
     def _climb(self, value: Any, reader: Any) -> Any:
-        """The value that is stored instead of another one: all readers flow into it, as the climbing rules allow."""
+        """Return the value that is stored instead of another one, after climbing.
+
+        All consumers flow into it, as the climbing rules allow.
+        """
         flow, top, steps = self.flow, value, policy(self.target).diamond_operations
         while top not in self.kept:
             front = set(self._readers(top, reader))
@@ -482,7 +505,7 @@ class Fusion:
         return top
 
     def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
-        """The readers of a value; those of an index map that only renames axes instead of the map."""
+        """Return the readers of a value; those of an index map that only renames axes instead of the map."""
         for other in self.flow.readers[term]:
             if (
                 other.__class__ is Remap
@@ -504,7 +527,7 @@ class Fusion:
 
     # ---- values that several kernels would compute
     def _share(self) -> int | None:
-        """Stores what several kernels compute, where a rule says so: the first place that changed, or None."""
+        """Store values that several kernels compute, if a rule says so. Return the first changed index, or None."""
         if not self.rules.share.attempts:
             return None
         owners, readers = self._owners(), self.flow.readers
@@ -530,7 +553,7 @@ class Fusion:
         return min((self.flow.position[term] for term in changed), default=None)
 
     def _widened(self, term: Any) -> bool:
-        """Whether a reader runs over more axes, so that several blocks may compute what it reads."""
+        """Return whether a reader runs over more axes, so that several blocks may compute what it reads."""
         mask, readers = self.flow.mask, self.flow.readers
         for seen in (term, *(view for view in readers[term] if view.__class__ is Remap and view.x is term)):
             if any(mask[seen] & ~mask[reader] == 0 != mask[reader] & ~mask[seen] for reader in readers[seen]):
@@ -538,7 +561,7 @@ class Fusion:
         return False
 
     def _owners(self) -> dict[Any, int]:
-        """For every value the kernels that compute it, a bit each."""
+        """Return for every value the kernels that compute it, a bit each."""
         owners: dict[Any, int] = {}
         bits: dict[Any, int] = {}
         for term in reversed(self.flow.order):
@@ -552,5 +575,5 @@ class Fusion:
 
 
 def is_renaming(term: Remap) -> bool:
-    """Whether a map only gives axes other names."""
+    """Return whether a map only gives axes other names."""
     return all(e.__class__ is Axis for _, e in term.map)

@@ -57,7 +57,7 @@ class Resolver:
             self.plain[term] = self._is_plain(term)
 
     def _is_plain(self, term: Any) -> bool:
-        """Whether nothing needs to be pushed below this value."""
+        """Return whether nothing needs to be pushed below this value."""
         if term in self.stored:
             return True
         if term.__class__ is Remap and not self._leaf(term.x):
@@ -68,7 +68,7 @@ class Resolver:
         return term.__class__ is Input or term in self.stored
 
     def kernel(self, root: Term) -> Term:
-        """The value of a stored term over other stored terms and inputs."""
+        """Return the value of a stored term over other stored terms and inputs."""
         if all(self.plain[operand] for operand in operands(root)) and (
             root.__class__ is not Remap or self._leaf(root.x)
         ):
@@ -76,7 +76,7 @@ class Resolver:
         return self._resolve((root, ()))
 
     def moved(self, value: Term, places: Mapping[Axis, Any]) -> Term:
-        """A value at other places, or with free axes renamed."""
+        """Return a value at other indices, or with free axes renamed."""
         return self._resolve((value, self._order({axis: e for axis, e in places.items() if axis in axes(value)})))
 
     def _resolve(self, task: tuple[Any, Substitution]) -> Term:
@@ -109,7 +109,10 @@ class Resolver:
         return tuple(sorted(sub.items(), key=lambda pair: self.flow.bit(pair[0])))
 
     def _need(self, term: Any, sub: dict[Axis, Any]) -> Term:
-        """term under sub if it is known already; otherwise it is noted as missing and the answer is of no use."""
+        """Return a term under a substitution if it is known already; otherwise record it as missing.
+
+        The result is of no use if the term is missing.
+        """
         if sub:
             own = axes(term)
             sub = {axis: e for axis, e in sub.items() if e is not axis and axis in own}
@@ -155,7 +158,7 @@ class Resolver:
         return Reduce(term.fn, over, self._need(term.x, inner))
 
     def _fresh(self, axis: Axis, avoid: set[Axis]) -> Axis:
-        """Another axis of the same extent that is not used here. The same question gets the same answer."""
+        """Return another axis of the same extent that is not used here. The same question gets the same answer."""
         for number in itertools.count(1):
             candidate = Axis(f"{axis.name}{number}", axis.extent)
             if candidate.name not in self.names and candidate not in avoid:
@@ -164,14 +167,14 @@ class Resolver:
 
 
 def as_index(term: Any) -> Any:
-    """A value where an index expression is wanted."""
+    """Return a value where an index expression is wanted."""
     if term.__class__ is Index:
         return term.expr
     return term.value if term.__class__ is Const else term
 
 
 def as_term(e: Any) -> Term:
-    """An index expression where a value is wanted."""
+    """Return an index expression where a value is wanted."""
     if isinstance(e, bool) or e.__class__ is int:
         return Const(e, "b8" if isinstance(e, bool) else "i64")
     if (isinstance(e, Node) and not isinstance(e, Term)) or is_condition(e):
@@ -180,7 +183,10 @@ def as_term(e: Any) -> Term:
 
 
 def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
-    """Axes to loop variables, Terms to the values that hold them. The folding that extents allow happened before."""
+    """Replace axes by loop variables, and Terms by the values that hold them.
+
+    The folding that extents allow happened before.
+    """
 
     def change(x: Any) -> Any:
         if x.__class__ is Axis:
@@ -193,7 +199,7 @@ def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], An
 
 
 def holds_terms(e: Any) -> bool:
-    """Whether an index expression reads values. Remembered by its nodes: places that are looked up are deep."""
+    """Return whether an index expression reads values. Nodes remember it: indices from look-ups are deep."""
     return isinstance(e, Node) and contents(e) & marks_of(Term) != 0
 
 
@@ -248,8 +254,9 @@ class RenamingPass:
                 asked.setdefault(operand, []).append(wanted)
 
     def _agreed(self, term: Any, asked: list[Renaming]) -> Renaming:
-        """The renaming that all readers of a value ask for, if it can be computed so. Names of axes that are folded
-        below come along, so that a row and its sum go on to share their names.
+        """Return the renaming that all consumers of a value need, if the value can be computed so.
+
+        The result also names axes that are reduced below, so that a row and its sum go on to share their names.
         """
         if not asked or not asked[0] or term in self.stored:
             return {}
@@ -268,7 +275,7 @@ class RenamingPass:
         return {}
 
     def _around(self, term: Any, renaming: Renaming) -> Renaming:
-        """A renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
+        """Return a renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
         free = {renaming.get(axis, axis) for axis in axes(term)}
         folded = {renaming.get(axis, axis) for axis in term.over}
         if len(folded) == len(term.over) and not folded & free:
@@ -276,7 +283,7 @@ class RenamingPass:
         return {} if free & set(term.over) else {a: e for a, e in renaming.items() if a not in term.over}
 
     def _renaming(self, term: Any, outer: Renaming) -> Renaming:
-        """The map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
+        """Return the map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
         if not renames(term):
             return {}
         mapping = dict(term.map)
@@ -284,7 +291,7 @@ class RenamingPass:
         return {a: e for a, e in {**outer, **out}.items() if e is not a}
 
     def build(self) -> dict[Any, Any]:
-        """Every value, rebuilt."""
+        """Return every value, rebuilt."""
         new: dict[Any, Any] = {}
         for term in self.flow.order:
             new[term] = self._rebuilt(term, self.taken.get(term, {}), new)
@@ -313,28 +320,28 @@ class RenamingPass:
 
 
 def renames(term: Remap) -> bool:
-    """Whether an index map only gives axes other names."""
+    """Return whether an index map only gives axes other names."""
     return all(same_extent(axis, image) for axis, image in term.map)
 
 
 def same_extent(axis: Axis, image: Any) -> bool:
-    """Under a Case a value may be read along a longer axis: that is not a renaming."""
+    """Return whether an axis is read along one of the same extent; under a Case it may be a longer one."""
     return isinstance(image, Axis) and image.extent == axis.extent
 
 
 def renamed(over: tuple[Axis, ...], renaming: Renaming) -> tuple[Axis, ...]:
-    """Folded axes under their new names."""
+    """Return folded axes under their new names."""
     return tuple(renaming.get(axis, axis) for axis in over)
 
 
 def restricted(renaming: Renaming, term: Any) -> Renaming:
-    """The part of a renaming that concerns a value."""
+    """Return the part of a renaming that concerns a value."""
     own = axes(term)
     return {a: e for a, e in renaming.items() if a in own}
 
 
 def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
-    """The inputs that are never read plainly, with the names of their first readers, and each value over these."""
+    """Return the inputs that are never read plainly, with their first consumers' names, and each value over these."""
     order = postorder(roots)
     plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
     plain.update(roots)
@@ -362,10 +369,11 @@ Below = dict[Any, dict[Place, Guard]]
 
 
 class Places:
-    """The places of values that views and others read, below each term of a kernel. Terms are visited operands first.
+    """Indices at which views and others read values, below each term of a kernel. Terms are visited operands first.
 
-    A chain in which every step reads its predecessor at several places reads the first step at many. Each place is
-    computed by itself, in text and in time. A place under conditions that exclude each other is not computed.
+    In a chain in which every step reads its predecessor at several indices, the last step reads the first one at
+    many. Each index costs a computation of its own, in text and in time. An index under conditions that exclude each
+    other is not computed.
     """
 
     def __init__(self, flow: Dataflow, kept: Set[Any]):
@@ -378,8 +386,9 @@ class Places:
         self.count: dict[Any, int] = {}
 
     def visit(self, term: Any) -> None:
-        """Counts the places that the readers of a term need: one, and each further place of a value below it or of
-        itself.
+        """Count the indices that consumers of a term need.
+
+        The first one counts, and each further index of the term or of a value below it.
         """
         found: Below = {}
         for places in self._seen(term):
@@ -394,7 +403,7 @@ class Places:
         self.count[term] = 1 + sum(len(places) - 1 for places in found.values())
 
     def _seen(self, term: Any) -> Iterator[Below]:
-        """The places of values below each operand of a term."""
+        """Yield the indices of values below each operand of a term."""
         for operand, condition in _conditions(term):
             if operand in self.kept:
                 continue
@@ -413,7 +422,7 @@ class Places:
 
 
 def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
-    """The operands of a term, with the conditions that a selection reads its sides under."""
+    """Yield the operands of a term, with the conditions that a selection reads its sides under."""
     if term.__class__ is not Case:
         yield from ((operand, None) for operand in operands(term))
         return
@@ -423,7 +432,7 @@ def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _merged(one: Below, other: Below) -> Below:
-    """All places of two. A place that both have is read under what its guards begin with."""
+    """Merge all indices of two. An index that both have is read under the common beginning of its guards."""
     found = dict(one)
     for value, places in other.items():
         mine = found.get(value)
@@ -441,7 +450,7 @@ def _common(guard: Guard, other: Guard) -> Guard:
 
 
 def _moved(below: Below, view: dict[Any, Any]) -> Below:
-    """Places, read through a view: without those whose guard is false there."""
+    """Return the indices as read through a view, without those whose guard is false there."""
     through: dict[Any, Any] = {}  # what an expression is under the view: guards of a chain have their parts in common
 
     def read(e: Any) -> Any:
@@ -465,7 +474,7 @@ def _moved(below: Below, view: dict[Any, Any]) -> Below:
 
 
 def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
-    """A guard, read through a view; None where it is false."""
+    """Return a guard, read through a view; None where it is false."""
     conditions = []
     for condition in guard:
         there = read(condition)
@@ -477,7 +486,7 @@ def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
 
 
 def _is_one_side(value: Any, place: Place) -> bool:
-    """Whether a selection is one of its sides at a place: then nothing is computed for it there."""
+    """Return whether a selection is one of its sides at an index: then nothing is computed for it there."""
     if value.__class__ is not Case:
         return False
     return isinstance(remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool)
@@ -495,7 +504,7 @@ MOST = 4  # axes whose orders are tried: 24
 
 
 def uncut_outputs(graph: TensorGraph) -> TensorGraph:
-    """Return the program with outputs over the axes of reductions that a reshape cuts. Places in memory stay."""
+    """Return the program with outputs over the axes of reductions that a reshape cuts. Offsets in memory stay."""
     values = {out.value for out in graph.outs}
     outs = tuple(_uncut(out, values) for out in graph.outs)
     return TensorGraph(graph.name, graph.ins, outs, graph.names) if outs != graph.outs else graph
@@ -512,12 +521,12 @@ def _uncut(out: Output, values: set[Any]) -> Output:
 
 
 def _beside(term: Term) -> Sequence[Term]:
-    """The operands that are computed at the same places as their reader."""
+    """Return the operands that are computed at the same indices as their consumer."""
     return operands(term) if term.__class__ is Elementwise else ()
 
 
 def _cuts_folds(view: Remap) -> bool:
-    """Whether something folded below varies with an axis that the map cuts: a loop over pieces would fold anew."""
+    """Return whether a reduction below varies with an axis that the map cuts: a loop over pieces would repeat it."""
     if view.x.__class__ is Input:
         return False
     cut = {axis for axis, e in view.map if any(True for _ in nodes(e, Binary))}
@@ -526,9 +535,7 @@ def _cuts_folds(view: Remap) -> bool:
 
 
 def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
-    """The order of the axes before the cut in which every element stands where it stands after; None if there is
-    none.
-    """
+    """Return the order of the axes that gives every element the same offset before the cut as after it, or None."""
     own, mapping, wanted = axes(view.x), dict(view.map), _place(outer, {})
     if len(own) > MOST or set(axes(view)) != set(outer) or _elements(own) != _elements(outer):
         return None
@@ -540,7 +547,7 @@ def _elements(own: Sequence[Axis]) -> Expr:
 
 
 def _place(order: Sequence[Axis], mapping: dict[Axis, Expr]) -> Expr:
-    """The place in memory of an element, its axes in an order, each read where the map says."""
+    """Return the offset in memory of an element with its axes in an order, each axis mapped by the view."""
     place: Expr = 0
     for axis in order:
         place = add(multiply(place, axis.extent), mapping.get(axis, axis))
@@ -548,7 +555,7 @@ def _place(order: Sequence[Axis], mapping: dict[Axis, Expr]) -> Expr:
 
 
 def _digits(outer: Sequence[Axis], order: Sequence[Axis]) -> dict[Axis, Expr]:
-    """Each axis after the cut by those before it."""
+    """Return each axis after the cut by those before it."""
     place, stride, digits = _place(order, {}), 1, {}
     for axis in reversed(outer):
         high = operate("//", place, stride)
@@ -558,7 +565,7 @@ def _digits(outer: Sequence[Axis], order: Sequence[Axis]) -> dict[Axis, Expr]:
 
 
 def _moved_region(region: Sequence[Term], digits: dict[Axis, Expr]) -> Term:
-    """The last value of a region with its axes replaced."""
+    """Return the last value of a region with its axes replaced."""
     new: dict[Any, Term] = {}
     for term in region:
         new[term] = rebuilt(term, new.__getitem__) if term.__class__ is Elementwise else remap(term, digits)
@@ -576,7 +583,7 @@ Range = tuple[Any, int]  # the axis of a value, and the place of the whole where
 
 
 def translation(e: Any) -> Range | None:
-    """The axis that an index expression shifts, and by how much; None where it does more."""
+    """Return the axis that an index expression shifts, and by how much; None where it does more."""
     if e.__class__ is Axis:
         return e, 0
     if e.__class__ is Sum and len(e.terms) == 1 and e.terms[0][1] == 1 and e.terms[0][0].__class__ is Axis:
@@ -585,9 +592,9 @@ def translation(e: Any) -> Range | None:
 
 
 def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int]) -> tuple[Any, list[Range]] | None:
-    """The value that several values read at ranges without a gap, and these ranges; None if there is no such value.
+    """Return the value that several values read at ranges without a gap, and these ranges, or None.
 
-    views: for each value, {what it reads at a range: which}.
+    views: for each value, {the value that it reads at a range: the range}.
     """
     for whole in views[0]:
         found = [view[whole] for view in views if whole in view]
@@ -610,7 +617,7 @@ class Parts:
 
 
 def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Container[Any]) -> Parts | None:
-    """How values with these loops stand side by side, if they do. stored: what is read from memory."""
+    """Return the arrangement of values with these loops side by side, or None. stored: the values read from memory."""
     views = [dict(_views(value, own, stored)) for value, own in zip(values, loops, strict=True)]
     extents = {axis: axis.extent for own in loops for axis in own}
     found = side_by_side(views, extents)
@@ -631,7 +638,7 @@ def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Con
 
 
 def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterable[tuple[Any, Range]]:
-    """The values that a value reads at a range of one of its own axes, among those that its kernel computes."""
+    """Return the values that a value reads at a range of one of its own axes, among those that its kernel computes."""
     pending, seen = [value], {value}
     while pending:
         term = pending.pop()

@@ -1,6 +1,4 @@
-"""From decisions to kernels: the layout of every stored value, siblings put together, each kernel lifted, the launch
-plan.
-"""
+"""From decisions to kernels: layouts of stored values, siblings combined, each kernel lifted, the launch plan."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class StoredValue:
 def in_order(
     waiting: list[list[StoredValue]], needs: Callable[[list[StoredValue]], set[Any]]
 ) -> list[list[StoredValue]]:
-    """Kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
+    """Return kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
     ordered: list[list[StoredValue]] = []
     written: set[Any] = set()
     while waiting:
@@ -61,10 +59,11 @@ def in_order(
 
 @dataclass(frozen=True)
 class Plan:
-    """A program as launches. Kernels in order; every buffer by name, dtype and shape.
+    """Program as launches: its kernels in order, and every buffer by name, dtype and shape.
 
-    inputs: what the caller passes, weights and constants too; temporaries: what the kernels pass on; outputs: in the
-    program's order, with `results` giving torch's shapes (size-1 dimensions included) where the caller told them.
+    inputs: the buffers that the caller passes, weights and constants too; temporaries: the buffers between kernels;
+    outputs: in the program's order, with `results` giving torch's shapes (size-1 dimensions included) if the caller
+    passed them.
     """
 
     name: str
@@ -110,7 +109,7 @@ class Kernels:
         return [lift() for _, lift in self.summarised()]
 
     def summarised(self) -> Iterator[tuple[Callable[[], FusionSummary], Callable[[], Kernel]]]:
-        """The kernels in the order of their launches: what summarises and what lifts each, before the next is asked."""
+        """Yield, in launch order, the functions that summarise and lift each kernel, before arranging the next one."""
         for group in self.arrange():
             writes = [replace(w, value=in_memory(w.value, self.filled)) for w in self._writes(group)]
             # not all buffers: pushing index maps can spell a value that is only stored later
@@ -118,7 +117,7 @@ class Kernels:
             self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
 
     def arrange(self) -> list[list[StoredValue]]:
-        """The stored values by kernel, in the order of the launches."""
+        """Return the stored values by kernel, in the order of the launches."""
         outs: dict[Any, Any] = {}
         copies = []
         for out in self.graph.outs:
@@ -149,7 +148,7 @@ class Kernels:
         self.entries.append(StoredValue(term, root, buffer))
 
     def _temporary(self, term: Any) -> BufferLayout:
-        """Axes that every reader merges stand side by side, and the buffer is written merged."""
+        """Return the buffer of a temporary. Axes that every consumer merges are neighbours and written merged."""
         name, loops = self.names.temporary(term), self.flow.natural(term)
         readers = self.flow.readers[term]
         maps = [dict(reader.map) for reader in readers if reader.__class__ is Remap and reader.x is term]
@@ -189,7 +188,7 @@ class Kernels:
         return in_order(groups, self._needs) if taken else groups
 
     def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[StoredValue]]:
-        """The groups that were decided, as far as their loops agree, in an order in which each finds what it reads."""
+        """Return the decided groups, as far as their loops agree, in an order in which each finds what it reads."""
         of: dict[Any, list[StoredValue]] = {}
         for values in together:
             members = [self.entries[place] for place in sorted(self._place[value] for value in values)]
@@ -202,7 +201,7 @@ class Kernels:
         return in_order(list({id(group[0]): group for group in every}.values()), self._needs)
 
     def _parts(self, group: Sequence[StoredValue]) -> Parts | None:
-        """How values of different extents stand side by side in one kernel; None where they do not."""
+        """Return the arrangement of values of different extents side by side in one kernel, or None."""
         if any(entry.copy for entry in group) or len({self.extents(entry.value) for entry in group}) < 2:
             return None
         if {entry.value for entry in group} & frozenset().union(*(self.leaves(entry.value) for entry in group)):
@@ -210,9 +209,9 @@ class Kernels:
         return parts_of([e.value for e in group], [e.buffer.loops for e in group], self.decisions.stored)
 
     def _elsewhere(self, entry: StoredValue, group: list[StoredValue]) -> bool:
-        """Whether a value reads another one of its kernel where that is not at hand: at other places than its own.
+        """Return whether a value reads another one of its kernel at indices other than its own.
 
-        One place of a row (its first element) is computed again, where nothing is folded for it.
+        One index of a row (its first element) is computed again, if nothing is reduced for it.
         """
         beside = {other.value: other.buffer.loops for other in group if other is not entry}
         mine = entry.buffer.loops
@@ -230,7 +229,7 @@ class Kernels:
         return False
 
     def _needs(self, group: list[StoredValue]) -> set[Any]:
-        """The stored values that a kernel reads."""
+        """Return the stored values that a kernel reads."""
         mine = {entry.value for entry in group if not entry.copy}
         needed = {e.value for e in group if e.copy and e.value.__class__ is not Input}
         for value in mine:
@@ -238,7 +237,7 @@ class Kernels:
         return needed - mine
 
     def _sibling(self, place: int, taken: set[int]) -> int | None:
-        """The next kernel that a rule lets join this one."""
+        """Return the next kernel that a rule lets join this one."""
         first = self.entries[place]
         near = range(place + 1, min(place + 1 + policy(self.target).launches_looked_at, len(self.entries)))
         for other in near:
@@ -255,7 +254,7 @@ class Kernels:
         return None
 
     def refuse(self, rule: Rule, guard: s.Guard, value: Any, env: dict[str, Any]) -> None:
-        """A guard that keeps two stored values apart."""
+        """Record a guard that keeps two stored values apart."""
         self.refusals.append(refusal(rule, guard, value, env, self.called))
 
     def _below(self, root: Any) -> Any:
@@ -265,7 +264,7 @@ class Kernels:
         return below
 
     def _facts_of(self, value: Any) -> tuple[list[Any], frozenset[Any]]:
-        """The reductions of the kernel that stores a value, and what it reads."""
+        """Return the reductions of the kernel that stores a value, and what it reads."""
         known = self._facts.get(value)
         if known is None:
             root = self.entries[self._place[value]].root
@@ -280,7 +279,7 @@ class Kernels:
         return self._facts_of(value)[0]
 
     def reduction(self, value: Any) -> Any:
-        """A reduction of the kernel that stores a value; none where they differ in axes."""
+        """Return a reduction of the kernel that stores a value; none where they differ in axes."""
         folds = self.folds(value)
         return folds[0] if len({term.over for term in folds}) == 1 else None
 
@@ -295,7 +294,10 @@ class Kernels:
         return self._place[value]
 
     def same_place(self, first: Any, second: Any) -> bool:
-        """Whether a kernel reads what another one stores, at its own places, and nothing between that waits for it."""
+        """Return whether a kernel reads the result of another one, only at its own indices.
+
+        Nothing else that the kernel needs may depend on that result.
+        """
         one, other = (self.entries[self.place(value)] for value in (first, second))
         needed = self.leaves(second)
         if first not in needed or self._elsewhere(other, [one, other]):
@@ -316,7 +318,7 @@ class Kernels:
         return made
 
     def _writes(self, group: list[StoredValue]) -> list[Write]:
-        """The writes of a kernel, over the loops of its first value."""
+        """Return the writes of a kernel, over the loops of its first value."""
         first = group[0]
         parts = self._parts(group)
         if parts is not None:
@@ -345,7 +347,7 @@ class Kernels:
         return writes
 
     def _side_by_side(self, group: list[StoredValue], parts: Parts) -> list[Write]:
-        """Values that are stored at their own ranges of one axis."""
+        """Return the writes of values that are stored at their own ranges of one axis."""
         loops: tuple[Axis, ...] | None = None
         writes = []
         for entry, places, (start, stop) in zip(group, parts.places, parts.ranges, strict=True):
@@ -362,12 +364,12 @@ class Kernels:
 
 
 def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
-    """The value to store: one that turns out to be in memory, as the first row of two, is read from there."""
+    """Return the value to store: one that is found to be in memory, as the first row of two, is read from there."""
     return Remap(value, ()) if value.__class__ is Input or value in buffers else value
 
 
 def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:
-    """Whether a map reads (high, low) at (e // C, e % C): one merged axis."""
+    """Return whether a map reads (high, low) at (e // C, e % C): one merged axis."""
     a, b = mapping.get(high), mapping.get(low)
     if a.__class__ is not Binary or b.__class__ is not Binary:
         return False
@@ -382,8 +384,11 @@ def compile_graph(
     results: Sequence[TensorType] | None = None,
     asked: frozenset[str] | None = None,
 ) -> Plan:
-    """Fuses and lifts a program. origins: the torch op that each term came from; results: torch's output types.
-    asked: if given, the plan records every refusal with its values, and the firings of these rules.
+    """Fuse and lift a program. Return its plan.
+
+    origins: the torch op that each term came from; results: torch's output types.
+    If the last parameter is given, the plan records every refusal with its values, and the firings of the named
+    rules.
     """
     machine = target or default_target()
     return plan(graph, Fusion(graph, rules, machine, asked=asked).decide(), rules, machine, origins, results)
@@ -397,7 +402,7 @@ def plan(
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
 ) -> Plan:
-    """Lifts a program of which is decided what is stored."""
+    """Lift a program whose stored values are decided."""
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     kernels = tuple(builder.build())
     outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
@@ -421,7 +426,7 @@ def plan(
 
 @dataclass(frozen=True)
 class Buffers:
-    """The buffers of a program; their extents may be made of sizes."""
+    """Buffers of a program. Their extents may contain symbolic dimensions."""
 
     inputs: tuple[Param, ...]
     outputs: tuple[Param, ...]
@@ -430,12 +435,12 @@ class Buffers:
 
 
 def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Steps:
-    """The launches of a program in order, each kernel of Loop IR a chain of them."""
+    """Return the launches of a program in order, each kernel of Loop IR a chain of them."""
     return steps(shared, kernels, [param.name for param in (*plan.inputs, *plan.outputs, *plan.temporaries)])
 
 
 def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
-    """The buffers of a program's launches."""
+    """Return the buffers of a program's launches."""
     known = {param.name for param in (*plan.inputs, *plan.outputs)}
     read = {name for step in made.steps for name in step.buffers.values()} - known
     inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
@@ -482,11 +487,11 @@ class Candidate:
     ranks: tuple[int, ...] = field(default=(), repr=False, compare=False)  # which solution of each region
 
     def plan(self, results: Sequence[TensorType] | None = None) -> Plan:
-        """The candidate as kernels of Loop IR. results: torch's types of the outputs."""
+        """Return the candidate as kernels of Loop IR. results: torch's types of the outputs."""
         return self.make_plan(self.graph, self.decisions, self.origins, results)
 
     def _repr_html_(self) -> str:
-        """For notebooks: its figures and its program."""
+        """Return the figures and the program of a candidate for notebooks."""
         made = "the rules in their order" if self.label == "rules" else ", ".join(self.rules) or "other cuts"
         row = (str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made, self.problem)
         titles = ("kernels", "moved", "predicted", "made by", "problem")
@@ -494,7 +499,7 @@ class Candidate:
         return html.together(html.table(titles, [row]), program).text
 
     def record(self) -> dict[str, Any]:
-        """The record for `--json`."""
+        """Return the record for `--json`."""
         return {
             "kernels": self.kernels, "bytes": self.bytes, "predicted_us": self.predicted_us, "rules": list(self.rules),
             "label": self.label, "prepared": len(self.prepared), "problem": self.problem or None,
@@ -514,7 +519,7 @@ def commute(
     evidence: TermEvidence | None = None,
     origins: dict[Any, TorchOp] | None = None,
 ) -> TensorGraph:
-    """The program with values replaced where a rule says that its kernels are better for it."""
+    """Return the program with values replaced where a rule says that its kernels are better for it."""
     if not rules.rules:
         return graph
     table = rules.table(evidence is not None)

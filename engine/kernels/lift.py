@@ -108,7 +108,7 @@ def shared_guards(
 
 
 def _is_total(term: Any, total: Container[Any]) -> bool:
-    """Whether a value can be computed where no reader needs it.
+    """Return whether a value can be computed where no reader needs it.
 
     A skipped load gives 0. Integers are not divided by it, and no index is computed from it.
     """
@@ -120,7 +120,10 @@ def _is_total(term: Any, total: Container[Any]) -> bool:
 
 
 def _common_part(guard: Any, other: Any) -> Any:
-    """The guard that two paths through selections begin with: the outer conditions of a guard are on the left."""
+    """Return the guard with which two paths through selections begin.
+
+    The outer conditions of a guard are on the left.
+    """
     parts = {guard}
     while guard.__class__ is Binary and guard.op == "and":
         guard = guard.a
@@ -136,14 +139,14 @@ def _common_part(guard: Any, other: Any) -> Any:
 
 
 def literal(term: Const) -> Any:
-    """The number of a constant, in the kind that its dtype says."""
+    """Return the number of a constant, in the kind that its dtype says."""
     if term.dtype == "b8":
         return bool(term.value)
     return int(term.value) if term.dtype in INTEGERS and math.isfinite(term.value) else float(term.value)
 
 
 def number(term: Const) -> Any:
-    """A constant as a value. A bare number is f32 where nothing beside it says otherwise: one of f64 says it."""
+    """Return a constant as a value. A bare number is f32 unless its operands say otherwise, so f64 is explicit."""
     return Call("f64", (literal(term),)) if term.dtype == "f64" else literal(term)
 
 
@@ -182,7 +185,7 @@ LIBRARY = frozenset(_LIBRARY.split())
 
 
 class Names:
-    """Names of one program. values: what the lines between are called; origins: the torch op behind each term."""
+    """Names of one program. values: the names of its lines; origins: the torch op of each term."""
 
     def __init__(self, graph: TensorGraph, flow: Dataflow, stored: Container[Any], origins: Mapping[Any, TorchOp]):
         self.flow, self.stored, self.origins = flow, stored, origins
@@ -191,11 +194,11 @@ class Names:
         self.kernels: set[str] = set()
 
     def temporary(self, term: Any) -> str:
-        """The name of a buffer between kernels."""
+        """Return the name of a buffer between kernels."""
         return self._unique(self.values.get(term) or self._label(term) or "value", self.used)
 
     def kernel(self, values: Sequence[Any]) -> str:
-        """The name of the kernel that stores these values: its operations in order, each once."""
+        """Return the name of the kernel that stores these values: its operations in order, each once."""
 
         def below(term: Any) -> Sequence[Any]:
             return () if term in self.stored and term not in values else operands(term)
@@ -239,7 +242,7 @@ class Names:
 
 
 def identifier(text: str) -> str:
-    """A text as a C identifier."""
+    """Return a text as a C identifier."""
     cleaned = re.sub(r"\W+", "_", text).strip("_") or "value"
     return cleaned if cleaned[0].isalpha() else f"n{cleaned}"
 
@@ -249,7 +252,7 @@ def identifier(text: str) -> str:
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """The place of a stored value. dims: its dimensions; element (loops..) stands at `address`, one expression each."""
+    """Layout of a stored value. dims: its dimensions; element (loops..) is at `address`, one expression each."""
 
     name: str
     dtype: str
@@ -272,7 +275,7 @@ class Write:
 
 
 def result_buffer(name: str, term: Any, dims: tuple[Axis, ...]) -> BufferLayout:
-    """The plain layout: one dimension an axis, in this order."""
+    """Return the plain layout: one dimension an axis, in this order."""
     return BufferLayout(name, dtype(term), dims, dims, dims)
 
 
@@ -332,9 +335,9 @@ class Lift:
         self.shared, self.beyond = shared_guards(order, needed, read, self._needed)
 
     def _deeper(self, order: Sequence[Any]) -> dict[Any, tuple[Axis, ...]]:
-        """The axes under which folds are computed, and what needs them.
+        """Return the axes under which reductions by `Fold`, and the values that need them, are computed.
 
-        Those of one key share their loop, so each stands where the last of them can be computed.
+        Reductions of one key share their loop, so each is computed as late as the last of them.
         """
         found: dict[Any, tuple[Axis, ...]] = {}
         for term in order:
@@ -349,17 +352,18 @@ class Lift:
         return found
 
     def _needs_no_guard(self, term: Any) -> bool:
-        """Whether a value can be computed, and is the same, where a guard fails: operations on what is always there.
+        """Return whether a value can be computed, and is the same, where a guard fails.
 
-        The sides of a selection that have it in common share it then (the steps of a loop that was written out and
-        stacked); computed under each guard, it would be there once for each side.
+        It is if it is an operation on values that are always there. The sides of a selection that have it in common
+        share it then (the steps of a loop that was written out and stacked). Computed under each guard, it would
+        exist once for each side.
         """
         if term in self.written or self._buffer(term) is not None or term.__class__ is not Elementwise:
             return False
         return all(arg.__class__ is Const or arg in self.anywhere or self._always_there(arg) for arg in term.args)
 
     def _always_there(self, term: Any) -> bool:
-        """Whether an element is read from memory that is there for every place of the loops."""
+        """Return whether memory holds the element that a term reads for every iteration of the loops."""
         source, mapping = (term.x, dict(term.map)) if term.__class__ is Remap else (term, {})
         buffer = self._buffer(source)
         if buffer is None:
@@ -368,7 +372,7 @@ class Lift:
         return self._present(buffer, places) is True and not any(map(holds_terms, places))
 
     def _needed(self, term: Any, guard: Any) -> list[tuple[Any, Any]]:
-        """The values that a value is computed from under a guard, each with its own guard."""
+        """Return the values that a value is computed from under a guard, each with its own guard."""
         if self._buffer(term) is not None:
             return []
         if term.__class__ is Case:
@@ -380,13 +384,13 @@ class Lift:
         return [(x, guard) for x in (operands(term)[1:] if term.__class__ is Remap else operands(term))]
 
     def _beside(self, term: Any) -> list[Any]:
-        """The folds of the same key as a fold, itself included: those that may share its loop."""
+        """Return the folds of the same key as a fold, itself included: those that may share its loop."""
         key = (term.over, frozenset(axes(term))) if term.__class__ is Reduce else (common_key(term),)
         return self.groups[*key, self.rank[term]]
 
     # ---- what is read from memory
     def _buffer(self, term: Any) -> BufferLayout | None:
-        """The buffer a term is read from, or None for one that is computed here."""
+        """Return the buffer a term is read from, or None for one that is computed here."""
         return None if term in self.written else self.buffers.get(term)
 
     def _below(self, term: Any) -> Sequence[Any]:
@@ -419,7 +423,7 @@ class Lift:
         return Kernel(self.name, tuple(buffer.param for buffer in self.ins), outs, tuple(stack[0].body))
 
     def _in_common(self) -> list[Any]:
-        """The reductions that guarded writes have in common: they are computed once, whichever guard holds."""
+        """Return the reductions that guarded writes have in common: they are computed once, whichever guard holds."""
         if all(write.guard is True for write in self.writes):
             return []
         below = [set(postorder([write.value], self._below)) for write in self.writes]
@@ -435,7 +439,7 @@ class Lift:
             parent.body.append(For(block.variable, 0, block.axis.extent, tuple(block.body), role))
 
     def fresh(self, hint: str) -> str:
-        """A name that nothing in this kernel has yet."""
+        """Return a name that nothing in this kernel has yet."""
         name = unused(hint, self.used, KEYWORDS, tried=self.tried)
         self.used.add(name)
         return name
@@ -448,7 +452,7 @@ class Lift:
 
     # ---- index expressions
     def index(self, e: Any, stack: list[Block], guard: Any = True) -> Any:
-        """An index expression over the loop variables in scope."""
+        """Return an index expression over the loop variables in scope."""
         if e.__class__ is Axis:
             return Var(stack[self._depth(e, stack)].variable)
         if e.__class__ is int or e is True or e is False:
@@ -457,7 +461,10 @@ class Lift:
         return over_variables(e, variables, lambda term: self.value(term, stack, guard))
 
     def _condition(self, guard: Any, stack: list[Block]) -> Any:
-        """A guard over the loop variables in scope. What a later part reads is read where the earlier ones hold."""
+        """Return a guard over the loop variables in scope.
+
+        A later part reads values only where the earlier parts hold.
+        """
         if guard.__class__ is Binary and guard.op == "and" and holds_terms(guard):
             return both(self._condition(guard.a, stack), self.index(guard.b, stack, guard.a))
         return self.index(guard, stack)
@@ -468,12 +475,12 @@ class Lift:
         return tuple([self.index(e, stack, guard) for e in self._places(buffer, mapping)]) or (0,)
 
     def _places(self, buffer: BufferLayout, mapping: dict[Axis, Any]) -> tuple[Any, ...]:
-        """The element of a buffer that a map reads, one expression over axes for each dimension."""
+        """Return the element of a buffer that a map reads, one expression over axes for each dimension."""
         return tuple([substitute(e, mapping) for e in buffer.address]) if mapping else buffer.address
 
     # ---- values
     def value(self, term: Any, stack: list[Block], guard: Any = True) -> Any:
-        """The expression that holds a term's value: a name or a number. Its statements go where they belong."""
+        """Return the expression that holds a term's value: a name or a number. Its statements go where they belong."""
         pending = [(term, guard)]  # explicit: chains of operations may be longer than Python's stack
         while True:
             top, guard = pending[-1]
@@ -498,11 +505,11 @@ class Lift:
                 return known
 
     def _guard(self, term: Any, guard: Any) -> Any:
-        """The guard that a value is computed under where a reader needs it under a guard."""
+        """Return the guard that a value is computed under where a reader needs it under a guard."""
         return True if guard is True or term in self.anywhere else self.shared.get(term, guard)
 
     def _known(self, term: Any, stack: list[Block], guard: Any) -> tuple[int, Any]:
-        """The place in the stack where a value belongs, and the value if it is there already."""
+        """Return the index in the stack of the block for a value, and the value if the block has it already."""
         guard, bound = self._guard(term, guard), axes(term)
         if self._buffer(term) is not None:
             bound = tuple(axis for axis in bound if axis in self.buffers[term].loops)
@@ -555,7 +562,7 @@ class Lift:
     def _load(
         self, source: Any, mapping: dict[Axis, Any], stack: list[Block], guard: Any, term: Any = None, other: Any = None
     ) -> Any:
-        """Reads an element. other: what to take where the guard fails, if the selection is this load alone."""
+        """Load an element. other: what to take where the guard fails, if the selection is this load alone."""
         buffer, term = self.buffers[source], term or source
         # an output that repeats its value along an axis: any element of it will do
         missing = {axis: 0 for axis in buffer.loops if axis not in axes(source)}
@@ -585,7 +592,7 @@ class Lift:
         return Var(name)
 
     def _present(self, buffer: BufferLayout, places: Sequence[Any]) -> Any:
-        """The condition under which an element is there at all. An index from memory is taken at its word."""
+        """Return the condition under which an element is there at all. An index from memory is taken at its word."""
         condition: Any = True
         for axis, e in zip(buffer.dims, places, strict=True):
             if e is axis or (e.__class__ is int and axis.extent.__class__ is int) or holds_terms(e):
@@ -594,7 +601,7 @@ class Lift:
         return condition
 
     def _reduce(self, term: Any, stack: list[Block], guard: Any) -> Any:
-        """A reduction, and with it the others that fold the same axes at the same place: they share the loop."""
+        """Lower a reduction together with the others over the same axes in the same block: they share the loop."""
         here = stack[-1]
         group = [other for other in self._beside(term) if other not in here.memo] if guard is True else [term]
         names = [self.fresh(self.names.get(other, ACCUMULATORS.get(other.fn, "fold"))) for other in group]
@@ -609,7 +616,7 @@ class Lift:
         return Var(names[0]) if group[0] is term else here.memo[term]
 
     def _fold(self, term: Fold, stack: list[Block], guard: Any) -> Any:
-        """A part of a tuple reduction, and with it the others of the same key: one loop, a tuple for each weight."""
+        """Lower a part of a tuple reduction, and with it the others of its key: one loop, a tuple for each weight."""
         here = stack[-1]
         group, around = [term], {block.axis for block in stack}
         if guard is True:  # those whose axes are all bound here
@@ -636,7 +643,10 @@ class Lift:
         return here.memo[term if guard is True else (term, guard)]
 
     def _case(self, term: Any, stack: list[Block], guard: Any) -> Any:
-        """Either side is only read where it is taken: guarded loads, then a selection (or a lone load with `other`)."""
+        """Lower a choice so that either side is only read where it is chosen.
+
+        Guarded loads precede a selection; a single load with `other` replaces both if one side is a constant.
+        """
         here = stack[-1]
         sides = ((both(guard, term.cond), term.a, term.b), (both(guard, invert(term.cond)), term.b, term.a))
         for when, side, rest in sides:

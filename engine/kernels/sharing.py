@@ -1,8 +1,8 @@
-"""Kernels that differ in names only are compiled once: which kernel stands for which launches, and with which buffers.
+"""Kernels that differ in names only are compiled once: each launch maps to a kernel and its buffers.
 
-A model's layers are alike, so 256 launches are 13 kernels. A kernel that a schedule cuts in two (split-K) stays a chain
-of kernels that are launched together, with buffers between them for every launch of the chain. `key` is the structural
-key of a kernel, `fusion_summary` that of a kernel that is not lifted yet.
+A model's layers are alike, so 256 launches are 13 kernels. A kernel that a schedule cuts in two (split-K) stays a
+chain of kernels that are launched together, with buffers between them for every launch of the chain. `key` is the
+structural key of a kernel, `fusion_summary` that of a kernel that is not lifted yet.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .lift import BufferLayout, Write
 
 @memoised
 def key(kernel: Kernel) -> str:
-    """A hash of a kernel's structure, with the kernel's own name left out."""
+    """Return a hash of a kernel's structure, with the kernel's own name left out."""
     return spelled(kernel, lambda shape: str(shape), lambda leaf: f"{leaf.__class__.__name__}:{leaf!r}")
 
 
 @memoised
 def key_of_range(kernel: Kernel) -> str:
-    """The key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
+    """Return the key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
     found = sizes_of(kernel)
     if not found:
         return key(kernel)
@@ -46,7 +46,7 @@ def key_of_range(kernel: Kernel) -> str:
 
 
 def sizes_of(kernel: Kernel) -> tuple[Size, ...]:
-    """The sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
+    """Return the sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
     found = sizes_in(kernel)
     return tuple(found[name] for name in dict.fromkeys(size.name for size in nodes(kernel, Size)))
 
@@ -56,7 +56,10 @@ def _bounds(size: Size, name: str) -> Size:
 
 
 def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], str]) -> str:
-    """A hash of a kernel with its names by number. sizes: of a shape; leaf: of what is neither a node nor a list."""
+    """Return a hash of a kernel with its names by number.
+
+    sizes: of a shape; leaf: of what is neither a node nor a list.
+    """
     params = [("in", param) for param in kernel.ins] + [("out", param) for param in kernel.outs]
     numbers = {name: f"#{n}" for n, name in enumerate(dict.fromkeys(param.name for _, param in params))}
     written = [f"{side} {param.dtype}{sizes(param.shape)}" for side, param in params]
@@ -65,7 +68,7 @@ def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], s
 
 
 def _spell(value: Any, numbers: dict[str, str], put: Any, leaf: Callable[[Any], str]) -> None:
-    """A value in text order. Every name gets its number where it is first met: binders stand before their uses."""
+    """Write a value in text order. Every name gets its number at its first occurrence: binders precede their uses."""
     kind = value.__class__
     if kind is tuple:
         put("(")
@@ -92,9 +95,10 @@ _SYMBOLS = frozenset(("op",))  # Binary.op is a Name by sort and a sign by meani
 
 @dataclass(frozen=True)
 class Sharing:
-    """kernels: one of every structure, in the order of their first launch. place: for every launch its kernel's index.
+    """Kernels of a program, each structure once.
 
-    launches: the kernels as the program launches them, each with the names of its own buffers.
+    kernels: one of every structure, in the order of their first launch. The second field is the index of the kernel
+    for every launch. launches: the kernels as the program launches them, each with the names of its own buffers.
     """
 
     kernels: tuple[Kernel, ...]
@@ -103,7 +107,7 @@ class Sharing:
 
 
 def share(launches: Sequence[Kernel]) -> Sharing:
-    """Launches of one structure get one kernel: the first of them."""
+    """Give launches of one structure one kernel: the first of them."""
     first: dict[Any, int] = {}
     kernels: list[Kernel] = []
     place = []
@@ -119,8 +123,11 @@ def share(launches: Sequence[Kernel]) -> Sharing:
 
 @dataclass(frozen=True)
 class ScheduledLaunch:
-    """One launch after scheduling. index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's};
-    place: the launch of Loop IR that it is part of; also: those whose last kernel's work it does as well."""
+    """One launch after scheduling.
+
+    index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's}. The third field is the index of
+    the launch of Loop IR that it is part of. also: those whose last kernel's work it does as well.
+    """
 
     index: int
     buffers: Mapping[str, str]
@@ -137,7 +144,7 @@ class Steps:
 
 
 def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | Sequence[str]) -> Steps:
-    """The launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
+    """Return the launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
     chain = chains(sharing.kernels, scheduled)
     used, between = set(taken), dict[str, Param]()
     made = []
@@ -159,7 +166,10 @@ def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | 
 
 
 def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range]:
-    """For every kernel the positions of what it became: they stand together, and the last completes its outputs."""
+    """Return for every kernel the positions of the kernels that it became.
+
+    They are adjacent, and the last one completes the outputs of the kernel.
+    """
     made, start, place = [], 0, 0
     for kernel in kernels:
         missing = {param.name for param in kernel.outs}
@@ -173,7 +183,7 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
 
 
 def _parameters(kernel: Kernel) -> tuple[Any, ...]:
-    """The properties of a kernel that kernels of one structure share and that are quick to compare."""
+    """Return the properties of a kernel that kernels of one structure share and that are quick to compare."""
     return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in _params(kernel)]
 
 
@@ -191,7 +201,7 @@ FusionSummary = tuple[Any, ...]
 
 
 def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout]) -> FusionSummary:
-    """The summary of the kernel that makes these writes and reads its other values from these buffers."""
+    """Return the summary of the kernel that makes these writes and reads its other values from these buffers."""
     written = {write.value for write in writes}
     numbers: dict[Axis, int] = {}
     terms: dict[Any, int] = {}

@@ -52,11 +52,11 @@ class Events:
         self.trace, self.prefix, self.graph, self.names = trace, prefix, graph, names
 
     def line(self, value: Term) -> str:
-        """The line that computes a value of its operands."""
+        """Return the line that computes a value of its operands."""
         return self.lines((value,)).split("\n")[-1]
 
     def lines(self, values: Iterable[Term], stored: Collection[Term] = (), below: Sequence[Term] | None = None) -> str:
-        """The lines of some values, `stored` ones as `mat(..)`; the values `below` (their operands) by name."""
+        """Return the lines of some values, `stored` ones as `mat(..)`; the values `below` (their operands) by name."""
         found = []
         for value in values:
             *made, last = print_lines(self.graph, value, operands(value) if below is None else below).split("\n")
@@ -65,13 +65,13 @@ class Events:
         return "\n".join(found)
 
     def joined(self, values: Sequence[Term]) -> str:
-        """Stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
+        """Return stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
         *made, first, second = self.lines(values, values).split("\n")
         (a, _, v), (b, _, w) = first.partition(" = "), second.partition(" = ")
         return "\n".join((*made, f"({a}, {b}) = mat({v[4:-1]}, {w[4:-1]})"))
 
     def shown(self, value: Any) -> str:
-        """The text of a bound value: the name of a value of the program, else its operation."""
+        """Return the text of a bound value: the name of a value of the program, else its operation."""
         if isinstance(value, tuple):
             return f"({', '.join(map(self.shown, value))})"
         if not isinstance(value, Term):
@@ -93,7 +93,7 @@ class Events:
         self.trace.add(Skip(self.prefix, file, rule, f"{self.graph.name}.{at}" if at else self.graph.name, text))
 
     def unmatched(self, rule: Rule, at: Term | None, why: str) -> None:
-        """A rule whose pattern does not match, and the value at which it comes nearest."""
+        """Report a rule whose pattern does not match, and the value at which it comes nearest."""
         where = "" if at is None else called(at, self.names)
         self.skipped(rule.file, rule.name, where, f"{rule.location}: {rule.name}: {NOWHERE}{why}")
 
@@ -103,8 +103,9 @@ def _no_last(rule: Rule) -> str:
 
 
 def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
-    """A firing for every torch op: the op, and the lines of Tensor IR that it became. Who was asked and did not take
-    one is told where somebody asks for the rule: an op has many.
+    """Trace a firing for every torch op: the op, and the lines of Tensor IR that it became.
+
+    An op has many rules that do not apply, so a refusal is traced only if the trace selects its rule.
     """
     if trace is None:
         return
@@ -123,7 +124,7 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
 def trace_algebra(
     trace: Trace | None, evidence: TermEvidence | None, before: TensorGraph, after: TensorGraph, rules: Iterable[Rule]
 ) -> None:
-    """Replaced values, the guards that kept rules away, and for each file that is silent its nearest miss."""
+    """Trace replaced values, the guards that kept rules away, and for each file that is silent its nearest miss."""
     if trace is None or evidence is None:
         return
     names = called_in(before) | called_in(after)
@@ -149,9 +150,9 @@ Miss = tuple[Rule, NearMiss | None, Events]
 def _nearest(
     rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graphs: tuple[Events, ...]
 ) -> Iterator[Miss]:
-    """Yield the rule that came furthest in each file whose rules neither fired nor refused, and each rule in `asked`.
+    """Yield the rule that came furthest in each file without firings and refusals, and each selected rule.
 
-    The finished program is searched first: a rule took the values that are gone from it.
+    The finished program is searched first: a rule absorbed the values that are gone from it.
     """
     files: dict[str, list[Rule]] = {}
     for rule in rules:
@@ -168,7 +169,7 @@ def _nearest(
 
 
 def _nearest_in(rule: Rule, graphs: tuple[Events, ...]) -> Miss:
-    """The nearest miss in the first of some graphs that has one."""
+    """Return the nearest miss in the first of some graphs that has one."""
     for events in graphs:
         miss = nearest_miss(rule, tuple(out.value for out in events.graph.outs))
         if miss is not None:
@@ -187,7 +188,7 @@ def _miss(rule: Rule, miss: NearMiss | None, events: Events) -> str:
 
 
 def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Iterable[Rule]) -> None:
-    """Which values lost their `mat`, to whom, and why the others are stored."""
+    """Trace which values lost their `mat`, to whom, and why the others are stored."""
     if trace is None or plan.decisions is None:
         return
     decisions, rules = plan.decisions, tuple(rules)
@@ -208,9 +209,9 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
 
 
 def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
-    """The firings that are worth a line: every rule that took a value in, once, and all that read it as it is.
+    """Yield the firings that are worth a line: every rule that absorbed a value, once, and all direct consumers.
 
-    Between a value and a reader further up stand operations that took it in before, by a rule that is told there.
+    Operations between a value and a consumer further up absorbed the value before, by a rule with a line of its own.
     """
     rules: dict[Term, set[str]] = {}
     for fused in firings:
@@ -221,7 +222,10 @@ def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
 
 
 def _reads(reader: Term, value: Term) -> bool:
-    """Whether a value is an operand, perhaps through index maps. What is above it in its kernel is not worth a line."""
+    """Return whether a value is an operand, perhaps through index maps.
+
+    Values above it in its kernel are not worth a line.
+    """
     waiting = list(operands(reader))
     while waiting:
         term = waiting.pop()
@@ -233,8 +237,11 @@ def _reads(reader: Term, value: Term) -> bool:
 
 
 class FusionEvents(Events):
-    """The events of fusion, and why a rule has none: the nearest operation at which it could be asked, and what became
-    of the values that it would have taken in there."""
+    """Events of fusion, and the reason why a rule has none.
+
+    The reason names the nearest operation at which the rule could apply, and the decision on the values that it would
+    have absorbed there.
+    """
 
     def __init__(self, trace: Trace, graph: TensorGraph, decisions: FusionDecisions):
         super().__init__(trace, "f", graph, called_in(graph))
@@ -244,7 +251,7 @@ class FusionEvents(Events):
             self.taken.setdefault((fused.value, fused.reader), fused.rule)
 
     def fused(self, fused: Fused) -> None:
-        """`mat(v)` gone, or climbed over what reads v."""
+        """Report a `mat(v)` that is gone, or climbed over what reads v."""
         kind = "" if fused.reader is None else kind_of(fused.rule)
         values = (fused.value,) if fused.reader is None else (fused.value, fused.reader)
         where = (" and " if kind == "siblings" else " into ").join(called(term, self.names) for term in values)
@@ -255,7 +262,10 @@ class FusionEvents(Events):
         self.fired(fused.rule, where, before, after, bound, lambda: fused.held, (), values)
 
     def stored(self, stored: Stored, rule: Rule | None) -> None:
-        """A `mat` that a rule put, or a value that no rule is about; what a guard stored is told by its refusal."""
+        """Report a `mat` that a rule put, or a stored value without a rule.
+
+        Refusals report the values that guards stored.
+        """
         name, values = called(stored.value, self.names), (stored.value,)
         if stored.reader is None and rule is not None:
             texts = partial(self.lines, values), partial(self.lines, values, values)
@@ -265,7 +275,7 @@ class FusionEvents(Events):
             self.skipped("fuse", "", name, f"{stored.reason}: {reader} reads it")
 
     def nearest(self, rule: Rule) -> tuple[Term | None, str]:
-        """The value at which a rule came nearest, None where there is none, and why it did not fire there."""
+        """Return the value at which a rule came nearest, None where there is none, and why it did not fire there."""
         kind = kind_of(rule)
         if kind == "siblings":
             several = len(self.decisions.stored) > 1
@@ -280,7 +290,7 @@ class FusionEvents(Events):
         return max((self._at(term) for term in readers), key=lambda found: found[0])[1:]
 
     def _at(self, reader: Term) -> tuple[int, Term, str]:
-        """How near a rule came at an operation, and what became of the values that its kernel computes for it."""
+        """Return how near a rule came at an operation, and the decision on the values in the operation's kernel."""
         near, text = 0, READS_NOTHING
         waiting, seen = [*operands(reader)], set[Term]()
         while waiting:
@@ -292,7 +302,7 @@ class FusionEvents(Events):
         return near, reader, f"; nearest at `{self.line(reader)}`: {text}"
 
     def _value(self, value: Term, reader: Term) -> tuple[int, str]:
-        """How near a value was to being taken in, and what became of it."""
+        """Return how near a value was to being absorbed, and the decision on it."""
         name = f"`{self._name(value)}`"
         here, anywhere = self.taken.get((value, reader)), self.taken.get((value, None))
         if here is not None:
