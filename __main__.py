@@ -1,4 +1,4 @@
-"""`python -m dplc`"""
+"""Run `python -m dplc`."""
 
 from .engine.cli.app import main
 

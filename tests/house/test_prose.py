@@ -1,24 +1,16 @@
-"""The prose of pages, reasons, help texts, docstrings and commits stays within docs/contributing/style.md.
-
-`prose.toml` holds the value of each measure that is above its limit. `python tests/house/test_prose.py` writes it again:
-values only fall, and a page that is not listed keeps the limits.
-"""
+"""The prose of pages, reasons, help texts, docstrings and commits stays within docs/contributing/style.md."""
 
 from __future__ import annotations
 
 import ast
 import re
 import subprocess
-import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = ROOT / "tests" / "house" / "prose.toml"
-BASELINE = tomllib.loads(FILE.read_text()) if FILE.exists() else {}
 PRIVATE = re.compile(
     r"(?<![\w_])(?:turns?|places?|besides?|stands?|stood|behind|asks?|asked|told|tells|kin|mend(?:s|ed)?|lone|anew"
     r"|heard|hears|somebody|nobody|whoever|dear(?:er|est)?|made of|makes? of|takes? in|taken in|comes? to|is no|are no)(?![\w_])",
@@ -113,14 +105,13 @@ def _pages() -> list[Path]:
     return [page for page in pages if page.exists() and "Do not edit: run it again." not in page.read_text()]
 
 
-def over(found: dict[str, float], baseline: dict[str, float]) -> dict[str, tuple[float, float]]:
-    """Return the measures above their limit and their baseline, with what is allowed."""
-    allowed = {name: max(LIMITS[name], baseline.get(name, 0.0)) for name in found}
-    return {name: (round(value, 1), allowed[name]) for name, value in found.items() if value > allowed[name] + 0.05}
+def over(found: dict[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the measures above their limit, with the limit."""
+    return {name: (round(value, 1), LIMITS[name]) for name, value in found.items() if value > LIMITS[name] + 0.05}
 
 
 def test_prose_stays_within_the_limits_of_the_style_guide() -> None:
-    found = {name: over(values, BASELINE.get(name, {})) for name, values in measured().items()}
+    found = {name: over(values) for name, values in measured().items()}
     assert {name: values for name, values in found.items() if values} == {}, "docs/contributing/style.md"
 
 
@@ -134,26 +125,11 @@ def test_prose_stays_within_the_limits_of_the_style_guide() -> None:
     ],
 )
 def test_a_bad_sentence_is_over_its_limit(text: str, measure: str) -> None:
-    assert measure in over(of_page(text), {})
+    assert measure in over(of_page(text))
 
 
 def test_a_bad_reason_and_a_bad_docstring_are_over_their_limits() -> None:
-    rules = over(of_rules(['where f(x)   because "it is one"\n']), {})
+    rules = over(of_rules(['where f(x)   because "it is one"\n']))
     assert set(rules) == {"reasons with a pronoun", "reasons of under 4 words"}
-    python = over(of_python(['def f():\n    """What stands beside a row."""\nx = option(help="Of a model.")\n']), {})
+    python = over(of_python(['def f():\n    """What stands beside a row."""\nx = option(help="Of a model.")\n']))
     assert set(python) == {"relative docstrings", "private words in docstrings", "help texts with Of"}
-
-
-if __name__ == "__main__":
-    lines = [
-        "# Measures above the limits of docs/contributing/style.md. `python tests/house/test_prose.py` writes this file.\n"
-    ]
-    for page, values in measured().items():
-        old = BASELINE.get(page, values)
-        kept = {name: min(value, old.get(name, value)) for name, value in values.items() if value > LIMITS[name]}
-        if kept:
-            lines.append(
-                f'\n["{page}"]\n' + "".join(f'"{name}" = {value + 0.049:.1f}\n' for name, value in kept.items())
-            )
-    FILE.write_text("".join(lines))
-    sys.exit()
