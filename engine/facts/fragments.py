@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Call, Var, free_names, linear
+from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
 from ...ir.facts.layout import ROW, address, is_box, is_swizzled_box, item_bytes, params, ranges_of, slab_bytes, stages
 from ...ir.facts.structure import (
     AccumulatorFold,
@@ -21,18 +22,21 @@ from ...ir.facts.structure import (
     dependencies,
     only,
     summary,
+    used_names,
     uses,
     value_dtypes,
 )
 from ...ir.functions import promote
-from ...ir.loop import Accumulate, For, Let, Load
+from ...ir.loop import Accumulate, For, If, Let, Load, Scale, Store
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import interval
-from ...ir.tile import Mma, Stage, Sync
-from ..language.evaluate import StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
+from ...ir.tile import Combine, Mma, Stage, Sync
+from ...ir.verify.loop import not_positive
+from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
 from ..language.rule import policy
 from .shared_memory import kept_inside, thread_number
+from .structure import axis_names, conjuncts
 
 
 class AtomRecord(NamedTuple):
@@ -419,6 +423,21 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
 
 
 @statement_fact
+def masked(site: Any, value: Var, condition: Expression) -> bool:
+    """Return whether a value `where(a, y, -inf)` is -inf if a condition fails: a and a guard of the site imply it."""
+    chosen = _hidden(site, value)
+    if chosen is None:
+        return False
+    allowed = chosen.args[0]
+    if allowed.__class__ is Var:
+        allowed = next((stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == allowed.name), None)
+    around = [0, *chain.from_iterable(not_positive(stmt.cond) for stmt in site.enclosing if isinstance(stmt, If))]
+    known = [add(a, b) for a in not_positive(allowed) for b in around]  # each is at most 0 where x is not -inf
+    over = ([subtract(e, each) for each in known] for e in not_positive(condition))
+    return condition.__class__ is Binary and all(any(n.__class__ is int and n <= 0 for n in each) for each in over)
+
+
+@statement_fact
 def only_products(site: Any, value: Var) -> bool:
     """Return whether a value is a sum of products of tensor cores, or -inf where a mask hides it.
 
@@ -435,3 +454,62 @@ def _hidden(site: Any, value: Var) -> Call | None:
     chosen = lets[0] if len(lets) == 1 else None
     found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf
     return chosen if found else None
+
+
+@statement_fact
+def stays_apart(site: Any, acc: Var, condition: Expression) -> bool:
+    """Return whether elements of an accumulator for which a condition fails reach only elements that fail it too.
+
+    No other row is combined or multiplied with them, no index or guard depends on them, and no store lacks the guard.
+    """
+    axes = free_names(condition)
+    if not axes <= axis_names(site):
+        return False
+    tainted, before = {acc.name}, 0
+    while len(tainted) > before:  # what a loop's turn makes, the next one reads
+        before = len(tainted)
+        if not all(_apart(*each, axes, tainted, condition) for each in _guarded(site.kernel.body, ())):
+            return False
+    return True
+
+
+def _guarded(block: Block, have: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield the statements of a block and of its inner blocks, with the conditions that hold for each."""
+    for stmt in block:
+        yield stmt, have
+        inner = (*have, *conjuncts(stmt.cond)) if isinstance(stmt, If) else have
+        yield from _guarded(getattr(stmt, "body", ()), inner)
+
+
+def _apart(stmt: Any, have: tuple[Any, ...], axes: frozenset[str], tainted: set[str], condition: Any) -> bool:
+    """Return whether a statement keeps rows separate, and taint the values that it computes from tainted ones."""
+    if hasattr(stmt, "body"):  # what is in it comes by itself
+        own = (stmt.start, stmt.stop) if isinstance(stmt, For) else getattr(stmt, "cond", ())
+        return tainted.isdisjoint(free_names(own))
+    if isinstance(stmt, Mma):
+        return _own_rows(stmt, axes, tainted)
+    if tainted.isdisjoint(used_names(stmt)):
+        return True
+    if isinstance(stmt, Let):
+        tainted.add(stmt.dst)
+        return True
+    if isinstance(stmt, Accumulate | Scale):
+        tainted.add(stmt.acc)
+        return True
+    if isinstance(stmt, Combine):
+        return axes.isdisjoint(free_names(stmt.over))
+    guarded = set(conjuncts(condition)) <= set(have)
+    return isinstance(stmt, Store) and guarded and tainted.isdisjoint(free_names(stmt.idx))
+
+
+def _own_rows(stmt: Mma, axes: frozenset[str], tainted: set[str]) -> bool:
+    """Return whether rows of a product's left operand are rows of its result, along the axes of a condition."""
+    if tainted.isdisjoint(free_names((stmt.a, stmt.b))):
+        return True
+    atom = ATOMS[stmt.atom]
+    rows = {axis.name for axis, (name, _) in zip(stmt.axes, atom.axes, strict=True) if name in atom.rows}
+    others = free_names((stmt.axes, stmt.over)) - rows
+    if not tainted.isdisjoint(free_names(stmt.b)) or not axes.isdisjoint(others):
+        return False
+    tainted.add(stmt.acc)
+    return True

@@ -102,7 +102,7 @@ Expressed = list[tuple[dict[str, Any], InstructionCounts]]
 def by_device(made: Expressed) -> dict[str, Agreement]:
     """Of each device, over all of its points: tau within shapes, errors over all."""
     names = sorted({point["device"] for point, _ in made})
-    return {name: agreement(variant(*one) for one in made if one[0]["device"] == name)[-1] for name in names}
+    return {name: agreement(variant(*one) for one in made if one[0]["device"] == name) for name in names}
 
 
 def held_out(made: Expressed) -> dict[str, tuple[float, Agreement]]:
@@ -110,8 +110,8 @@ def held_out(made: Expressed) -> dict[str, tuple[float, Agreement]]:
     found = {}
     for name in sorted({point["device"] for point, _ in made}):
         own = [one for one in made if one[0]["device"] == name]
-        best = min(FACTORS, key=lambda factor: agreement(variant(*one, factor) for one in own[::2])[-1].error)
-        found[name] = best, agreement(variant(*one, best) for one in own[1::2])[-1]
+        best = min(FACTORS, key=lambda factor: agreement(variant(*one, factor) for one in own[::2]).error)
+        found[name] = best, agreement(variant(*one, best) for one in own[1::2])
     return found
 
 

@@ -14,7 +14,7 @@ match
     y = {op}(x, dim=d)
 let os = axes(x)
 rewrite
-    y[reduced(os, d, false)..] = Reduce(add, at(os, d).., x[os..])
+    y[reduced_axes(os, d, false)..] = Reduce(add, at(os, d).., x[os..])
 example "of columns"
     graph f(a: f32[2, 3]) -> y: f32[3]:
         y: f32[3] = {op}(a, dim=(0,))

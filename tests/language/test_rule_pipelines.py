@@ -179,7 +179,7 @@ def test_without_takes_out_a_canonical_rule() -> None:
         (
             "pipeline tyle\n    pass a as x\n",
             "my.rw:1:10: error: unknown pipeline `tyle`\n 1 | pipeline tyle\n   |          ^^^^\n"
-            "  note: pipelines are torch, tensor, fusion, loop, tile, launches, kernel\n  help: did you mean `tile`?",
+            "  note: pipelines are torch, tensor, fusion, loop, tile, kernel\n  help: did you mean `tile`?",
         ),
         (
             "pipeline tile\n    pass tund\n",

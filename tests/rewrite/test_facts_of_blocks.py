@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.facts.fragments import late_copies
+from dplc.engine.facts.fragments import late_copies, masked
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.evaluate import SITE
 from dplc.engine.language.rule import built_in_files
 from dplc.engine.rewrite.torch_rules.template import Numbers
-from dplc.ir.expr import Axis
+from dplc.ir.expr import Axis, Var
 from dplc.ir.facts.structure import matmul_loops, team_loops
+from dplc.ir.loop import If
 from dplc.ir.node import nodes
 from dplc.ir.text.programs import read_program
 from dplc.ir.tile import Tile
@@ -56,6 +57,15 @@ kernel f(x: f32[8], z: f32[8]) -> y: f32[1], v: f32[1]:
     y[0] = s
     v[0] = {acc}
 """
+SCORES = """## level: tile
+kernel f(x: f32[9], z: f32[9]) -> y: f32[9]:
+    Tile(i:9=THREAD, j:9=REG):
+        v = load x[j]
+        if {guard}:
+            m = where({kept}, v, -inf)
+            s <- maximum(s, m)
+        y[i] = s
+"""
 
 
 def kernel(text: str) -> Any:
@@ -71,6 +81,19 @@ def test_the_copies_of_a_loop_are_all_that_there_are(before: str, found: tuple[s
     (tile,) = nodes(whole.body, Tile)
     copies = late_copies(SimpleNamespace(kernel=whole), tile.body)
     assert tuple(stage.dst for stage in copies) == found
+
+
+@pytest.mark.parametrize(
+    ("guard", "kept", "hidden"),
+    [("i < 7", "j < 5", False), ("i < 7", "i < 5", True), ("j <= i", "i < 5", True), ("j < 4", "i < 5", False)],
+)
+def test_what_a_guard_hides_is_minus_infinity(guard: str, kept: str, hidden: bool) -> None:
+    """Asked of the condition `i < 7`, or `j < 7`: it must follow from the guard and from what is kept."""
+    whole = kernel(SCORES.format(guard=guard, kept=kept))
+    site = SimpleNamespace(kernel=whole, enclosing=tuple(nodes(whole.body, If)))
+    wanted = kernel(SCORES.format(guard="j < 7" if "j" in guard else "i < 7", kept=kept))
+    (condition,) = (stmt.cond for stmt in nodes(wanted.body, If))
+    assert masked(site, Var("m"), condition) is hidden
 
 
 @pytest.mark.parametrize(("rows", "row", "products"), [("4, ", "j, ", 1), ("", "", 0)])

@@ -7,7 +7,7 @@ from schedules import H200, loops
 
 from dplc.engine.bench.cases import Assembled, assembler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import ScheduleCandidate, Space, Start
+from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.tune import evaluators
 
 
@@ -15,7 +15,7 @@ from dplc.engine.tune import evaluators
 def split() -> ScheduleCandidate:
     """Two kernels: partial sums, and their sum."""
     tools = toolchain()
-    made = Space(tools, Start(loops(tools, lambda x, w: x @ w, (16, 4096), (4096, 16))), H200).default()
+    made = Space(tools, loops(tools, lambda x, w: x @ w, (16, 4096), (4096, 16)), H200).default()
     assert len(made.tile) == 2
     return made
 

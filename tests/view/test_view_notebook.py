@@ -21,7 +21,7 @@ COMPILED = "import dplc, torch\ndplc.compile(lambda x: torch.exp(x), (torch.rand
 CANDIDATE = """
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compiler, values_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.ruleset import toolchain
 values = Compiler(toolchain(), target()).values(capture_text("torch.exp(torch.randn(64))"))
