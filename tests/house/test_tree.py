@@ -39,7 +39,8 @@ def test_sizes() -> None:
         assert lines <= 900, f"{path.name} has {lines} lines: one subject per file, at most 900 lines"
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
-                size = (node.end_lineno or 0) - node.lineno + 1
+                documented = ast.get_docstring(node) is not None
+                size = (node.end_lineno or 0) - (node.body[0].end_lineno if documented else node.lineno - 1)
                 assert size <= 60, f"{path.name}:{node.lineno}: {node.name} has {size} lines"
 
 
