@@ -16,7 +16,7 @@ def test_the_commands(ok: Command, dplc: Command) -> None:
     (shown,) = [
         line for line in ok("rules", "facts", "--level", "tile").out.splitlines() if line.startswith("ceildiv(")
     ]
-    assert shown.split() == ["ceildiv(int,", "int)", "->", "int", "a", "/", "b,", "rounded", "up."]
+    assert shown.split() == ["ceildiv(int,", "int)", "->", "int", *["Divide", "a", "by", "b", "and", "round", "up."]]
     stage = ok("rules", "nodes", "Stage").out
     assert "ir/tile.py:" in stage and "depth    an integer, else 1" in stage
     (record,) = json.loads(ok("rules", "nodes", "Sync", "--json").out)
