@@ -30,7 +30,7 @@ from dplc.engine.store.records import Basis, Score
 from dplc.engine.tune.evaluators import PredictingEvaluator
 from dplc.engine.tune.runner import Budget, Runner
 
-ROWS = "cooperative_reduce register_row"
+ROWS = "cooperative_reduce register_row rows_per_block"
 SPACES = {
     "mm": ("torch.randn(128, 256) @ torch.randn(256, 512)", "blockify_launch slice_matmul_k"),
     "mm-ring": ("torch.randn(128, 256) @ torch.randn(256, 512)", "blockify_launch double_buffer"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,35 @@ def test_rows_of_two_sizes_are_conjunctions() -> None:
 def test_rows_that_mean_nothing(rows: Any, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         linear(rows)
+
+
+RAGGED: dict[str, tuple[Callable[[], Any], int, str]] = {
+    "rows of a thread": (lambda: nn.RMSNorm(256), 256, "ragged_rows_per_thread"),
+    "rows of a block": (lambda: lambda x: x.amax(-1), 50, "ragged_rows_per_block"),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_rows_that_do_not_divide_share_a_thread_or_a_block(name: str) -> None:
+    make, width, rule = RAGGED[name]
+    function = make()
+    wide = copy.deepcopy(function).double() if isinstance(function, nn.Module) else function
+    program = dplc.compile(
+        function,
+        (torch.randn(8, width),),
+        dynamic={"x": {0: dplc.Dim("s", 1, 4096, hint=4096)}},
+        rows=(),
+        target="h200",
+    )
+    assert program.trace is not None and rule in {firing.rule for firing in program.trace.firings}
+    for length in (1, 7, 8, 9, 33):
+        x = torch.randn(length, width)
+        assert accepted([program(x)], [wide(x.double())]), length
+        bound = program.compilation.at({"s": length})
+        arrays = {b.name: torch.ones(b.shape) for b in bound.constants} | {
+            b.name: torch.randn(b.shape) for b in bound.inputs
+        }
+        EmulatorExecutor(checked=True).run(bound, arrays)
 
 
 def test_tensor_maps_have_the_lengths_of_a_call() -> None:

@@ -28,6 +28,8 @@ MATMUL, RAGGED, ROW, NT = (
 ODD_ROW = "softmax 5x97"
 TMA = ("pipeline_predicated",), ("tma_copy",)
 BOXES = (), ("tma_copy",)
+FETCHED = ("double_buffer",), ("register_prefetch",)
+FETCHED_RING = ("async_copy",), ("register_prefetch",)
 PEELED = ("pipeline_predicated",), ()
 SWIZZLED = (), ("tma_copy", "split_inner_for_swizzle")
 SLICED = (), ("slice_matmul_k",)
@@ -77,6 +79,7 @@ MUTANTS = (
     Mutant("register tile forgets an axis", "register_tile", "j_r:FN=REG", "j_r:1=REG", MATMUL),
     Mutant("strips of columns left out", "permute_register_tile", "r_q:F // V=REG", "r_q:1=REG", MATMUL),
     Mutant("rows of a warp left out", "warp_tile", "i:LM=THREAD", "i:1=THREAD", MATMUL),
+    Mutant("rows of a block left out", "rows_per_block", "i:R=THREAD", "i:1=THREAD", "softmax 300x64"),
     Mutant("elements of vectors left out", "vector_reduce", "k:V=VEC", "k:1=VEC", MATMUL),
     Mutant("permuted rows not read alike", "permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
     Mutant("guard lifted though the product is not zero", "zero_filled", "where zero_product(body, c) ", "where 0 < 1 ", "exponentials of the end"),
@@ -104,6 +107,9 @@ MUTANTS = (
     Mutant("slices leave elements out", "slice_matmul_k", "k:K // W=reduce", "k:1=reduce", MATMUL, SLICED),
     Mutant("every slice stores", "slice_matmul_k", "        if w < 1:\n            tail..", "        tail..", MATMUL, SLICED),
     Mutant("strips of a row left out", "strip_flat", "v:V=REG", "v:1=REG", FLAT),
+    Mutant("prefetch: no barrier before the work", "register_prefetch", "        Sync()\n        stages[k := k + 1]", "        stages[k := k + 1]", MATMUL, FETCHED_RING),
+    Mutant("prefetch: the same chunk again", "register_prefetch", "stages[k := k + 1]..", "stages[k := k]..", MATMUL, FETCHED),
+    Mutant("prefetch: the slab is overwritten while it is read", "register_prefetch", "        rest..\n        each s in stages:\n            s.dst = Put()\n", "        each s in stages:\n            s.dst = Put()\n        rest..\n", RAGGED, FETCHED),
     Mutant("rows of a thread left out", "rows_per_thread", "i_r:R=REG", "i_r:1=REG", "a row sum computed for each element"),
 )  # fmt: skip
 
