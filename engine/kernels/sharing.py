@@ -126,13 +126,12 @@ class ScheduledLaunch:
     """One launch after scheduling.
 
     index: of the scheduled kernel; buffers: {the kernel's own name: the buffer's}. The third field is the index of
-    the launch of Loop IR that it is part of. also: those whose last kernel's work it does as well.
+    the launch of Loop IR that it is part of.
     """
 
     index: int
     buffers: Mapping[str, str]
     place: int
-    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

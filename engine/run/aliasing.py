@@ -30,7 +30,7 @@ def with_aliases(compilation: Compilation, wanted: Mapping[int, str]) -> Compila
     aliases = {}
     for place, source in wanted.items():
         output = compilation.plan.outputs[place].name
-        reason = refusal(compilation.plan, output, source) or _read_later(compilation, output, source)
+        reason = refusal(compilation.plan, output, source)
         if reason is not None:
             raise DplcError(f"the output `{output}` cannot take the memory of the input `{source}`", notes=(reason,))
         aliases[output] = source
@@ -59,19 +59,6 @@ def refusal(plan: Plan, output: str, source: str) -> str | None:
             if reason is not None:
                 return reason
     return None if written else f"no kernel writes `{output}`"
-
-
-def _read_later(compilation: Compilation, output: str, source: str) -> str | None:
-    """Return why the input is read later than Loop IR says: a launch may also do the work of an earlier one."""
-    launches = compilation.plan.kernels
-    for step in compilation.steps.steps if compilation.steps is not None else ():
-        for place in step.also if source in step.buffers.values() else ():
-            read = any(p.name == source for p in launches[place].ins)
-            between = launches[place + 1 : step.place + 1]
-            if read and any(p.name == output for kernel in between for p in kernel.outs):
-                later, earlier = launches[step.place].name, launches[place].name
-                return f"`{later}` reads what `{earlier}` needs of `{source}`, as it does that one's work"
-    return None
 
 
 @dataclass(frozen=True)
