@@ -283,7 +283,7 @@ def _device(children: list[Any]) -> s.NameOf | None:
 # ---- methods of the builder whose children are the fields of a node, in order
 
 Method = Callable[[Any, Any, list[Any]], Any]
-_whole: Method = lambda self, meta, c: self.span(meta)  # noqa: E731 - where a node stands: its whole text
+_whole: Method = lambda self, meta, c: self.span(meta)  # noqa: E731 - the span of the whole text of a node
 _token: Method = lambda self, meta, c: self.place(c[0])  # noqa: E731 - its first token
 _child: Method = lambda self, meta, c: c[0].span  # noqa: E731 - its first part
 

@@ -30,7 +30,7 @@ def test_an_installed_wheel_runs_an_expression_from_an_empty_folder(tmp_path: Pa
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"
     )
-    for name in listed:  # a build writes beside its sources
+    for name in listed:  # a build writes into the folder of its sources
         if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
             (sources / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, sources / name)
