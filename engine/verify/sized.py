@@ -7,6 +7,7 @@ and compared at each number for which the program has a meaning.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,15 @@ def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
     number = dice.choice(found)
     size = size_for(number, dice)
     return tuple(_kernel(kernel, number, size) for kernel in program), size
+
+
+def at_numbers(program: Any, size: Size) -> dict[int, Any]:
+    """Return the program at each number of the size for which it has a meaning: an index may divide by `size - 1`."""
+    found = {}
+    for number in numbers(size):
+        with contextlib.suppress(ArithmeticError):
+            found[number] = with_sizes(program, {size.name: number})
+    return found
 
 
 def size_for(number: int, dice: random.Random) -> Size:
@@ -153,7 +163,10 @@ def check_sized(
         raise Wrong(subject, f"{said(error)} {told}", ("of", *show(before))) from error
     for made in every:
         for number, there in each.items() if made != before else ():
-            problem = differs(there, with_sizes(made, {size.name: number}))
+            try:
+                problem = differs(there, with_sizes(made, {size.name: number}))
+            except ArithmeticError as error:
+                problem = said(error)
             if problem:
                 where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
                 raise Wrong(subject, f"{problem} {where} {told}", ("of", *show(before), "it becomes", *show(made)))
@@ -192,7 +205,7 @@ def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, dict[i
         return None
     terms = postorder(out.value for out in made.outs)
     large = any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms)
-    return None if large else (made, {n: with_sizes(made, {NAME: n}) for n in numbers(size)}, size)
+    return None if large else (made, at_numbers(made, size), size)
 
 
 # ---- A rule on torch on a program with a size: what torch gives at some of its numbers says what the program is.

@@ -13,8 +13,6 @@ from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
 from ...ir.program import Kernel
-from ...ir.sizes import numbers
-from ...ir.substitute import with_sizes
 from ...ir.text.programs import print_program, read_program
 from ...ir.verify.kernel import problems
 from ..kernels.examples import arguments, read_subject
@@ -29,7 +27,7 @@ from .drawing import Instance
 from .meaning import baseline, compare, work
 from .neighbours import guarded_kernel, perturbed, smaller_programs
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said
-from .sized import NAME, REFUSALS, Checker, check_sized, with_a_size
+from .sized import REFUSALS, Checker, at_numbers, check_sized, with_a_size
 from .whole_programs import TooLarge, completed, runnable, scoped
 
 Program = tuple[Kernel, ...]
@@ -219,7 +217,7 @@ class StatementChecker(Checker):
             if isinstance(error, REFUSALS) or not isinstance(error, DplcError):
                 return
             raise Wrong(subject, f"it ends in an error: {error.what} {told}", ("of", *_lines(sized))) from error
-        each = {number: with_sizes(sized, {NAME: number}) for number in numbers(size) if made}
+        each = at_numbers(sized, size) if made else {}
         differs = functools.partial(self._differs, seed=subject.seed)
         check_sized(subject, (sized, each, size), lambda _: made, differs, _lines, told)
 

@@ -13,6 +13,7 @@ from dplc.engine.rewrite.statements.compiled import CompiledRule
 from dplc.engine.verify import sized, terms
 from dplc.engine.verify.outcome import Subject, Wrong
 from dplc.engine.verify.run import Checkers
+from dplc.ir.expr import Size, Var, floordiv, subtract
 from dplc.ir.node import replace
 from dplc.ir.sizes import at_the_hints, has_sizes, numbers
 from dplc.ir.substitute import with_hints, with_sizes
@@ -89,6 +90,13 @@ def test_subjects_with_a_size_are_what_they_were_at_the_hint() -> None:
         assert with_sizes(made, {size.name: size.hint}).outs == graph.outs  # type: ignore[attr-defined]
         kept += len(each) == len(numbers(size))
     assert kept == 20
+
+
+def test_a_number_at_which_an_index_divides_by_zero_is_left_out() -> None:
+    """`k // (s - 1)` means nothing where s is one; an ArithmeticError there ended a check."""
+    size = Size(sized.NAME, 1, 21, 1, 7)
+    found = sized.at_numbers(floordiv(Var("k"), subtract(size, 1)), size)
+    assert set(found) == set(numbers(size)) - {1} and found[21] == floordiv(Var("k"), 20)
 
 
 def test_types_are_lines_over_a_size() -> None:
