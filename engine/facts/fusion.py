@@ -5,28 +5,23 @@ All facts describe the resulting kernel. The site, not the terms, records the co
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...ir.atoms import ATOMS, Atom
+from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis, linear
 from ...ir.facts.dataflow import Dataflow, common_key, read_again
-from ...ir.facts.layout import BANKS, SECTOR, WORD
+from ...ir.facts.layout import SECTOR
 from ...ir.functions import promote
 from ...ir.node import Node, contents, marks_of
 from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, operands
 from ..cost import limits as cost
-from ..cost.limits import fixed_seconds, traffic_rate
-from ..cost.memory_model import BARRIER_CYCLES, L2_SHARE, LANES, SHARED_CYCLES
-from ..language.core import FactOf
-from ..language.evaluate import Fact, Value, tensor_fact
-from ..language.rule import built_in_files, policy
-from ..rewrite.statements.expressions import RuleExpressions
+from ..language.evaluate import Value, tensor_fact
+from ..language.rule import policy
 from .structure import upper_bound
 
 # ---- Operands of products that no slab can hold: what computing them in every warp costs.
@@ -579,33 +574,43 @@ def beforehand(site: Any, v: Value, y: Value) -> float:
     return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
 
 
-# What one pass over scores that are computed on the way costs, against storing them: before there is a schedule.
-#
-# Both figures are what engine/cost predicts for the kernels that come out, told ahead of them: the coefficients
-# (`passes_` in rules/policy.rw) are of its instruction counts of the schedules that the rules make
-# (tests/explore/test_online_profit.py compares the two over a grid of shapes and devices). A block works alone on its
-# rows, so one pass is a matter of how many blocks there are, and of what is busiest in each: the schedulers, the pipe
-# of the products, or shared memory.
+# ---- Attention in one pass, or in three kernels that store the scores: the rules price both (rules/policy.rw).
 
 
-PASSES = 3  # a unit: the kernels of three passes
-
-
-class OnlineShape(NamedTuple):
+class AttentionShape(NamedTuple):
     """Extents of a sum over n of functions of x times v.
 
-    batch: independent instances; rows, columns: extents of the scores; products: products of a score; results:
-    results of a row.
-    seen: the number of scores that count in a row in the middle; hides: whether there are others.
+    heads: independent instances; rows, columns: extents of the scores; products: products of a score; results:
+    results of a row. seen: the number of scores that count in a row in the middle; hides: whether there are others.
+    halves: whether the values in memory are 16-bit floats; compiled: whether the results have no symbolic dimension.
     """
 
-    batch: int
+    heads: int
     rows: int
     columns: int
     products: int
     results: int
     seen: float
     hides: bool
+    halves: bool
+    compiled: bool
+
+
+@tensor_fact
+def attention_shape(x: Term, v: Term, n: Axis) -> AttentionShape:
+    """Return the extents of scores x, and of values v that they weigh along n."""
+    own = [axis for axis in axes(x) if axis is not n]
+    rows = [axis for axis in own if axis not in axes(v)]
+    results = [axis for axis in axes(v) if axis not in axes(x)]
+    seen, columns = _seen(x, n), _places((n,))
+    held = v
+    while isinstance(held, Elementwise) and held.fn == "f32":
+        (held,) = held.args
+    return AttentionShape(
+        _places(axis for axis in own if axis not in rows), _places(rows), columns, _products(x), _places(results),
+        columns if seen is None else seen, seen is not None, dtype(held) in HALVES,
+        all(axis.extent.__class__ is int for axis in results),
+    )  # fmt: skip
 
 
 def _products(x: Term) -> int:
@@ -626,18 +631,6 @@ def _products(x: Term) -> int:
     return count
 
 
-def _shape(x: Term, v: Term, n: Axis) -> OnlineShape:
-    own = [axis for axis in axes(x) if axis is not n]
-    rows = [axis for axis in own if axis not in axes(v)]
-    results = [axis for axis in axes(v) if axis not in axes(x)]
-    seen = _seen(x, n)
-    batch, columns = _places(axis for axis in own if axis not in rows), _places((n,))
-    return OnlineShape(
-        batch, _places(rows), columns, _products(x), _places(results),
-        columns if seen is None else seen, seen is not None,
-    )  # fmt: skip
-
-
 def _seen(x: Term, n: Axis) -> float | None:
     """Return the number of indices along n that count in the middle row if `x = where(n <= e, y, -inf)`, else None."""
     if not isinstance(x, Elementwise) or x.fn != "where" or not isinstance(x.args[0], Index):
@@ -648,164 +641,3 @@ def _seen(x: Term, n: Axis) -> float | None:
     terms, constant = linear(end)
     middle = constant + sum(factor * sum(interval(atom, {})) / 2 for atom, factor in terms.items())
     return min(max(middle, 0.0), float(at_hint(n.extent)))
-
-
-@tensor_fact
-def in_one_pass(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Return the seconds of kernels that compute scores x and weigh v with them, along n, without storing x."""
-    return _in_one_pass(site.target, x, v, n)
-
-
-@tensor_fact
-def has_one_pass(site: Any, x: Term, v: Term, n: Axis) -> bool:
-    """Return whether a schedule weighs v with scores x in one pass: this depends on the size of the heads."""
-    return _in_one_pass(site.target, x, v, n) < math.inf
-
-
-def _in_one_pass(target: Any, x: Term, v: Term, n: Axis) -> float:
-    if any(axis.extent.__class__ is not int for axis in axes(v) if axis not in axes(x)):
-        return math.inf  # no schedule has results along a size
-    shape = _shape(x, v, n)
-    ways = [_in_rows(shape, target)]
-    if policy_facts(target)("online_width", shape.results) in policy(target).head_sizes:
-        ways.append(_in_tiles(shape, target))
-    atom = next((atom for atom in ATOMS.values() if not atom.late and _held(v) in set(HALVES) & set(atom.dtypes)), None)
-    if atom is not None and target.sm >= atom.sm:
-        ways.append(_in_fragments(shape, atom, target))
-    return min(ways)
-
-
-def _held(v: Term) -> str:
-    """Return the dtype of a value in memory: what is computed with it is f32."""
-    while isinstance(v, Elementwise) and v.fn == "f32":
-        (v,) = v.args
-    return dtype(v)
-
-
-def _in_fragments(shape: OnlineShape, atom: Atom, target: Any) -> float:
-    """Return the seconds with a tile of rows a block on tensor cores (`online_fragments`).
-
-    A warp has the rows of an atom. The result is infinite for single rows.
-    """
-    p, chunk = policy(target), policy(target).online_chunk_columns
-    if shape.rows == 1:
-        return math.inf
-    products, results = atom.k * -(-shape.products // atom.k), atom.n * -(-shape.results // atom.n)  # padded by zeros
-    block = policy_facts(target)("fragment_rows_of", shape.rows, shape.batch)
-    blocks = shape.batch * -(-shape.rows // block)
-    warps, operations = max(1, block // atom.m), 2 * block * chunk * (products + results)
-    atoms = operations / (2 * atom.m * atom.n * atom.k)
-    issued = p.passes_atom_issued * atoms + p.passes_atom_score * block * chunk / LANES
-    busy = max(issued / min(target.schedulers, warps), p.passes_atom_read * atoms)
-    piped = operations * target.multiprocessors * target.clock / target.tensor_flops_per_second
-    waiting = BARRIER_CYCLES + 2 * SHARED_CYCLES
-    each = max(busy, piped)
-    turns = -(-blocks // target.multiprocessors)
-    chunks = min(-(-shape.columns // chunk), (shape.seen + ((block if shape.hides else 0) + chunk) / 2) / chunk)
-    return fixed_seconds(target) + chunks * (turns * each + waiting) / target.clock  # type: ignore[no-any-return]
-
-
-def _in_rows(shape: OnlineShape, target: Any) -> float:
-    """Return the seconds of a kernel with a row a block, or of several blocks and a second kernel.
-
-    The rules `online_row` and `split_fold` build these kernels if rows have values of their own: a kernel reads keys
-    and values once, and the lanes of a warp share the products of a score. The result is infinite if the rules do not
-    apply.
-    """
-    p = policy(target)
-    whole = math.gcd(shape.products, shape.results)
-    vectors = [n for n in p.online_row_lanes if whole % (p.vector_float * n) == 0]
-    if shape.rows > 1 or not vectors:
-        return math.inf
-    scores, each = shape.batch * shape.columns, shape.products + shape.results
-    moved = WORD * scores * each / traffic_rate(target)
-    issued = scores * (p.passes_issued * each + p.passes_row_issued * max(vectors)) / LANES
-    busy = issued / (target.schedulers * min(target.multiprocessors, p.passes_row_blocks * shape.batch) * target.clock)
-    return (1 + (2 * shape.batch <= target.multiprocessors)) * fixed_seconds(target) + max(moved, busy)  # type: ignore[no-any-return]
-
-
-def _in_tiles(shape: OnlineShape, target: Any) -> float:
-    """Return the seconds with a tile of rows a block."""
-    p = policy(target)
-    chunk, block, rows, columns = _block(shape, target)
-    lanes = chunk // columns
-    shape = shape._replace(
-        results=_padded(shape.results, lanes, rows, p.online_strips)
-    )  # what the last strips lack is computed, too
-    warps = max(1, block // rows * lanes // LANES)
-    each = block * chunk / LANES  # of a warp, for one step of all products of a chunk
-    pair = p.lanes_served  # lanes along the columns read one row
-    words = shape.products * (1 / rows + 1 / columns / pair) + shape.results * (1 / rows + lanes / shape.results / pair)
-    products = each * (shape.products + shape.results)
-    shared = p.passes_moved * each * words * BANKS * WORD / target.shared_bytes_per_clock
-    turns = -(-shape.batch * -(-shape.rows // block) // target.multiprocessors)
-    issued = p.passes_issued * products
-    alone = max(issued / min(target.schedulers, warps), shared)
-    busy = max(issued / min(target.schedulers, warps * min(turns, max(p.blocks_together))), shared)
-    # a block that shares its multiprocessor with no other waits for its own copies and barriers
-    waiting = (
-        p.passes_waits * SHARED_CYCLES + 2 * BARRIER_CYCLES + L2_SHARE * target.memory_latency_seconds * target.clock
-    )
-    piped = p.passes_piped * products * LANES / target.fp32_per_clock
-    cycles = max(alone + waiting, (turns - 1) * max(busy, piped) + max(busy + waiting, piped))
-    behind = (block + chunk) / 2 if shape.hides else chunk / 2  # the last row of a block decides, by whole chunks
-    chunks = min(-(-shape.columns // chunk), (shape.seen + behind) / chunk)
-    return fixed_seconds(target) + chunks * cycles / target.clock  # type: ignore[no-any-return]
-
-
-def _block(shape: OnlineShape, target: Any) -> tuple[int, int, int, int]:
-    """Return the columns of a chunk, the rows of a block, and the rows and columns of a thread, as in `online_tile`."""
-    ask = policy_facts(target)
-    chunk = ask("online_chunk_of", shape.columns, shape.results)
-    given = shape.rows, shape.results, chunk, shape.batch
-    block = ask("online_rows_seen" if shape.hides else "online_rows_alike", *given)
-    columns = ask("online_columns_at", block, *given, not shape.hides)
-    return chunk, block, ask("online_rows_at", block, chunk // columns, *given), columns
-
-
-def _padded(results: int, lanes: int, rows: int, widths: tuple[int, ...]) -> int:
-    """Return the results that lanes compute in whole strips, as `online_tile` chooses their width."""
-    strips = {n: -(-results // (lanes * n)) for n in widths}
-    width = min(strips, key=lambda n: strips[n] * (rows * n + 1))
-    return lanes * width * strips[width]
-
-
-@functools.cache
-def policy_facts(target: Any) -> Callable[..., Any]:
-    """Return a function that answers a fact of `rules/policy.rw` by name, with the numbers in force for a target."""
-    expressions, numbers = RuleExpressions("tile"), {**vars(policy(target)), "target": target}
-    expressions.facts = dict(expressions.facts)
-
-    def answers(declared: FactOf) -> Callable[..., Any]:
-        names = [parameter.name for parameter in declared.parameters]
-        value = functools.cache(lambda: expressions.compile(declared.value))
-        return lambda *given: value()({**numbers, **dict(zip(names, given, strict=True))})
-
-    for declared in (declared for file in built_in_files() for declared in file.facts):
-        expressions.facts[declared.name] = Fact(declared.name, (), declared.result, answers(declared), frozenset(), "")
-    return lambda name, *given: expressions.facts[name].ask(*given)
-
-
-@tensor_fact
-def in_three_passes(site: Any, x: Term, v: Term, n: Axis) -> float:
-    """Return the seconds of three kernels: one stores x, one finds its maxima and sums along n, one weighs v."""
-    target, shape = site.target, _shape(x, v, n)
-    p = policy(target)
-    scores = shape.batch * shape.rows * shape.columns
-    a_clock = scores / (target.multiprocessors * target.clock)
-    slots, pipe = LANES * target.schedulers, target.fp32_per_clock
-    own = p.passes_stored + p.passes_stored_masked * shape.hides
-    stored = max((p.passes_stored_issued * shape.products + own) / slots, (shape.products + 1) / pipe)
-    weighed = max(
-        (p.passes_weighed_issued * shape.results + p.passes_weighed) / slots,
-        (p.passes_weighed_piped * shape.results + p.passes_weighed_in_pipe) / pipe,
-    )
-    # however few rows there are, a piece of a sum waits for its copies, of the pieces that one of its blocks has
-    trip = p.memory_trips * L2_SHARE * target.memory_latency_seconds
-    tiles = shape.batch * -(-shape.rows // p.passes_tile) * -(-shape.results // p.passes_tile)
-    ways = max(1, min(target.multiprocessors // tiles, max(p.split_ways)))
-    operands = WORD * shape.batch * shape.columns / traffic_rate(target)  # an element of each column, once
-    seconds = max(stored * a_clock, shape.products / p.passes_piece * trip, operands * shape.products)
-    seconds += WORD * scores / traffic_rate(target)
-    seconds += max(weighed * a_clock, shape.columns / p.passes_piece / ways * trip, operands * shape.results)
-    return (PASSES + (ways > 1)) * fixed_seconds(target) + seconds  # type: ignore[no-any-return]

@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 from ...ir import compose, sizes
-from ...ir.expr import Axis, Undecided, Var, multiple_of
+from ...ir.expr import Axis, Call, Undecided, Var, multiple_of
 from ...ir.facts.dataflow import common_key, places_of_fold
 from ...ir.functions import DTYPES
-from ...ir.sizes import at_hint, hinted, lowest
+from ...ir.sizes import at_hint, hinted, known_at_launch, lowest
 from ...ir.tensor import (
     Const,
     Elementwise,
@@ -28,7 +28,7 @@ from ...ir.tensor import (
     operands,
     postorder,
 )
-from ..language.evaluate import AxisList, NumberList, Value, ValueList, every_fact, fact, tensor_fact
+from ..language.evaluate import AxisList, Number, NumberList, Value, ValueList, every_fact, fact, tensor_fact
 
 
 @fact("axes(term) -> [axis]", levels="tensor")
@@ -215,6 +215,14 @@ def _extreme(pick: Any, values: Any) -> Any:
 def ceildiv(a: int, b: int) -> int:
     """Divide a by b and round up."""
     return -(-a // b)
+
+
+@every_fact
+def ratio(a: Number, b: Number) -> Number:
+    """Return the quotient a / b."""
+    if known_at_launch(a) or known_at_launch(b):
+        return Call("divide", (a, b))
+    return a / b
 
 
 @every_fact

@@ -181,14 +181,6 @@ def power(x: Number, n: Number) -> Number:
 
 
 @torch_fact
-def ratio(a: Number, b: Number) -> Number:
-    """Return the quotient a / b."""
-    if known_at_launch(a) or known_at_launch(b):
-        return Call("divide", (a, b))
-    return a / b
-
-
-@torch_fact
 def least(a: int, b: int) -> int:
     """Return the smaller of two numbers."""
     return min(a, b)

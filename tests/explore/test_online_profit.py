@@ -5,17 +5,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.facts import fusion
 from dplc.engine.kernels.kernels import commute, compile_graph
-from dplc.engine.language.rule import policy
 from dplc.engine.rewrite.terms.rewriter import rewrite_graph
-from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import Scheduler, seconds_of
 from dplc.ir.tensor import TensorGraph
@@ -137,75 +132,9 @@ def test_an_exact_compile_keeps_the_order_of_the_sum() -> None:
         assert len(compile_graph(chosen, tools.fusion, machine).kernels) == kernels
 
 
-@pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
-@pytest.mark.parametrize(
-    ("rows", "size", "heads"),
-    [
-        (17, 64, 3),
-        (32, 64, 12),
-        (128, 64, 32),
-        (197, 128, 28),
-        (512, 64, 40),
-        (300, 80, 20),
-        (512, 96, 12),
-        (197, 112, 16),
-        (512, 64, 8),
-        (512, 80, 16),
-    ],
-)
-@pytest.mark.sampled(8)
-def test_the_estimate_has_the_rows_of_the_schedule(rows: int, size: int, heads: int, device: str) -> None:
-    """The estimate has the block and the thread of `online_tile`."""
-    tools, machine = rules(ONCE), target(device)
-    graph = rewrite_graph(attention(rows, size, heads, False), tools.algebra, machine)
-    kernels = compile_graph(commute(graph, tools.commuting, machine, None, {}), tools.fusion, machine).kernels
-    trace = Trace()
-    Scheduler(tools, machine, trace).by_default(kernels)
-    (fired,) = [firing for firing in trace.firings if firing.rule == "online_tile"]
-    chosen = fired.parameters
-    shape = fusion.OnlineShape(heads, rows, rows, size, size, rows, False)
-    lanes = chosen["BN"] // chosen["FN"]
-    assert fusion._block(shape, machine) == tuple(chosen[name] for name in ("BN", "BM", "FM", "FN"))
-    strips = policy(machine).online_strips
-    padded = fusion._padded(size, lanes, chosen["FM"], strips)
-    assert padded == lanes * chosen["V"] * -(-size // (lanes * chosen["V"])) < 1.25 * size
-
-
 @pytest.mark.slow
 def test_the_better_plan_on_a_grid() -> None:
     """At least 95 points of 100 are decided right, or lose no more than five percent; none loses a third."""
     losses = [loss(point, device) for point in GRID for device in ("h100", "h200", "a100", "rtx5090")]
     assert sum(each <= LOSS for each in losses) >= 0.95 * len(losses), sorted(losses)[-8:]
     assert max(losses) < 4 / 3
-
-
-SCORES_AND_VALUES = """## level: tensor
-graph main(q: {t}[{h}, {r}, {d}], k: {t}[{h}, 1024, {d}], v: {t}[{h}, 1024, 64]) -> out: f32[{h}, {r}, 64]:
-    product[i:{h}, j:{r}, l:{d}, m:1024] = multiply(f32(q[i, j, l]), f32(k[i, m, l]))
-    score[i, j, m] = Reduce(add, l, product)
-    weighed[i, j, m, e:64] = multiply(score, f32(v[i, m, e]))
-    out[i, j, e] = Reduce(add, m, weighed)
-"""
-
-
-def in_one_pass(head: int, device: str, dtype: str = "f16", heads: int = 32, rows: int = 1024) -> float:
-    """Seconds of one pass, as the rules estimate them; heads of the keys have so many elements."""
-    (graph,) = read_program(SCORES_AND_VALUES.format(d=head, t=dtype, h=heads, r=rows), "a test")[1]
-    total: Any = graph.outs[0].value
-    score, values = total.x.args
-    site: Any = SimpleNamespace(target=target(device))
-    return fusion.in_one_pass(site, score, values, total.over[0])
-
-
-def test_tensor_cores_are_counted_on() -> None:
-    """Their products come in blocks of 16: heads are filled up with zeros to a multiple, and cost what that costs."""
-    for head in (48, 64):
-        assert in_one_pass(head - 8, "h100") == in_one_pass(head, "h100")
-        assert in_one_pass(head, "h100") < 0.5 * in_one_pass(head, "h100", dtype="f32")
-
-
-def test_a_block_has_a_power_of_two_of_rows_and_their_warps_work_side_by_side() -> None:
-    """Rows beyond a block's are another size of block; a warp more takes the schedulers' free slots."""
-    seconds = {rows: in_one_pass(64, "h100", heads=132, rows=rows) for rows in (17, 32, 33, 64, 65, 128)}
-    assert seconds[17] == seconds[32] < seconds[33] == seconds[64] < seconds[65] == seconds[128]
-    assert seconds[64] < 1.4 * seconds[32]

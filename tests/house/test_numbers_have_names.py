@@ -40,7 +40,6 @@ UNITS = {
     ("engine/facts/tensor.py", "MOST"): "how large a power of two a rule may ask for: a limit of the language",
     ("engine/facts/tensor.py", "SUBSETS"): "how many subsets a rule may ask for: a limit of the language",
     ("engine/facts/accesses.py", "THOUSANDTHS"): "a unit: shares as whole numbers",
-    ("engine/facts/fusion.py", "PASSES"): "a unit: three passes are three kernels",
     ("engine/facts/tensor.py", "EXPONENTS"): "of f32: reciprocals of powers of two in this range are exact",
     ("engine/store/records.py", "Seconds"): "bounds of a time in a store",
     ("engine/store/records.py", "DIGITS"): "hexadecimal digits of a digest",
