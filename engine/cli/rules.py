@@ -16,11 +16,10 @@ from ...ir import schemas
 from ...ir.diagnostic import Diagnostics, DplcError, Source, Span, UsageError, did_you_mean
 from ..kernels.examples import Failure, run_examples
 from ..language import core as s
-from ..language.check import check, errors, for_every_device, load_facts, warnings
+from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
 from ..language.core import words_in
 from ..language.definitions import PolicyNumber, format_value
 from ..language.format import format_fact, format_number, format_rule, formatted
-from ..language.lint import lint_rule
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, RuleSet, built_in_files, load
 from ..language.rule_files import read_text

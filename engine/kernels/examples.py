@@ -30,7 +30,7 @@ from ..language.evaluate import MISTAKES, mistaken
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Engine
-from ..rewrite.statements.expressions import RuleExpressions
+from ..rewrite.statements.pattern import RuleExpressions
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..rewrite.torch_rules.lower import TorchLowering, TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ...codegen.target import devices, load_device
 from ...ir import schemas
-from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
+from ...ir.diagnostic import Diagnostics, DplcError, Span, did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text import syntax as s
@@ -24,35 +25,12 @@ from ...ir.text.read_statements import CLOSED, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import words_in
 from .core import OPERATIONS, says_slices
 from .evaluate import FACTS, Fact, facts_of
-from .name_checks import (
-    bare_tensors,
-    bound_twice,
-    changes_nothing,
-    dropped_runs,
-    made_in_order,
-    reads_itself,
-    reset_fields,
-    root_defined,
-    substitutions,
-    unbound,
-    unreached,
-    unused_clauses,
-    unused_parameters,
-    unused_variables,
-    wildcards,
-    words_of_the_language,
-)
+from .name_checks import NAME_CHECKS, changes_nothing
 from .pipeline import pipelines
 from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
 from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
-from .sorts import (
-    CLOSED_SORTS,
-    NAMED,
-    PARAMETER_SORTS,
-    TARGET,
-    Inference,
-    sort_of,
-)
+from .sorts import CLOSED_SORTS, NAMED, PARAMETER_SORTS, TARGET, Inference, sort_of
+from .spelling import expression
 from .typed_slots import calls, every, is_variable, names, names_in, parts, targets, walk
 
 # Checks of axes on torch: every axis of a value is in the bracket of the result or reduced.
@@ -70,27 +48,18 @@ def dangling_axes(subject: CheckedRule) -> Findings:
     for statement in subject.rule.rewrite:
         if not isinstance(statement, s.Assign) or says_slices(statement):
             continue
-        left = _result_axes(statement.target)
+        items = statement.target.items if isinstance(statement.target, s.Subscript) else ()
+        left = [item.base if isinstance(item, s.Run) else item for item in items]
         found = {name: place for name, place in _axes(statement.value, made).items() if name in free}
         if isinstance(statement.target, s.NameOf):
             made[statement.target.text] = found
             continue
-        dangling = found.keys() - left if left is not None else set()
-        for name in (name for name in found if name in dangling):
+        if not all(isinstance(item, s.NameOf) for item in left):
+            continue  # a fact makes some of them
+        for name in (name for name in found if name not in names_in(tuple(left))):
             result = next(iter(targets(statement)))
             what = f"axis `{name}` is neither in the bracket of `{getattr(result, 'text', 'the result')}` nor folded"
             yield subject.finding(what, found[name].span)
-
-
-def _result_axes(target: s.Syntax) -> set[str] | None:
-    """Return the names in the bracket of a result; None if a fact makes some of them."""
-    items = target.items if isinstance(target, s.Subscript) else ()
-    plain = [item.base if isinstance(item, s.Run) else item for item in items]
-    return (
-        {item.text for item in plain if isinstance(item, s.NameOf)}
-        if all(isinstance(x, s.NameOf) for x in plain)
-        else None
-    )
 
 
 def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
@@ -149,16 +118,7 @@ def sort_clashes(subject: CheckedRule) -> Findings:
 
     inference = Inference(subject.facts, report)
     for node, want, what, scope, makes in subject.expressions:
-        if not (makes and isinstance(node, s.NameOf)) and not (
-            isinstance(node, s.NameOf)
-            and want.kind
-            in (
-                "role",
-                "via",
-                "fn",
-                "dtype",
-            )
-        ):
+        if not isinstance(node, s.NameOf) or not (makes or want.kind in ("role", "via", "fn", "dtype")):
             inference.want(node, want, scope, what)
     for slot in subject.pattern:
         if isinstance(slot.value, s.Number | s.Text):
@@ -340,7 +300,13 @@ def closed_names(subject: CheckedRule) -> Findings:
     In a pattern such a name is a variable, unless it is a slip of a real one.
     """
     seen = set()
-    for node, kind, is_bound in _closed_places(subject):
+    places = [(slot.value, slot.sort.kind, True) for slot in subject.pattern]
+    places += [
+        (e.node, e.want.kind, isinstance(e.node, s.NameOf) and e.node.text in e.scope) for e in subject.expressions
+    ]
+    for node, kind, is_bound in places:
+        if not isinstance(node, s.NameOf) or kind not in _WORDS:
+            continue
         if node.text in (*_OPTIONS[kind], "_") or node.span in seen:
             continue
         if kind == "fn" and subject.dataflow and (node.text in subject.facts or not subject.facts):
@@ -353,16 +319,6 @@ def closed_names(subject: CheckedRule) -> Findings:
         ):
             seen.add(node.span)
             yield subject.finding(f"unknown {_WORDS[kind]} `{node.text}`", node.span, (), hint)
-
-
-def _closed_places(subject: CheckedRule) -> Iterator[tuple[s.NameOf, str, bool]]:
-    """Yield each name used as a role, transport, function or dtype, with its kind and whether something binds it."""
-    for slot in subject.pattern:
-        if isinstance(slot.value, s.NameOf) and slot.sort.kind in _WORDS:
-            yield slot.value, slot.sort.kind, True
-    for e in subject.expressions:
-        if isinstance(e.node, s.NameOf) and e.want.kind in _WORDS:
-            yield e.node, e.want.kind, e.node.text in e.scope
 
 
 def _meant(subject: CheckedRule, name: str, options: Iterable[str]) -> bool:
@@ -381,9 +337,9 @@ def known_calls(subject: CheckedRule) -> Findings:
     if not subject.facts:
         return
     known = (*subject.facts, *FUNCTIONS)
-    for expression in subject.expressions:
-        for call in calls(expression.node):
-            if call.fn in known or call.fn in expression.scope or call.fn in VALUE_CLASSES or call.fn == "_":
+    for asked in subject.expressions:
+        for call in calls(asked.node):
+            if call.fn in known or call.fn in asked.scope or call.fn in VALUE_CLASSES or call.fn == "_":
                 continue
             elsewhere = sorted(level for level, name in FACTS if name == call.fn)
             notes = (f"`{call.fn}` is a fact on level {', '.join(elsewhere)}",) if elsewhere else ()
@@ -624,21 +580,7 @@ CHECKS: tuple[Check, ...] = (
     parameter_sorts,
     torch_forms,
     torch_ignored,
-    words_of_the_language,
-    unbound,
-    wildcards,
-    substitutions,
-    root_defined,
-    unreached,
-    unused_variables,
-    unused_clauses,
-    unused_parameters,
-    bound_twice,
-    dropped_runs,
-    reset_fields,
-    reads_itself,
-    bare_tensors,
-    made_in_order,
+    *NAME_CHECKS,
     dangling_axes,
     whole_axes,
     sort_clashes,
@@ -655,21 +597,14 @@ CHECKS: tuple[Check, ...] = (
     changes_nothing,
 )
 
-# Where facts are registered: modules, and packages with all that is in them.
-FACT_MODULES = (
-    "engine.facts",
-    "engine.rewrite.statements.site",
-)
-
 
 @functools.cache
 def load_facts() -> None:
     """Import the modules that register facts."""
-    root = __package__.removesuffix(".engine.language")
-    for name in FACT_MODULES:
-        module = importlib.import_module(f"{root}.{name}")
-        for inner in pkgutil.iter_modules(getattr(module, "__path__", ())):
-            importlib.import_module(f"{module.__name__}.{inner.name}")
+    facts = importlib.import_module("..facts", __package__)
+    for module in pkgutil.iter_modules(facts.__path__):
+        importlib.import_module(f"{facts.__name__}.{module.name}")
+    importlib.import_module("..rewrite.statements.site", __package__)
 
 
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
@@ -685,34 +620,29 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     return sorted(found.values(), key=_place)
 
 
-def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[DplcError]:
+def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[Finding]:
     """Return everything that is wrong with the rules. only: names of source files; None means all of them.
 
     The members of a family share their text, hence their findings: each is reported once.
     """
     load_facts()
     wanted = None if only is None else set(only)
-    found: dict[object, DplcError] = {}
+    found: dict[object, Finding] = {}
     for each in for_every_device(rules):
-        _check(each, wanted, found)
+        for number in unread_numbers(each, wanted):
+            found[number.span] = number
+        for kind in kinds_of_facts(each, wanted):
+            found.setdefault(kind.span, kind)
+        for rule in each.rules.values():
+            for finding in check_rule(rule, each) if wanted is None or rule.span.source.name in wanted else ():
+                key = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
+                found.setdefault((finding.check, finding.span, key), finding)
     return list(found.values())
 
 
 def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
     """Return the rules, and the rules with the declarations for each device that some declaration names."""
     return (rules, *(rules.on_device(name) for name in rules.devices if name != rules.device))
-
-
-def _check(rules: RuleSet, wanted: set[str] | None, found: dict[object, DplcError]) -> None:
-    for number in unread_numbers(rules, wanted):
-        found[number.span] = number
-    for kind in kinds_of_facts(rules, wanted):
-        found.setdefault(kind.span, kind)
-    for rule in rules.rules.values():
-        if wanted is None or rule.span.source.name in wanted:
-            for finding in check_rule(rule, rules):
-                key = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
-                found.setdefault((finding.check, finding.span, key), finding)
 
 
 def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
@@ -745,19 +675,17 @@ def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
             yield Finding(f"number `{name}` is never read", span, (), hint or "name it in a rule, or take it out")
 
 
-def errors(findings: Iterable[DplcError], enforce: Iterable[str] = ()) -> list[DplcError]:
+def errors(findings: Iterable[Finding], enforce: Iterable[str] = ()) -> list[Finding]:
     """Return the findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
     strict = set(enforce)
-    return [
-        f for f in findings if not isinstance(f, Finding) or f.severity == ERROR or f.check in strict or "all" in strict
-    ]
+    return [f for f in findings if f.severity == ERROR or strict & {f.check, "all"}]
 
 
-def warnings(findings: Iterable[DplcError]) -> list[DplcError]:
-    return [f for f in findings if isinstance(f, Finding) and f.severity == WARNING]
+def warnings(findings: Iterable[Finding]) -> list[Finding]:
+    return [f for f in findings if f.severity == WARNING]
 
 
-def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable[str] = ()) -> list[DplcError]:
+def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable[str] = ()) -> list[Finding]:
     """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
     broken = errors(findings, enforce)
@@ -768,3 +696,59 @@ def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable
 
 def _place(finding: Finding) -> tuple[int, int]:
     return (finding.span.line, finding.span.column) if finding.span else (0, 0)
+
+
+# ---- Findings that `dplc rules lint` and editors report, but no compile: the rule is legal, and a part has no effect.
+
+
+def lint_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
+    """Return the parts of one rule that have no effect."""
+    subject = CheckedRule(rule, rules)
+    found = []
+    for lint in (unused_local, idle_guards, unknown_devices):
+        for what, span, hint in lint(subject):
+            found.append(subject.finding(what, span, (), hint, WARNING))
+            found[-1].check = lint.__name__
+    return found
+
+
+Lint = Iterator[tuple[str, Span, str | None]]
+
+
+def unused_local(subject: CheckedRule) -> Lint:
+    """Report a @local rule that no rule uses."""
+    rule = subject.rule
+    if not subject.local:
+        return
+    users = (other for other in subject.rules.rules.values() if other is not rule)
+    if not any(node.call.fn == rule.name for other in users for node in every(other.rewrite, s.UseRule)):
+        yield "no rule says `with rule " + rule.name + "(..)`", rule.span, "use it, or take it out"
+
+
+def idle_guards(subject: CheckedRule) -> Lint:
+    """Report a guard that has the same value for all programs."""
+    for guard in subject.rule.guards:
+        value = constant(subject.rule.level, guard.condition)
+        if value is not None:
+            holds = "always holds: no program violates it" if value else "never holds: the rule cannot fire"
+            hint = "leave it out" if value else "ask something of the program"
+            yield f"`{expression(guard.condition)}` {holds}", guard.condition.span, hint
+
+
+def unknown_devices(subject: CheckedRule) -> Lint:
+    """Report a text that is compared with `target.name` or `target.arch`, and that no device file has."""
+    for node in every((subject.rule.clauses, subject.rule.parameters), s.Operation):
+        sides = (node.a, node.b) if node.op in ("==", "!=", "in", "not in") else ()
+        fields = [
+            side.field
+            for side in sides
+            if isinstance(side, s.Member) and (isinstance(side.base, s.NameOf) and side.base.text == "target")
+        ]
+        known = {getattr(load_device(name), field) for name in devices() for field in fields if field in _TEXTS}
+        for text in every(sides, s.Text) if known else ():
+            if text.value not in known:
+                what = f'no device has the {fields[0]} "{text.value}": the comparison is never equal'
+                yield what, text.span, did_you_mean(text.value, sorted(known))
+
+
+_TEXTS = ("name", "arch")

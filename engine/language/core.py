@@ -244,13 +244,9 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
         return EitherTerm(node, node.condition, term_of(node.a, torch), term_of(node.b, torch))
     if torch:
         return ComputedTerm(node)
-    raise DplcError("this is no value", node.span, (), _as_function(node))
-
-
-def _as_function(node: s.Syntax) -> str | None:
-    """Return a hint on how to write arithmetic of values."""
     name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
-    return None if name is None else f"values are computed by functions: `{name}(a, b)`"
+    hint = None if name is None else f"values are computed by functions: `{name}(a, b)`"
+    raise DplcError("this is no value", node.span, (), hint)
 
 
 def constant_of(node: s.Syntax) -> Any:
@@ -317,22 +313,21 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
             raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node.span)
         return ReduceTerm(node, items[0].text, () if torch else _over(items[1:-1]), term_of(items[-1], torch))
     if fn == "Fold":
-        return _fold(node, torch)
-    if fn == "Index":
-        return IndexTerm(node, items[0])
-    if fn == "Case":
-        return CaseTerm(node, items[0], term_of(items[1], torch), term_of(items[2], torch))
-    if fn == "cast":
-        return CastTerm(node, term_of(items[0], torch), items[1])
-    if fn == "mat":
-        return MatTerm(node, term_of(items[0]))
-    if fn == "place" and torch:
-        return PlaceTerm(node, term_of(items[0], torch), items[1], items[2])
-    if fn == "Stacked" and torch:
-        x = term_of(items[1], torch)
-        if not isinstance(x, ReadTerm):
+        first, given = items[0] if items else None, items[-1] if items else None
+        part = first.text if isinstance(first, s.NameOf) else part_name(first) if first is not None else None
+        if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
+            raise DplcError(f"there is no `{part}` to fold", node.span, (), did_you_mean(part, PARTS))
+        if part is None or not isinstance(given, s.Group) or len(items) < 3:
+            raise DplcError("write `Fold(monoid.part, axes.., (operands..))`", node.span)
+        over = () if torch else _over(items[1:-1])
+        return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
+    if fn in _TERMS and (torch or fn not in _ON_TORCH):
+        cls, kinds = _TERMS[fn]
+        fields = [term_of(item, torch) if kind == "x" else item for kind, item in zip(kinds, items, strict=True)]
+        if fn == "Stacked" and not isinstance(fields[1], ReadTerm):
             raise DplcError(f"write `{FORMS[fn]}`", node.span)
-        return StackedTerm(node, items[0], x)
+        term: ValueTerm = cls(node, *fields)
+        return term
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
@@ -340,15 +335,12 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
 
 
-def _fold(node: s.Apply, torch: bool) -> FoldTerm:
-    first, given = node.items[0] if node.items else None, node.items[-1] if node.items else None
-    part = first.text if isinstance(first, s.NameOf) else part_name(first) if first is not None else None
-    if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
-        raise DplcError(f"there is no `{part}` to fold", node.span, (), did_you_mean(part, PARTS))
-    if part is None or not isinstance(given, s.Group) or len(node.items) < 3:
-        raise DplcError("write `Fold(monoid.part, axes.., (operands..))`", node.span)
-    over = () if torch else _over(node.items[1:-1])
-    return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
+# The class of an operation, and which of its items are values (x) and which are calculations (e).
+_TERMS: dict[str, tuple[Any, str]] = {
+    "Index": (IndexTerm, "e"), "Case": (CaseTerm, "exx"), "cast": (CastTerm, "xe"), "mat": (MatTerm, "x"),
+    "place": (PlaceTerm, "xee"), "Stacked": (StackedTerm, "ex"),
+}  # fmt: skip
+_ON_TORCH = ("place", "Stacked")
 
 
 T = TypeVar("T", bound=ValueTerm)

@@ -260,9 +260,13 @@ def asked_of(words: Iterable[str], facts: Facts, literals: Mapping[str, s.Syntax
 
 
 def _written(declared: s.FactOf, facts: Facts, literals: Mapping[str, s.Syntax]) -> s.FactOf:
+    """Return a fact with numbers and other facts written out. Raises DplcError for a name that is not a parameter."""
     value = expanded(declared.value, facts, literals)
-    names = {parameter.name for parameter in declared.parameters}
-    _closed(declared, value, frozenset(names), {*facts, *literals})
+    bound = frozenset(parameter.name for parameter in declared.parameters)
+    for name in names(value, bound):
+        if is_variable(name.text) and name.text not in GIVEN:
+            hint = did_you_mean(name.text, [*bound, *{*facts, *literals}])
+            raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
     return replace(declared, value=value)
 
 
@@ -297,14 +301,6 @@ def _asks_above(declared: s.FactOf, below: Collection[str]) -> None:
             what = f"fact `{declared.name}` asks {'itself' if itself else f'`{asked.fn}`, which stands below it'}"
             hint = "it has to be an expression of what it is given" if itself else "put the one that is asked first"
             raise DplcError(what, asked.span, (), hint)
-
-
-def _closed(declared: s.FactOf, value: Any, bound: frozenset[str], known: Iterable[str]) -> None:
-    """Raise DplcError for a name that is not a parameter."""
-    for name in names(value, bound):
-        if is_variable(name.text) and name.text not in GIVEN:
-            hint = did_you_mean(name.text, [*bound, *known])
-            raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
 
 
 def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ...ir import expr as e
@@ -109,100 +109,72 @@ class Recurrence(NamedTuple):
 
 def recurrence(one: Monoid) -> Recurrence | None:
     """Return the recurrence of a monoid, or None if it is not a sum relative to a leading part."""
-    if len(one.parts) != 2:
+    lift: dict[str, Any] = {definition.dst: definition.val for definition in one.lift}  # type: ignore[attr-defined]
+    combine: dict[str, Any] = {definition.dst: definition.val for definition in one.combine}  # type: ignore[attr-defined]
+    if len(one.parts) != 2 or BASE not in lift.keys() & combine.keys():
         return None
-    (m, total), lift, combine = one.parts, _table(one.lift), _table(one.combine)
-    leading: Any = combine.get(m)
-    both: Any = combine.get(total)
-    lifted: Any = lift.get(total)
-    if not (_calls(leading, 2) and _calls(both, 2) and _calls(lifted, 2) and lift.get(m) == e.Var(one.operands[0])):
-        return None
-    old, weight = both.args[0], lifted.args[0]
-    if not (_calls(old, 2) and old.args[0] == e.Var(f"{total}1") and _calls(weight, 1) and _calls(old.args[1], 1)):
-        return None
-    gap: Any = combine.get(_name(old.args[1].args[0]))
-    below: Any = lift.get(_name(weight.args[0]))
-    if not (_calls(gap, 2) and _calls(below, 2) and gap.args[1] == below.args[1] == e.Var(BASE)):
-        return None
-    return Recurrence(leading.fn, combine[BASE], both.fn, gap, old.args[1], below, weight)
+    (m, total), factor, weight = one.parts, combine[one.parts[1]].args[0].args[1], lift[one.parts[1]].args[0]
+    gap, below = combine[factor.args[0].name], lift[weight.args[0].name]
+    return Recurrence(combine[m].fn, combine[BASE], combine[total].fn, gap, factor, below, weight)
 
 
-def _table(block: Any) -> dict[str, Any]:
-    return {stmt.dst: stmt.val for stmt in block}
-
-
-def _calls(value: Any, arity: int) -> bool:
-    return isinstance(value, e.Call) and len(value.args) == arity
-
-
-def _name(value: Any) -> str:
-    return value.name if isinstance(value, e.Var) else ""
-
-
-def without_folds(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
-    """Return a function that writes out the reductions of the template in a clause of the rule."""
+def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
+    """Return the template of a rule with its reductions written out."""
     taken = {name.text for name in names(rule.clauses)} | {parameter.name for parameter in rule.parameters}
-    return lambda clause: (
-        dataclasses.replace(clause, body=_block(clause.body, taken)) if isinstance(clause, s.Rewrite) else clause
-    )
 
+    def block(statements: s.Nodes) -> Iterator[s.Syntax]:
+        for node in statements:
+            inner: Any = getattr(node, "body", None)
+            if isinstance(node, eq.FoldAssign):
+                yield from _Steps(node, taken).steps()
+            else:
+                yield dataclasses.replace(node, body=tuple(block(inner))) if inner else node  # type: ignore[call-arg]
 
-def _block(statements: s.Nodes, taken: set[str]) -> s.Nodes:
-    found: list[s.Syntax] = []
-    for node in statements:
-        if isinstance(node, eq.FoldAssign):
-            found += _written_out(node, taken)
-            continue
-        body = getattr(node, "body", None)
-        found.append(dataclasses.replace(node, body=_block(body, taken)) if body else node)  # type: ignore[call-arg]
-    return tuple(found)
-
-
-def _written_out(node: eq.FoldAssign, taken: set[str]) -> Iterator[s.Syntax]:
-    if node.monoid not in NAMES:
-        raise DplcError(f"unknown monoid `{node.monoid}`", node.span, (), did_you_mean(node.monoid, NAMES))
-    one = monoid(node.monoid)
-    form = recurrence(one)
-    if form is None:
-        known = " or ".join(f"`{name}`" for name in NAMES if recurrence(monoid(name)) is not None)
-        notes = (f"such is {known}: its sum is scaled when the leading part changes",)
-        raise DplcError(f"`{node.monoid}` is no sum relative to a leading part", node.span, notes)
-    if len(node.parts) != len(one.parts):
-        what = f"`{node.monoid}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
-        raise DplcError(what, node.span)
-    yield from _Steps(node, taken).steps(one, form)
+    return tuple(block(body))
 
 
 class _Steps:
-    """The statements of one fold."""
+    """The statements of one fold. taken: the names that the rule uses; added to."""
 
     def __init__(self, node: eq.FoldAssign, taken: set[str]):
         self.node, self.taken, self.at = node, taken, node.span
 
-    def steps(self, one: Monoid, form: Recurrence) -> Iterator[s.Syntax]:
-        m, total = self.node.parts
-        chunk = self.node.value
-        if self.node.lanes is not None:
-            chunk = yield from self._shared("c", form.leading, self.node.value)
-        x, lead = one.operands[0], one.parts[0]
-        top = yield from self._value("top", s.Apply(self.at, form.leading, (m, chunk)))
+    def steps(self) -> Iterator[s.Syntax]:
+        """Yield the statements. Raises DplcError for a monoid that is no such sum."""
+        node, at, name = self.node, self.at, self.node.monoid
+        if name not in NAMES:
+            raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
+        one = monoid(name)
+        form = recurrence(one)
+        if form is None:
+            known = " or ".join(f"`{other}`" for other in NAMES if recurrence(monoid(other)) is not None)
+            notes = (f"such is {known}: its sum is scaled when the leading part changes",)
+            raise DplcError(f"`{name}` is no sum relative to a leading part", at, notes)
+        if len(node.parts) != len(one.parts):
+            what = f"`{name}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
+            raise DplcError(what, at)
+        (m, total), x, lead = node.parts, one.operands[0], one.parts[0]
+        chunk = node.value
+        if node.lanes is not None:
+            chunk = yield from self._shared("c", form.leading, node.value)
+        top = yield from self._value("top", s.Apply(at, form.leading, (m, chunk)))
         base = yield from self._value(BASE, self._call(form.base, {lead: top}))
         gap = yield from self._value("gap", self._call(form.gap, {f"{lead}1": m, BASE: base}))
-        fix = yield from self._value("fix", s.Apply(self.at, form.factor.fn, (gap,)))
+        fix = yield from self._value("fix", s.Apply(at, form.factor.fn, (gap,)))
         yield self._into(m, form.leading, top)
-        below = yield from self._value("below", self._call(form.below, {x: self.node.value, BASE: base}))
-        own = isinstance(self.node.target, s.NameOf)
-        weight = self.node.target if own else self._new("p")
-        yield s.Assign(self.at, weight, s.Apply(self.at, form.weight.fn, (below,)))
+        below = yield from self._value("below", self._call(form.below, {x: node.value, BASE: base}))
+        own = isinstance(node.target, s.NameOf)
+        weight = node.target if own else self._new("p")
+        yield s.Assign(at, weight, s.Apply(at, form.weight.fn, (below,)))
         added = weight
-        if self.node.lanes is not None:
+        if node.lanes is not None:
             added = yield from self._shared("total", form.total, weight)
         yield self._scale(total, fix)
         yield self._into(total, form.total, added)
-        for other in self.node.scaled:
+        for other in node.scaled:
             yield self._scale(other, fix)
         if not own:
-            yield s.Assign(self.at, self.node.target, weight)
+            yield s.Assign(at, node.target, weight)
 
     def _shared(self, name: str, fn: str, value: s.Syntax) -> Any:
         """Yield the statements that combine the lanes; return the name of the result."""
@@ -223,8 +195,11 @@ class _Steps:
     def _scale(self, target: s.Syntax, factor: s.Syntax) -> s.Syntax:
         return s.Statement(self.at, s.Apply(self.at, "Scale", (target, factor)))
 
-    def _call(self, call: e.Call, known: Mapping[str, s.Syntax]) -> s.Syntax:
-        return _syntax(call, known, self.at)
+    def _call(self, value: Any, known: Mapping[str, s.Syntax]) -> s.Syntax:
+        """Return a definition of the monoid as syntax, with other syntax for its names."""
+        if isinstance(value, e.Call):
+            return s.Apply(self.at, value.fn, tuple(self._call(argument, known) for argument in value.args))
+        return known[value.name] if isinstance(value, e.Var) else s.Number(self.at, value)
 
     def _new(self, name: str) -> s.NameOf:
         """Return a name that the rule does not use yet."""
@@ -232,12 +207,6 @@ class _Steps:
             name += "1"
         self.taken.add(name)
         return s.NameOf(self.at, name)
-
-
-def _syntax(value: Any, known: Mapping[str, s.Syntax], at: Span) -> s.Syntax:
-    if isinstance(value, e.Call):
-        return s.Apply(at, value.fn, tuple(_syntax(argument, known, at) for argument in value.args))
-    return known[value.name] if isinstance(value, e.Var) else s.Number(at, value)
 
 
 # Declarations with parameters that rules of one file share: groups of guards, and forms.
@@ -376,8 +345,8 @@ def _check_group(group: eq.GuardGroup) -> None:
 MOST = 1 << 12  # nodes of a `let` with those it reads written out
 
 
-def without_lets(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
-    """Return a function that writes out the `let`s of the template in a clause of the rule."""
+def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
+    """Return the template of a rule with its `let`s written out."""
     taken = {p.name: p.span for p in rule.parameters}
     for clause in rule.clauses:
         if isinstance(clause, s.LetClause | s.PickClause):
@@ -385,16 +354,12 @@ def without_lets(rule: s.Rule) -> Callable[[s.Syntax], s.Syntax]:
         elif isinstance(clause, s.Match):
             for name in names(clause.body):
                 taken.setdefault(name.text, name.span)
-    return lambda clause: (
-        dataclasses.replace(clause, body=_Lets(taken).block(clause.body, {}))
-        if isinstance(clause, s.Rewrite)
-        else clause
-    )
+    return _Lets(taken).block(body, {})
 
 
 class _Lets:
-    def __init__(self, taken: Mapping[str, Any]):
-        self.taken = dict(taken)
+    def __init__(self, taken: dict[str, Span]):
+        self.taken = taken
         self.used: set[str] = set()
 
     def block(self, statements: s.Nodes, known: Mapping[str, s.Syntax]) -> s.Nodes:
@@ -475,8 +440,12 @@ def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
             if isinstance(node, eq.PartLoop):
                 what = f"a loop of a pattern has bounds: `for {node.var} in 0..K reduce:`"
                 raise DplcError(what, node.span)
-    rule = dataclasses.replace(rule, clauses=tuple(map(without_lets(rule), rule.clauses)))
-    rule = dataclasses.replace(rule, clauses=tuple(map(without_folds(rule), rule.clauses)))
+    for write_out in (without_lets, without_folds):
+        clauses = (
+            dataclasses.replace(clause, body=write_out(rule, clause.body)) if isinstance(clause, s.Rewrite) else clause
+            for clause in rule.clauses
+        )
+        rule = dataclasses.replace(rule, clauses=tuple(clauses))
     rule = dataclasses.replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
     splits = Splits(rule)
     template = SplitTemplate(splits)

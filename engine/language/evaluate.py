@@ -322,7 +322,10 @@ class Expressions:
                 if left.__class__ is str or right.__class__ is str:
                     _refuse_text(node, left, right)
                 if left.__class__ in _SIZED or right.__class__ in _SIZED:
-                    return _known_equality(op, left, right)
+                    sizes = has_sizes((left, right)) and all(
+                        e.only_sizes(x) or x.__class__ is float for x in (left, right)
+                    )
+                    return decided(op, left, right) if sizes else op == "!="
                 return not same
 
             return equal
@@ -545,12 +548,6 @@ def _refuse_text(node: s.Operation, left: Any, right: Any) -> None:
 
 
 _SIZED = frozenset((e.Size, e.Sum, e.Binary))
-
-
-def _known_equality(op: str, left: Any, right: Any) -> bool:
-    """Return whether two numbers that differ as expressions are equal. Raises Undecided if sizes leave it open."""
-    sizes = has_sizes((left, right)) and all(e.only_sizes(x) or x.__class__ is float for x in (left, right))
-    return decided(op, left, right) if sizes else op == "!="
 
 
 def known(condition: Closure, env: Environment) -> Any:

@@ -263,16 +263,11 @@ def _put(out: list[str], line: LogicalLine, text: str) -> None:
     if line.blank and out:
         out.append("")
     if line.text.startswith("##"):
-        text = _documentation(line.text)
+        said = line.text[2:].rstrip()
+        text = "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
     out += _wrapped(text) if line.lines > 1 else text.split("\n")
     if line.beside:
         out[-1] += f"  {line.beside}"
-
-
-def _documentation(text: str) -> str:
-    """Format `## text`, and keep the indentation inside of it."""
-    said = text[2:].rstrip()
-    return "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
 
 
 def _wrapped(text: str) -> list[str]:
@@ -323,7 +318,8 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
                 found[-1].lines += depth > 0
                 _within(found[-1], remarks)
                 remarks, blank = [], False
-        depth += _opened(code)
+        kinds = [match.lastgroup for match in _TOKEN.finditer(code)] if not code.startswith("##") else []
+        depth += kinds.count("open") - kinds.count("close")
         if comment and code and depth == 0:
             found[-1].beside = f"{found[-1].beside} {comment}".strip()
         elif comment:
@@ -349,11 +345,6 @@ def _physical(text: str) -> Iterator[tuple[str, str, int]]:
         comment = next((match for match in _TOKEN.finditer(line) if match.lastgroup == "comment"), None)
         code = line[: comment.start()] if comment is not None else line
         yield code.strip(), comment[0].rstrip() if comment is not None else "", column
-
-
-def _opened(code: str) -> int:
-    kinds = [match.lastgroup for match in _TOKEN.finditer(code)] if not code.startswith("##") else []
-    return kinds.count("open") - kinds.count("close")
 
 
 def _as_written(value: Any) -> Any:

@@ -11,13 +11,7 @@ from ...ir.text import syntax as s
 from ...ir.text.read_statements import STATEMENT_CLASSES
 from .core import says_slices
 from .rule_scope import WARNING, CheckedRule, Findings
-from .sorts import (
-    ANY,
-    INDEX,
-    TERM,
-    kind_of_word,
-    told_of_a_word,
-)
+from .sorts import ANY, INDEX, TERM, kind_of_word, told_of_a_word
 from .typed_slots import OTHER_FIELDS, VALUE, every, is_variable, names, names_in, plain, targets, walk
 
 _CLOSED = ("role", "via", "fn", "monoid", "atom", "dtype")  # unknown ones are reported by vocabulary.closed_names
@@ -292,3 +286,22 @@ def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, str | None], tuple[An
             continue
         said = {item.name for item in call.items if isinstance(item, s.Keyword)}
         yield (call.fn, target.text if target is not None else None), (classes[call.fn], said, call)
+
+
+NAME_CHECKS = (
+    words_of_the_language,
+    unbound,
+    wildcards,
+    substitutions,
+    root_defined,
+    unreached,
+    unused_variables,
+    unused_clauses,
+    unused_parameters,
+    bound_twice,
+    dropped_runs,
+    reset_fields,
+    reads_itself,
+    bare_tensors,
+    made_in_order,
+)

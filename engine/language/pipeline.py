@@ -12,15 +12,15 @@ with the same label. A pass that no pipeline names runs where rules of its level
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
 from .evaluate import Expressions
-from .rule import Rule, RuleFile, RuleSet, admits, pass_name, shown, wrong_kind
-from .typed_slots import walk
+from .rule import Rule, RuleSet, admits, pass_name, shown, wrong_kind
+from .typed_slots import calls
 
 # The pipelines in the order they run, and the levels of the rules that may stand in each.
 PIPELINES: dict[str, tuple[str, ...]] = {
@@ -74,15 +74,11 @@ def pipelines(rules: RuleSet) -> Pipelines:
 
 def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
     """Return the entries that files remove from each pipeline and that no later file restores."""
-    entries, steps = _entries(rules), pipelines(rules)
-    left = {
-        name: {n for step in listed for n in (step.label, step.name, *(r.name for r in step.rules))}
-        for name, listed in steps.items()
-    }
+    left = {name: _names_in(steps) for name, steps in pipelines(rules).items()}
     written = [written for file in rules.files for written in file.without]
     return {
         name: tuple(w for w in written if _takes_out(w, name, found) and w.name not in left[name])
-        for name, found in entries.items()
+        for name, found in _entries(rules).items()
     }
 
 
@@ -237,20 +233,13 @@ def _place_the_rest(entries: _Entries, rules: RuleSet) -> None:
     """Add the passes that no pipeline names: a rule in ten lines fires without a line here."""
     named = {e.step.name for found in entries.values() for e in found.values()}
     for layer, file in enumerate(rules.files):
-        for name, members in _passes_of(file, rules).items():
-            left = tuple(rule for rule in members if rule.name not in named)
-            if name in named or not left:
-                continue
-            for pipeline in dict.fromkeys(default_pipeline(rule) for rule in left):
-                own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
-                reason = "in no pipeline: runs after the passes that are"
-                step = PassStep(name, own, {}, name, own[0].span, None, reason)
-                entries[pipeline][name] = _PipelineEntry(step, (), layer, True, False)
-
-
-def _passes_of(file: RuleFile, rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
-    name = pass_name(file.stem)
-    return {name: rules.passes[name]} if name in rules.passes else {}
+        name = pass_name(file.stem)
+        left = [rule for rule in rules.passes.get(name, ()) if not named & {name, rule.name}]
+        for pipeline in dict.fromkeys(map(default_pipeline, left)):
+            own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
+            reason = "in no pipeline: runs after the passes that are"
+            step = PassStep(name, own, {}, name, own[0].span, None, reason)
+            entries[pipeline][name] = _PipelineEntry(step, (), layer, True, False)
 
 
 def default_pipeline(rule: Rule) -> str:
@@ -260,14 +249,10 @@ def default_pipeline(rule: Rule) -> str:
     in the tile pipeline if its pattern has a `Tile`, else in the loop pipeline.
     """
     if rule.level == "tensor":
-        return "fusion" if _calls("mat", (*rule.match, *rule.rewrite)) else "tensor"
+        return "fusion" if any(call.fn == "mat" for call in calls((rule.match, rule.rewrite))) else "tensor"
     if rule.level == "module":
-        return "tile" if _calls("Tile", rule.match) else "loop"
+        return "tile" if any(call.fn == "Tile" for call in calls(rule.match)) else "loop"
     return rule.level
-
-
-def _calls(name: str, statements: s.Nodes) -> bool:
-    return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
 
 
 # The order of a pipeline is file order unless a line gives another place. A wish that cannot be met is an error.
@@ -397,7 +382,9 @@ def _dropped(rules: RuleSet, entries: _Entries) -> dict[tuple[str, str | None], 
                 what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
                 raise DplcError(what, written.span, (), did_you_mean(written.name, known))
             if written.pipeline is not None and not _takes_out(written, written.pipeline, entries[written.pipeline]):
-                others = [name for name, found in entries.items() if _stands_in(written.name, found)]
+                others = [
+                    name for name, found in entries.items() if written.name in _names_in(e.step for e in found.values())
+                ]
                 note = f"it stands in {', '.join(others)}" if others else "it stands in no pipeline"
                 raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
             dropped[written.name, written.pipeline] = layer
@@ -405,12 +392,12 @@ def _dropped(rules: RuleSet, entries: _Entries) -> dict[tuple[str, str | None], 
 
 
 def _takes_out(written: s.Without, pipeline: str, found: dict[str, _PipelineEntry]) -> bool:
-    return written.pipeline in (None, pipeline) and _stands_in(written.name, found)
+    return written.pipeline in (None, pipeline) and written.name in _names_in(entry.step for entry in found.values())
 
 
-def _stands_in(name: str, found: dict[str, _PipelineEntry]) -> bool:
-    """Return whether a pipeline has a label, a pass or a rule of this name."""
-    return any(name in (label, e.step.name, *(r.name for r in e.step.rules)) for label, e in found.items())
+def _names_in(steps: Iterable[PassStep]) -> set[str]:
+    """Return the labels, the passes and the rules of some steps."""
+    return {name for step in steps for name in (step.label, step.name, *(rule.name for rule in step.rules))}
 
 
 def _steps(
@@ -450,28 +437,22 @@ def describe(rules: RuleSet) -> str:
     blocks = []
     for name in (name for name in steps if steps[name] or out[name]):
         rows = [row for step in steps[name] for row in _rows(step, rules)]
-        rows += [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in out[name]]
-        blocks.append(_block(f"pipeline {name}", rows))
-    canonical = _canonical(rules)
-    if canonical:
-        blocks.append(_block("canonical rules, after every firing", canonical))
+        blocks.append(_block(f"pipeline {name}", rows, out[name]))
+    kept = {rule.name for rule in rules.canonical}
+    gone = {rule.name for rule in rules.rules.values() if "canonical" in rule.attributes} - kept
+    rows = [(rule.name, rule.location, "") for rule in rules.canonical]
+    if rows or gone:
+        written = [w for file in rules.files for w in file.without if w.name in gone]
+        blocks.append(_block("canonical rules, after every firing", rows, written))
     return "\n\n".join(blocks) + "\n"
 
 
-def _block(head: str, rows: list[tuple[str, str, str]]) -> str:
+def _block(head: str, rows: list[tuple[str, str, str]], out: Iterable[s.Without]) -> str:
+    rows += [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in out]
     width = max((len(text) for text, _, _ in rows), default=0)
     place = max((len(location) for _, location, _ in rows), default=0)
     lines = [f"    {text:{width}}  {location:{place}}  {reason}".rstrip() for text, location, reason in rows]
     return "\n".join([head, *lines])
-
-
-def _canonical(rules: RuleSet) -> list[tuple[str, str, str]]:
-    rows = [(rule.name, rule.location, "") for rule in rules.canonical]
-    gone = {rule.name for rule in rules.rules.values() if "canonical" in rule.attributes} - {
-        name for name, _, _ in rows
-    }
-    written = (w for file in rules.files for w in file.without if w.name in gone)
-    return rows + [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in written]
 
 
 def _rows(step: PassStep, rules: RuleSet) -> Iterator[tuple[str, str, str]]:

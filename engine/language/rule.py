@@ -327,9 +327,11 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
             raise DplcError(f"rule `{declared.name}` {problem}", declared.span, (), hint)
     _in_order(declared)
     if declared.level not in LEVELS:
+        head = declared.span
+        at = head.source.line(head.line).rfind(declared.level)
         raise DplcError(
             f"rule `{declared.name}`: unknown level `{declared.level}`",
-            _level_of(declared),
+            Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head,
             (f"levels are {', '.join(LEVELS)}",),
             did_you_mean(declared.level, LEVELS),
         )
@@ -372,13 +374,6 @@ def _place_of(attribute: str, head: Span) -> Span:
         if text.strip() and not text.lstrip().startswith(("@", "#")):
             break
     return head
-
-
-def _level_of(declared: s.Rule) -> Span:
-    """Return the span of the level in the head of a rule, after the last `on`."""
-    head = declared.span
-    at = head.source.line(head.line).rfind(declared.level)
-    return Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
 
 
 def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -> None:

@@ -76,19 +76,16 @@ def within_limits(source: Source) -> Source:
             operators += 1
         elif kind == "line" and not depth:
             operators = 0
-            _indent(indents, len(token[0].expandtabs(8)) - 1)
+            width = len(token[0].expandtabs(8)) - 1
+            while width < indents[-1]:
+                indents.pop()
+            if width > indents[-1]:
+                indents.append(width)
         if depth > NESTING or len(indents) > NESTING:
             raise DplcError(f"more than {NESTING} levels of nesting", _place(source, token.end() - 1))
         if operators > OPERATORS:
             raise DplcError(f"more than {OPERATORS} operators in one line", _place(source, token.start()))
     return source
-
-
-def _indent(indents: list[int], width: int) -> None:
-    while width < indents[-1]:
-        indents.pop()
-    if width > indents[-1]:
-        indents.append(width)
 
 
 def _place(source: Source, position: int) -> Span:
@@ -191,7 +188,7 @@ def parse_stored(source: Source) -> s.Nodes:
 
     try:
         path = cached("rules", (source.text, _parser_digest()), ".json", build)
-        return _Decoder(source).value(json.loads(path.read_text(encoding="utf-8")))  # type: ignore[no-any-return]
+        return _decoded(json.loads(path.read_text(encoding="utf-8")), source)  # type: ignore[no-any-return]
     except (BuildError, OSError, ValueError, LookupError, TypeError):
         return elaborated(parser.parse(within_limits(source)))  # no place to write, or an entry that was damaged
 
@@ -268,17 +265,13 @@ def _encode(value: Any) -> Any:
 _LATER = ("examples", "written")
 
 
-class _Decoder:
-    def __init__(self, source: Source):
-        self.source = source
-
-    def value(self, data: Any) -> Any:
-        if data.__class__ is not list:
-            return Later(lambda: self.value(json.loads(data["later"]))) if data.__class__ is dict else data
-        kind = data[0]
-        if kind is None:
-            return tuple([self.value(item) for item in data[1:]])
-        return _CLASSES[kind](Span(self.source, *data[1:5]), *[self.value(item) for item in data[5:]])
+def _decoded(data: Any, source: Source) -> Any:
+    if data.__class__ is not list:
+        return Later(lambda: _decoded(json.loads(data["later"]), source)) if data.__class__ is dict else data
+    kind = data[0]
+    if kind is None:
+        return tuple([_decoded(item, source) for item in data[1:]])
+    return _CLASSES[kind](Span(source, *data[1:5]), *[_decoded(item, source) for item in data[5:]])
 
 
 # Further examples of rules, in a file next to theirs: `stage.examples.rw` next to `stage.rw`.

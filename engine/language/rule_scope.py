@@ -73,7 +73,10 @@ class CheckedRule:
         self.expressions: list[Expression] = []
         self.lets: dict[str, s.Syntax] = {}
         self.scope = self._clauses()
-        self._template()
+        base = {**self.scope, **self.made}
+        for slot in self.template:
+            scope = self._around(slot, base)
+            self.expressions.append(Expression(slot.value, slot.sort, slot.what, scope, slot.makes))
 
     def finding(
         self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR
@@ -180,12 +183,6 @@ class CheckedRule:
             and is_variable(slot.value.text)
             and slot.value.text not in self.scope
         }
-
-    def _template(self) -> None:
-        base = {**self.scope, **self.made}
-        for slot in self.template:
-            scope = self._around(slot, base)
-            self.expressions.append(Expression(slot.value, slot.sort, slot.what, scope, slot.makes))
 
     def _around(self, slot: SortedPosition, base: Scope) -> Scope:
         """Return the scope with the names that `each` blocks and arms add."""

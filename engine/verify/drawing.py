@@ -432,7 +432,8 @@ class TermInstance:
 
     def _roots(self) -> tuple[str, ...]:
         names = tuple(self.rule.left)
-        return names if _grouped(self.rule) else names[-1:]
+        last = self.rule.rewrite[-1] if self.rule.rewrite else None
+        return names if (isinstance(last, c.Assign) and isinstance(last.target, c.Group)) else names[-1:]
 
     # ---- the pattern
     def value(self, term: c.ValueTerm, kind: str) -> Term:
@@ -630,9 +631,3 @@ def places(axis: Axis, other: Axis) -> list[Any]:
     ways: list[Any] = [floordiv(other, -(-other.extent // axis.extent))]
     ways += [other, add(other, room), subtract(axis.extent - 1, other)] if room >= 0 else []
     return ways + ([multiply(other, 2)] if 2 * most < axis.extent else [])
-
-
-def _grouped(rule: Rule) -> bool:
-    """Return whether the rule has two roots."""
-    last = rule.rewrite[-1] if rule.rewrite else None
-    return isinstance(last, c.Assign) and isinstance(last.target, c.Group)

@@ -62,10 +62,8 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
     """Return a mask for every output: True where no value on the way to an element is infinite or NaN."""
     terms = postorder(out.value for out in graph.outs)
     floats = [term for term in terms if dtype(term) in FLOATS]
-    shown = tuple(Output(f"value{n}", axes(term), term) for n, term in enumerate(floats))
-    try:
-        values = meaning.run(TensorGraph(graph.name, graph.ins, shown), data)
-    except DplcError:  # a side of a Case that is not taken reads out of bounds
+    values = _values(graph, floats, data)
+    if values is None:
         return [np.full([axis.extent for axis in out.axes], True) for out in graph.outs]
     given = {f"bad{n}": ~np.isfinite(value) for n, value in enumerate(values)}
     own: dict[Term, Term] = {
@@ -81,31 +79,25 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:
     """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
-    counts = [
-        x.args[0]
-        for x in postorder(out.value for out in graph.outs)
-        if isinstance(x, Fold) and (of_part(x.part)[0].operands[0] == COUNT)
-    ]
-    if not counts:
-        return True
-    shown = tuple(Output(f"count{n}", axes(term), term) for n, term in enumerate(counts))
-    try:
-        values = meaning.run(TensorGraph(graph.name, graph.ins, shown), data)
-    except DplcError:
-        return True
-    return all(bool(((value == 0) | (value >= 1)).all()) for value in values)
+    folds = (x for x in postorder(out.value for out in graph.outs) if isinstance(x, Fold))
+    counts = [fold.args[0] for fold in folds if of_part(fold.part)[0].operands[0] == COUNT]
+    return all(bool(((value == 0) | (value >= 1)).all()) for value in _values(graph, counts, data) or ())
 
 
 def whole_sums(graph: TensorGraph, data: Any) -> bool:
     """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
     terms = postorder(out.value for out in graph.outs)
     summed = {x.x for x in terms if isinstance(x, Reduce)} | {y for x in terms if isinstance(x, Fold) for y in x.args}
-    shown = tuple(Output(f"summed{n}", axes(term), term) for n, term in enumerate(summed))
+    return all(bool((value == np.round(value)).all()) for value in _values(graph, summed, data) or ())
+
+
+def _values(graph: TensorGraph, terms: Iterable[Term], data: Any) -> list[Any] | None:
+    """Return what some terms of a program are; None if a side of a Case that is not taken reads out of bounds."""
+    shown = tuple(Output(f"value{n}", axes(term), term) for n, term in enumerate(terms))
     try:
-        values = meaning.run(TensorGraph(graph.name, graph.ins, shown), data) if shown else []
+        return meaning.run(TensorGraph(graph.name, graph.ins, shown), data) if shown else []
     except DplcError:
-        return True
-    return all(bool((value == np.round(value)).all()) for value in values)
+        return None
 
 
 def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:

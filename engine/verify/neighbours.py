@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostic import DplcError
@@ -76,9 +76,8 @@ def _extents(body: Block) -> set[int]:
     found: set[int] = set()
     for node in nodes(body, Tile, For, Stage):
         values = [axis.extent for axis in getattr(node, "axes", getattr(node, "slab", ()))]
-        found |= {
-            n for n in (*values, getattr(node, "stop", None), getattr(node, "step", None)) if type(n) is int and n > 1
-        }
+        values += [node.stop, node.step] if isinstance(node, For) else []
+        found |= {n for n in values if type(n) is int and n > 1}
     return found
 
 
@@ -143,10 +142,8 @@ def other_role(kernel: Kernel, dice: Dice) -> Kernel:
         if isinstance(statement, For):
             return replace(statement, role=dice.pick(("serial", "reduce", "free")))
         at = dice.number(0, len(statement.axes) - 1) if statement.axes else 0
-        role = dice.pick(("THREAD", "BLOCK", "REG"))
-        return replace(
-            statement, axes=tuple(replace(a, role=role) if n == at else a for n, a in enumerate(statement.axes))
-        )
+        role, axes = dice.pick(("THREAD", "BLOCK", "REG")), statement.axes
+        return replace(statement, axes=(*axes[:at], *(replace(a, role=role) for a in axes[at:][:1]), *axes[at + 1 :]))
 
     return _statement(kernel, dice, edit, (For, Tile))
 
@@ -361,30 +358,30 @@ def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGrap
 def other_term_function(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Change a function to another one with as many arguments, and of the same kind."""
     found = [x for x in _terms(graph) if isinstance(x, Elementwise) and x.fn in OTHERS]
-    if not found:
-        return graph
-    chosen = dice.pick(found)
-    other = dice.pick(OTHERS[chosen.fn])
-    return _edited(graph, lambda term: Elementwise(other, term.args) if term is chosen else term)
+    return _one_edited(graph, dice, found, lambda term: Elementwise(dice.pick(OTHERS[term.fn]), term.args))
 
 
 def other_number(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Change a constant."""
     found = [x for x in _terms(graph) if isinstance(x, Const) and dtype(x) in ("f32", "i64")]
-    if not found:
-        return graph
-    chosen = dice.pick(found)
-    value = type(chosen.value)(constant(dice, (2.0, 0.5, 3.0, 1.0, 0.0, -1.0, 8.0)))
-    return _edited(graph, lambda term: Const(value, term.dtype) if term is chosen else term)
+    numbers = (2.0, 0.5, 3.0, 1.0, 0.0, -1.0, 8.0)
+    return _one_edited(graph, dice, found, lambda term: Const(type(term.value)(constant(dice, numbers)), term.dtype))
 
 
 def computed_input(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Replace an input by a function of it."""
     found = [x for x in graph.ins if x.dtype == "f32"]
+    functions = ("exp", "negative", "copy", "abs")
+    return _one_edited(graph, dice, found, lambda term: Elementwise(dice.pick(functions), (term,)))
+
+
+def _one_edited(graph: TensorGraph, dice: Dice, found: Sequence[Term], edit: Callable[[Any], Term]) -> TensorGraph:
+    """Return the program with one of some terms edited."""
     if not found:
         return graph
-    chosen, fn = dice.pick(found), dice.pick(("exp", "negative", "copy", "abs"))
-    return _edited(graph, lambda term: Elementwise(fn, (term,)) if term is chosen else term)
+    chosen = dice.pick(found)
+    made = edit(chosen)
+    return _edited(graph, lambda term: made if term is chosen else term)
 
 
 def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:

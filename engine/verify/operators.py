@@ -74,7 +74,8 @@ def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerd
         graph, tensors, eager = _eager(graph)
     except NoSubject as refused:
         return OperatorVerdict(ABSENT, str(refused))
-    captured = _capture(graph, tensors)
+    names = tuple(tensors)
+    captured = Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
     try:
         compilation = Compiler(tools, target).compile(captured)
         results = Compiled(compilation, "emulator").run({})
@@ -93,11 +94,6 @@ def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerd
     if accepted(results, references, eager):
         return OperatorVerdict(RIGHT)
     return OperatorVerdict(WRONG, f"off by {errors(results, references)[0]:.2e}")
-
-
-def _capture(graph: TorchGraph, tensors: dict[str, Any]) -> Capture:
-    names = tuple(tensors)
-    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
 
 
 def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:

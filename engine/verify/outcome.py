@@ -136,7 +136,7 @@ class Wrong(Exception):
         self.subject, self.problem, self.details = subject, problem, tuple(details)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Outcome:
     """Outcome of one subject. valid: it has a meaning to compare with; firings: ways to fire that were compared."""
 
@@ -149,7 +149,7 @@ class Outcome:
 
 
 @dataclass
-class RuleVerdict:
+class RuleVerdict(Outcome):
     """One rule over all its subjects."""
 
     rule: str
@@ -159,12 +159,7 @@ class RuleVerdict:
     discarded: int = 0
     reached: int = 0  # distinct ones: what differs in the name of its program alone is one
     drawn: bool = True  # whether subjects were drawn at all
-    firings: int = 0
     seconds: float = 0.0
-    parameters: set[str] = field(default_factory=set)
-    refusals: Counter[str] = field(default_factory=Counter)
-    overlaps: Counter[str] = field(default_factory=Counter)
-    locals: Counter[str] = field(default_factory=Counter)
     guards: tuple[str, ...] = ()
     wrong: Wrong | None = None
     proof: Proof | None = None  # where Z3 is there
@@ -263,9 +258,15 @@ COLUMNS = ("rule", "level", "subjects", "reached", "firings", "values", "guards"
 
 def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
     """Return the table: a line for each rule, or for each file with a line for every rule that is not ok."""
-    rows = (
-        [_row(v) for v in verdicts] if each else [*_files(verdicts), *(_row(v) for v in verdicts if v.result != "ok")]
-    )
+    files: dict[str, list[RuleVerdict]] = {}
+    for v in verdicts if not each else ():
+        files.setdefault(v.location.rsplit(":", 1)[0], []).append(v)
+    rows = [
+        _row(file, group, f"{sum(v.result == 'ok' for v in group)} of {len(group)} ok") for file, group in files.items()
+    ]
+    for v in verdicts:
+        if each or v.result != "ok":
+            rows.append(_row(v.rule, [v], f"{v.result} (through {v.through})" if v.through else v.result))
     widths = [max(len(row[n]) for row in (COLUMNS, *rows)) for n in range(len(COLUMNS))]
     lines = [_line(row, widths) for row in (COLUMNS, *rows)]
     untested = [f'{v.rule}: no subject violates "{reason}"' for v in verdicts for reason in v.untested]
@@ -288,26 +289,15 @@ def _proofs(verdicts: Sequence[RuleVerdict], each: bool) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _row(verdict: RuleVerdict) -> tuple[str, ...]:
-    guards = f"{len(verdict.guards) - len(verdict.untested)}/{len(verdict.guards)}"
-    result = f"{verdict.result} (through {verdict.through})" if verdict.through else verdict.result
-    numbers = (verdict.subjects - verdict.discarded, verdict.reached, verdict.firings, len(verdict.parameters))
-    return (verdict.rule, verdict.level, *map(str, numbers), guards, f"{verdict.seconds:.1f}", result)
-
-
-def _files(verdicts: Sequence[RuleVerdict]) -> Iterable[tuple[str, ...]]:
-    groups: dict[str, list[RuleVerdict]] = {}
-    for verdict in verdicts:
-        groups.setdefault(verdict.location.rsplit(":", 1)[0], []).append(verdict)
-    for file, group in groups.items():
-        ok = sum(v.result == "ok" for v in group)
-        guards, tested = sum(len(v.guards) for v in group), sum(len(v.guards) - len(v.untested) for v in group)
-        numbers = (
-            sum(v.subjects - v.discarded for v in group), sum(v.reached for v in group), sum(v.firings for v in group),
-            sum(len(v.parameters) for v in group),
-        )  # fmt: skip
-        time = f"{sum(v.seconds for v in group):.1f}"
-        yield (file, group[0].level, *map(str, numbers), f"{tested}/{guards}", time, f"{ok} of {len(group)} ok")
+def _row(name: str, verdicts: Sequence[RuleVerdict], result: str) -> tuple[str, ...]:
+    """Return the cells of a rule, or of the rules of a file."""
+    guards, untested = sum(len(v.guards) for v in verdicts), sum(len(v.untested) for v in verdicts)
+    numbers = (
+        sum(v.subjects - v.discarded for v in verdicts), sum(v.reached for v in verdicts),
+        sum(v.firings for v in verdicts), sum(len(v.parameters) for v in verdicts),
+    )  # fmt: skip
+    tested, time = f"{guards - untested}/{guards}", f"{sum(v.seconds for v in verdicts):.1f}"
+    return (name, verdicts[0].level, *map(str, numbers), tested, time, result)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,14 +24,13 @@ from ...ir.tensor import Const
 from ..language import core as s
 from ..language.check import load_facts, require
 from ..language.rule import Rule, RuleSet, load
-from ..language.typed_slots import every
+from ..language.typed_slots import every, walk
 from .drawing import Instance, TermInstance
 from .neighbours import renumbered
-from .outcome import ENOUGH, Dice, HypothesisDice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
+from .outcome import ENOUGH, ERRORS, Dice, HypothesisDice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs.integers import Proof, Refuted
 from .proofs.rules import available as proving
 from .proofs.rules import prove
-from .search import available, draw_until, named_numbers, search, smaller
 from .statements import LEVELS as STATEMENTS
 from .statements import KernelChecker, StatementChecker
 from .terms import TermChecker
@@ -39,11 +40,134 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
+# ---- Drawing subjects with Hypothesis, and making the first wrong one small.
+#
+# Hypothesis draws, varies what it drew and shrinks by choosing simpler values; what is left is made smaller piece by
+# piece (a statement less, a smaller extent) for as long as the rule is still wrong on it.
+
+
+SHRINKING = 4.0  # seconds for one counterexample
+SHRINKING_TRIES = 600
+
+
+def available() -> None:
+    """Raise DplcError if Hypothesis is missing."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        raise DplcError("checking rules needs Hypothesis", hint="pip install 'dplc[check]'") from None
+
+
+def search(
+    draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], examples: int, seed: int,
+    named: Sequence[int | float] = (),
+) -> Wrong | None:  # fmt: skip
+    """Draw subjects and check them; return the simplest counterexample, or None. The seed determines the subjects.
+
+    named: numbers to draw in addition to others.
+    """
+    if examples == 0:
+        return None
+    import hypothesis
+    from hypothesis import strategies
+
+    found: list[Wrong] = []
+    started: list[float] = []
+
+    def attempt(data: Any) -> None:
+        if started and time.monotonic() - started[0] > SHRINKING:
+            return  # simple enough: Hypothesis sees that nothing fails any more and stops
+        subject = draw(HypothesisDice(data, named))
+        if subject is None:
+            return
+        try:
+            check(subject)
+        except Wrong as wrong:
+            started.append(time.monotonic())
+            found.append(wrong)
+            raise
+
+    settings = hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, print_blob=False, report_multiple_bugs=False,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink), suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    run = hypothesis.seed(seed)(settings(hypothesis.given(strategies.data())(attempt)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run()
+        except Wrong:
+            pass
+        except Exception:
+            if not found:
+                raise
+    return min(found, key=lambda wrong: len(wrong.subject.text)) if found else None
+
+
+def draw_until(
+    enough: Callable[[], bool], draw: Callable[[Any], Subject | None], check: Callable[[Subject], None], most: int,
+    seed: int, named: Sequence[int | float] = (),
+) -> None:  # fmt: skip
+    """Draw more subjects and check them until there are enough, `most` at most. Raises Wrong."""
+    for turn in range(most):
+        if enough():
+            return
+        subject = draw(PlainDice((seed, turn), named))
+        if subject is not None:
+            check(subject)
+
+
+def smaller(
+    wrong: Wrong, candidates: Callable[[Subject], Iterable[Subject]], check: Callable[[Subject], object]
+) -> Wrong:
+    """Return a smaller counterexample for the same rule, if there is one.
+
+    candidates: subjects that are a little smaller, the smallest first.
+    """
+    until = time.monotonic() + SHRINKING
+    tries = 0
+    progress = True
+    while progress:
+        progress = False
+        for subject in candidates(wrong.subject):
+            tries += 1
+            if tries > SHRINKING_TRIES or time.monotonic() > until:
+                return wrong
+            if len(subject.text) > len(wrong.subject.text) or subject.text == wrong.subject.text:
+                continue
+            try:
+                check(subject)
+            except Wrong as other:
+                wrong = other
+                progress = True
+                break
+    return wrong
+
+
+# ---- The numbers that the text of a rule names: what its guards compare with is where it may be wrong.
+
+
+def named_numbers(rule: Rule) -> tuple[int | float, ...]:
+    """Return every number of the pattern, the guards and the domains; for an integer also n + 1, n - 1 and 2 * n."""
+    found: dict[int | float, None] = {}
+    for value in _numbers((rule.match, rule.clauses, rule.parameters)):
+        near = (value, value + 1, value - 1, 2 * value) if type(value) is int else (value,)
+        found |= dict.fromkeys(near)
+    return tuple(found)
+
+
+def _numbers(node: Any) -> Iterator[int | float]:
+    nodes = list(walk(node))
+    negative = {id(one.a) for one in nodes if isinstance(one, s.Prefix) and one.op == "-"}
+    for one in nodes:
+        if isinstance(one, s.Number) and type(one.value) in (int, float) and math.isfinite(one.value):
+            yield -one.value if id(one) in negative else one.value
+
+
 # ---- Programs with the numbers of a refuted proof: what is wrong on paper is shown on a program, or not believed.
 
 
 TRIES = 60  # programs drawn from the pattern with the extents of the proof
-ERRORS = (DplcError, TooLarge, LookupError, ValueError, ArithmeticError, TypeError, AttributeError)
 ANYWHERE = "h200"
 
 
@@ -80,7 +204,7 @@ def subjects(rule: Rule, refuted: Refuted, checker: Any, own: Sequence[Subject])
             program = completed(instance.program(), rule.level == "tile")
             if runnable(program):
                 yield checker.subject(program, f"the pattern of `{rule.name}`, refuted", pinned)
-        except ERRORS:
+        except (*ERRORS, TooLarge):
             continue
 
 
@@ -102,7 +226,7 @@ def _renumbered(
                 seen.add(key)
                 made = completed(tuple(_changed(kernel, change) for kernel in program))
                 yield checker.subject(made, f"{subject.origin}, refuted", pinned)
-    except ERRORS:
+    except (*ERRORS, TooLarge):
         return
 
 
@@ -118,7 +242,7 @@ def _terms(rule: Rule, refuted: Refuted, checker: Any) -> Iterator[Subject]:
             instance = TermInstance(rule, PlainDice((rule.name, n)))
             instance.values.update({name: Const(value, "i64") for name, value in refuted.numbers.items()})
             yield checker.subject(instance.graph(), f"the pattern of `{rule.name}`, refuted")
-        except ERRORS:
+        except (*ERRORS, TooLarge):
             continue
 
 
@@ -157,17 +281,16 @@ class Checkers:
         kind = "statements" if level in STATEMENTS else level
         if kind not in self._made:
             if kind == "statements":
-                self._made[kind] = StatementChecker(self.rules, self._baselines)
+                made: Any = StatementChecker(self.rules, self._baselines)
             elif kind == "tensor":
-                self._made[kind] = TermChecker(self.rules)
+                made = TermChecker(self.rules)
             elif kind == "torch":
                 from .torch_rules import TorchChecker
 
-                self._made[kind] = TorchChecker(self.rules)
-            elif kind == "kernel":
-                self._made[kind] = KernelChecker(self.rules, self.of("tile"))
+                made = TorchChecker(self.rules)
             else:
-                raise DplcError(f"programs on {level} have no meaning here")
+                made = KernelChecker(self.rules, self.of("tile"))
+            self._made[kind] = made
         return self._made[kind]
 
     def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:

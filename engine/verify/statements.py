@@ -21,8 +21,7 @@ from ..language.rule import Rule, RuleSet, pass_name
 from ..language.typed_slots import walk
 from ..rewrite.statements.compiled import CompiledRule, Match
 from ..rewrite.statements.driver import Engine, wellformed
-from ..rewrite.trace import show
-from ..rewrite.why_not import Evidence
+from ..rewrite.trace import Evidence, show
 from .drawing import Instance
 from .meaning import baseline, compare, work
 from .neighbours import guarded_kernel, perturbed, smaller_programs

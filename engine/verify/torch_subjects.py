@@ -171,14 +171,24 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
     return with_fields(with_extent(graph, old, old * by), other)
 
 
-def one_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """Replace one extent of one input by another: broadcasting."""
-    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at + 1 :]))
+def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph:
+    """Replace one extent of one input by another: broadcasting. added: add one instead."""
+    if not graph.ins:
+        return graph
+    at = dice.number(0, len(graph.ins) - 1)
+    shape = graph.ins[at].shape
+    place = dice.number(0, max(0, len(shape) - 1))
+    shape = (*shape[:place], numeral(dice, SIZES, 1, LONGEST), *shape[place + (not added) :])
+    return _with_input(graph, at, shape=shape)
 
 
 def one_rank(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Add a dimension to an input."""
-    return _edit_input(graph, dice, lambda shape, at: (*shape[:at], numeral(dice, SIZES, 1, LONGEST), *shape[at:]))
+    return one_extent(graph, dice, added=True)
+
+
+def _with_input(graph: TorchGraph, at: int, **changes: Any) -> TorchGraph:
+    return replace(graph, ins=(*graph.ins[:at], replace(graph.ins[at], **changes), *graph.ins[at + 1 :]))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -204,19 +214,7 @@ def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Change the dtype of an input."""
     if not graph.ins:
         return graph
-    at, dtype = dice.number(0, len(graph.ins) - 1), dice.pick(WEAK)
-    ins = tuple(replace(p, dtype=dtype) if n == at else p for n, p in enumerate(graph.ins))
-    return replace(graph, ins=ins)
-
-
-def _edit_input(graph: TorchGraph, dice: Dice, edit: Any) -> TorchGraph:
-    if not graph.ins:
-        return graph
-    at = dice.number(0, len(graph.ins) - 1)
-    shape = graph.ins[at].shape
-    place = dice.number(0, max(0, len(shape) - 1))
-    ins = tuple(replace(p, shape=edit(shape, place)) if n == at else p for n, p in enumerate(graph.ins))
-    return replace(graph, ins=ins)
+    return _with_input(graph, dice.number(0, len(graph.ins) - 1), dtype=dice.pick(WEAK))
 
 
 def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:

@@ -184,9 +184,7 @@ def scoped(kernel: Kernel) -> None:
     def block(body: Block, known: set[str]) -> None:
         known = set(known)
         for statement in body:
-            used = {name for f in type(statement).fields if f.name != "body" for name in _used(statement, f)}
-            labels = {*statement.gathered} if isinstance(statement, Stage) else set()
-            unknown = used - known - accumulators - labels
+            unknown = _used(statement) - known - accumulators - {*getattr(statement, "gathered", ())}
             if unknown:
                 raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
             if isinstance(statement, Tile):
@@ -201,8 +199,10 @@ def scoped(kernel: Kernel) -> None:
     block(kernel.body, set())
 
 
-def _used(statement: Any, field: Any) -> frozenset[str]:
-    return free_names(getattr(statement, field.name)) if field.sort in ("Expr", "Over") else frozenset()
+def _used(statement: Any) -> frozenset[str]:
+    """Return the names that a statement reads itself, not in its block."""
+    read = (f.name for f in type(statement).fields if f.sort in ("Expr", "Over") and f.name != "body")
+    return free_names(tuple(getattr(statement, name) for name in read))
 
 
 # ---- a frame for free names
@@ -248,24 +248,21 @@ def _undefined(body: Block) -> tuple[str, ...]:
     return tuple(name for name in used if name not in bound)
 
 
+# What holds indices, bounds and conditions, by the class of a statement.
+_INDEXING: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (Load, ("idx", "when")), (Store, ("idx",)), (Stage, ("origin", "slot", "when")), (For, ("start", "stop")),
+    (If, ("cond",)), (AlongAxes, ("over",)), (TuplesAlongAxes, ("over",)), (Mma, ("axes", "over")),
+)  # fmt: skip
+
+
 def _index_names(body: Block) -> set[str]:
     """Return the names in indices, bounds and conditions."""
     found: set[str] = set()
-    for statement in nodes(body, Load, Store, Stage, For, If, AlongAxes, TuplesAlongAxes, Mma):
-        if isinstance(statement, Load):
-            found |= free_names((*statement.idx, statement.when))
-        elif isinstance(statement, Store):
-            found |= free_names(statement.idx)
-        elif isinstance(statement, Stage):
-            found |= free_names((*statement.origin, statement.slot, statement.when)).difference(statement.gathered)
-        elif isinstance(statement, For):
-            found |= free_names((statement.start, statement.stop))
-        elif isinstance(statement, If):
-            found |= free_names(statement.cond)
-        elif isinstance(statement, AlongAxes | TuplesAlongAxes):
-            found |= free_names(statement.over)
-        elif isinstance(statement, Mma):
-            found |= free_names((statement.axes, statement.over))
+    statements: Any = nodes(body, *(cls for cls, _ in _INDEXING))
+    for statement in statements:
+        fields = next(fields for cls, fields in _INDEXING if isinstance(statement, cls))
+        read = free_names(tuple(getattr(statement, field) for field in fields))
+        found |= read.difference(getattr(statement, "gathered", ()))
     return found
 
 
@@ -303,7 +300,8 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
     An accumulator is stored after the loops that accumulate. deep: it is stored in the innermost block that mentions
     it, so that it is initialised there again. For a tuple, one component is enough.
     """
-    read = _read(kernel.body)
+    values = nodes(kernel.body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage, Mma)
+    read = set().union(*map(_used, values))  # an accumulation does not read its accumulator
     for merge in nodes(kernel.body, Merge):
         read |= set(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
     starts = accumulator_scopes(kernel)
@@ -327,24 +325,14 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
         if turning or (len(body) == 1 and isinstance(body[0], Tile)):
             return tuple(out), waiting
         shown = waiting + [x.dst for x in body if isinstance(x, Let | Load)]
-        out += [_shown(name, around) for name in dict.fromkeys(shown) if name not in read]
+        out += [
+            Store(f"{name}_out", tuple(map(Var, around)) or (0,), Var(name))
+            for name in dict.fromkeys(shown)
+            if name not in read
+        ]
         return tuple(out), []
 
     return block(kernel.body, (), (), False)[0]
-
-
-def _shown(name: str, around: tuple[str, ...]) -> Store:
-    return Store(f"{name}_out", tuple(map(Var, around)) or (0,), Var(name))
-
-
-def _read(body: Block) -> set[str]:
-    """Return the values that a statement reads, other than an accumulator by its own accumulation."""
-    found: set[str] = set()
-    for statement in nodes(body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage, Mma):
-        for part in type(statement).fields:
-            if part.sort in ("Expr", "Over") and part.name != "body":
-                found |= free_names(getattr(statement, part.name))
-    return found
 
 
 # ---- buffers
@@ -357,7 +345,8 @@ def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
     """
     declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
     stored = {store.buf for store in nodes(kernel.body, Store)} - {slab.dst for slab in nodes(kernel.body, Slab)}
-    indexing = _indexing(kernel.body)
+    names = _index_names(kernel.body)
+    indexing = {load.buf for load in nodes(kernel.body, Load) if load.dst in names}
     ins: list[Param] = []
     outs: list[Param] = []
     for name in dict.fromkeys((*declared, *needed.hard, *needed.soft)):
@@ -386,12 +375,6 @@ def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
         return tuple(shape)
     floor = hard or [1] * len(shape)
     return tuple(max(1, low, n + old - past) for low, n, old, past in zip(floor, wanted, shape, was, strict=True))
-
-
-def _indexing(body: Block) -> set[str]:
-    """Return the buffers whose elements are used as indices."""
-    names = _index_names(body)
-    return {load.buf for load in nodes(body, Load) if load.dst in names}
 
 
 def runnable(program: Program) -> bool:

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 from ...ir.diagnostic import Diagnostics, DplcError, Source, Span
 from ...ir.text.parse import parse
 from ..language import core as s
-from ..language.check import check_rule, kinds_of_facts, load_facts, unread_numbers
+from ..language.check import check_rule, kinds_of_facts, lint_rule, load_facts, unread_numbers
 from ..language.elaborate import elaborated
-from ..language.lint import lint_rule
 from ..language.pipeline import pipelines
 from ..language.rule import BUILT_IN, Rule, RuleFile, RuleSet, built_in_files, parse_rules, place_of, read_rules
 from ..language.rule_files import FURTHER, further_of

@@ -8,8 +8,7 @@ import pytest
 
 from dplc.codegen.target import devices, load_device, target
 from dplc.engine.kernels.examples import read_subject
-from dplc.engine.language.check import check, load_facts, require
-from dplc.engine.language.lint import lint_rule
+from dplc.engine.language.check import check, lint_rule, load_facts, require
 from dplc.engine.language.rule import RuleSet, load, policy, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.ruleset import toolchain

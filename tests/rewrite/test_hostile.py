@@ -77,8 +77,7 @@ def test_a_member_cannot_reach_into_python():
 
 def test_generated_words():
     """The vocabulary of a matcher, word by word."""
-    from dplc.engine.rewrite.statements.expressions import RuleExpressions
-    from dplc.engine.rewrite.statements.pattern import StatementMatcher
+    from dplc.engine.rewrite.statements.pattern import RuleExpressions, StatementMatcher
 
     rule = (
         engine("rule r on tile\nmatch\n    for k in 0..n serial:\n        xs..\n        Sync()\nrewrite\n    Sync()\n")

@@ -13,8 +13,7 @@ from dplc.engine.language.rule import load
 from dplc.engine.verify import outcome, run
 from dplc.engine.verify.drawing import TermInstance
 from dplc.engine.verify.outcome import Outcome, PlainDice, RuleVerdict, Subject, summary
-from dplc.engine.verify.run import Checkers, CheckOptions, check_rule
-from dplc.engine.verify.search import named_numbers
+from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, named_numbers
 from dplc.engine.verify.whole_programs import completed
 from dplc.ir.node import nodes
 from dplc.ir.tensor import Case

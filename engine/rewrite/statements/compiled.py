@@ -2,35 +2,508 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ....codegen.target import Target
-from ....ir.diagnostic import DplcError, did_you_mean
+from ....ir.diagnostic import DplcError, InternalError, did_you_mean
+from ....ir.expr import Undecided, only_sizes
 from ....ir.node import contents, replace
 from ....ir.program import Block, Kernel
+from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ....ir.tile import Tile
 from ...language import core as s
-from ...language.evaluate import Closure, Environment
+from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
 from ...language.rule import Rule, is_built_in
-from ..trace import WeighedChoice, held
-from ..why_not import Evidence
-from .clauses import EVERY, AskedCover, PlanRunner, asked_covers, plans
-from .expressions import RuleExpressions
-from .pattern import Pattern, compile_pattern
+from ...language.spelling import expression
+from ...language.typed_slots import parts
+from ..trace import Evidence, WeighedChoice, held
+from .pattern import Pattern, RuleExpressions, compile_pattern, free_names
 from .site import NAMES, Names, Path, Site, places, splice
-from .template import (
-    Template,
-    Weigher,
-    apart,
-    declare,
-    defined,
-    families,
-    weighed,
-    weighers,
-)
+from .template import Template, Weigher, apart, declare, defined, families, weighed, weighers
+
+# Clauses in the order in which they run, on every level: `let`, `pick`, `where`, `prefer`, and each parameter before
+# its first reader.
+#
+# A `let` runs as late as possible: just before the first clause that reads it. A let that does not depend on an open
+# choice runs where the choice opens. A let that only the template reads runs when the rule rewrites. So a search does
+# not pay for a let that only a `prefer` reads, and a pinned parameter does not pay for its default.
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLet:
+    name: str
+    value: Closure
+    place: s.Syntax
+    reads: frozenset[str]
+    pays: bool = False  # nothing that must be right reads it
+
+
+@dataclass(frozen=True, eq=False)
+class Pick:
+    """Planned `pick`. first: the lets that do not depend on the choice, computed where it is open."""
+
+    name: str
+    domain: Closure
+    place: s.Syntax
+    reads: frozenset[str]
+    first: tuple[PlannedLet, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedGuard:
+    guard: s.Guard
+    holds: Closure
+    depth: int
+    reads: frozenset[str]
+    asked: Callable[[Closure, Environment], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedParameter:
+    """Planned parameter. first: as in `Pick`; for_default: the lets that only its default reads."""
+
+    name: str
+    domain: Closure | None
+    default: Closure | None
+    place: s.Parameter
+    depth: int
+    reads: frozenset[str]
+    first: tuple[PlannedLet, ...] = ()
+    for_default: tuple[PlannedLet, ...] = ()
+
+
+Step = PlannedLet | Pick | PlannedGuard | PlannedParameter
+
+
+@dataclass(frozen=True)
+class MatchPlan:
+    """Steps that decide about a match.
+
+    left: the lets that the steps do not compute. late: those among them that the template reads.
+    """
+
+    steps: tuple[Step, ...]
+    left: tuple[PlannedLet, ...]
+    late: tuple[PlannedLet, ...]
+
+
+def plans(rule: Rule, expressions: Expressions) -> tuple[MatchPlan, MatchPlan]:
+    """Return the plan for the default pipeline and the plan for a search, which ignores `prefer` clauses."""
+    steps = _steps(rule, expressions)
+    legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
+    built = _built(rule)
+    return _plan(steps, built), _plan(_free_first(legal), built)
+
+
+def plan(rule: Rule, expressions: Expressions) -> MatchPlan:
+    """Return the plan for the default pipeline alone."""
+    return _plan(_steps(rule, expressions), _built(rule))
+
+
+def _lets(rule: Rule) -> bool:
+    return any(isinstance(clause, s.LetClause) for clause in rule.clauses)
+
+
+def _built(rule: Rule) -> frozenset[str]:
+    """Return the words of the template, which include the lets that it reads; empty if the rule has no lets."""
+    return frozenset(_words((rule.rewrite, rule.covers))) if _lets(rule) else frozenset()
+
+
+def _words(node: Any) -> Iterator[str]:
+    """Yield every word of a template, in whatever role: a name may denote a kernel or a dtype, too."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _words(part)
+    elif isinstance(node, s.Syntax):
+        for part in parts(type(node)):
+            yield from _words(getattr(node, part))
+
+
+def _free_first(steps: list[Step]) -> list[Step]:
+    """Put the steps that depend on no choice first: a search then evaluates them once for all values."""
+    chosen: set[str] = set()
+    free: list[Step] = []
+    bound: list[Step] = []
+    for step in steps:
+        if isinstance(step, PlannedParameter | Pick) or not chosen.isdisjoint(step.reads):
+            bound.append(step)
+            if not isinstance(step, PlannedGuard):
+                chosen.add(step.name)
+        else:
+            free.append(step)
+    return free + bound
+
+
+def _steps(rule: Rule, expressions: Expressions) -> list[Step]:
+    """Return the clauses with each parameter at its position among them."""
+    parameters = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
+    steps: list[Step] = []
+    proved = proved_names(rule) if _lets(rule) else frozenset()
+    alone = not rule.parameters and all(isinstance(clause, s.Guard) for clause in rule.clauses)
+
+    def place(names: frozenset[str]) -> None:
+        for name in [name for name in parameters if name in names]:
+            found = parameters.pop(name, None)
+            if found is not None:
+                reads = free_names((found.domain, found.default))
+                place(reads)
+                domain = None if found.domain is None else expressions.compile(found.domain)
+                default = None if found.default is None else expressions.compile(found.default)
+                steps.append(PlannedParameter(name, domain, default, found, len(steps), reads))
+
+    for clause in rule.clauses:
+        read = clause.condition if isinstance(clause, s.Guard) else _value(clause)
+        reads = frozenset() if alone else free_names(read)
+        place(reads)
+        closure = expressions.compile(read)
+        if isinstance(clause, s.Guard):
+            asked = pays if clause.kind == "prefer" else holds
+            steps.append(PlannedGuard(clause, closure, len(steps), reads, asked))
+        elif isinstance(clause, s.LetClause):
+            steps.append(PlannedLet(clause.name, closure, clause, reads, clause.name not in proved))
+        else:
+            steps.append(Pick(clause.name, closure, clause, reads))
+    place(frozenset(parameters))
+    return steps
+
+
+def proved_names(rule: Rule) -> frozenset[str]:
+    """Return the names that a `where`, a domain or the template depends on; others matter only for profitability."""
+    proved = set(free_names(tuple(p.domain for p in rule.parameters if p.domain is not None)))
+    proved |= free_names(rule.rewrite) if rule.rewrite is not None else frozenset()
+    for clause in reversed(rule.clauses):
+        if isinstance(clause, s.Guard):
+            proved |= free_names(clause.condition) if clause.kind == "where" else frozenset()
+        elif not isinstance(clause, s.LetClause) or clause.name in proved:
+            proved |= free_names(_value(clause))
+    return frozenset(proved)
+
+
+def _value(clause: Any) -> s.Syntax:
+    return clause.value if isinstance(clause, s.LetClause) else clause.domain  # type: ignore[no-any-return]
+
+
+def _plan(steps: list[Step], built: frozenset[str]) -> MatchPlan:
+    """Move lets towards their readers. The lets of a choice go with it, and again to their first other reader."""
+    out: list[Step] = []
+    waiting: list[PlannedLet] = []
+
+    def release(wanted: frozenset[str]) -> None:
+        for let in _in_order(waiting, wanted):
+            waiting.remove(let)
+            out.append(let)
+
+    needed = _needed(steps)
+    for step in steps:
+        if isinstance(step, PlannedLet):
+            waiting.append(step)
+            continue
+        if isinstance(step, PlannedParameter | Pick):
+            release(free_names(step.place.domain) if isinstance(step, PlannedParameter) else step.reads)  # type: ignore[attr-defined]
+            first = _in_order(waiting, frozenset(let.name for let in waiting if let.name in needed))
+            step = dataclasses.replace(step, first=first)
+            if isinstance(step, PlannedParameter):
+                step = dataclasses.replace(step, for_default=_in_order(waiting, step.reads))
+        else:
+            release(step.reads)
+        out.append(step)
+    return MatchPlan(tuple(out), tuple(waiting), _in_order(waiting, built))
+
+
+def _in_order(lets: list[PlannedLet], wanted: frozenset[str]) -> tuple[PlannedLet, ...]:
+    """Return the lets of some names and the lets that they read, each after those that it reads."""
+    found: dict[PlannedLet, None] = {}
+    for let in lets:
+        if let.name in wanted and let not in found:
+            found |= dict.fromkeys((*_in_order([other for other in lets if other is not let], let.reads), let))
+    return tuple(found)
+
+
+def _needed(steps: list[Step]) -> frozenset[str]:
+    """Return the names that some guard, choice or parameter reads, through lets."""
+    wanted: set[str] = set()
+    for step in reversed(steps):
+        if not isinstance(step, PlannedLet) or step.name in wanted:
+            wanted |= step.reads
+    return frozenset(wanted)
+
+
+class Every:
+    """A pin that leaves a parameter open: every value of its domain is a site."""
+
+    def __repr__(self) -> str:
+        return "EVERY"
+
+
+EVERY = Every()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChoice:
+    """Plan that stopped at a choice: the parameter or pick, its values here, and the position to continue from."""
+
+    step: PlannedParameter | Pick
+    values: tuple[Any, ...]
+    env: Environment
+    position: int
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+
+class PlanRunner:
+    """Runner of a plan over the environment of a match."""
+
+    def __init__(self, rule: Rule, plan: MatchPlan):
+        self.rule, self.plan = rule, plan
+
+    def solutions(
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+    ) -> Iterator[Environment]:
+        """Yield every complete environment: one per pick and per open parameter value. `env` is changed."""
+        found = self.advance(env, pinned, evidence, at)
+        if found.__class__ is OpenChoice:
+            for value in found.values:  # type: ignore[union-attr]
+                chosen = {**found.env, found.name: value}  # type: ignore[union-attr]
+                yield from self.solutions(chosen, pinned, evidence, found.position)  # type: ignore[union-attr]
+        elif found is not None:
+            yield found  # type: ignore[misc]
+
+    def first(self, every: bool = False) -> Callable[..., Environment | None]:
+        """Return a function like `advance` that returns the first complete environment.
+
+        The environment has the lets that the template reads, or every let. If nothing is left to choose or to compute,
+        the function is `advance` itself.
+        """
+        lets = self.plan.left if every else self.plan.late
+        if not lets and all(step.__class__ is PlannedGuard for step in self.plan.steps):
+            return self._guarded
+        chooses = any(step.__class__ is Pick or getattr(step, "domain", None) is not None for step in self.plan.steps)
+
+        def first(env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
+            found = next(self.solutions(env, pinned, evidence), None)
+            return found if found is not None and self.all_of(lets, found, evidence) else None
+
+        return first if lets or chooses else self.advance  # type: ignore[return-value]
+
+    def _guarded(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
+        """Run `advance` for a plan of guards alone, as most rules on values have it."""
+        step: Any = None
+        try:
+            for step in self.plan.steps:
+                if not step.asked(step.holds, env):
+                    if evidence is not None:
+                        evidence.guard(self.rule, step.guard, step.depth, env)
+                    return None
+        except (InternalError, *MISTAKES) as error:
+            raise self.mistaken_guard(error, step.guard) from error
+        return env
+
+    def advance(
+        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+    ) -> Environment | OpenChoice | None:
+        """Run the plan up to its next choice of several values, or to its end; None where a clause refuses."""
+        steps = self.plan.steps
+        for position in range(at, len(steps)):
+            step = steps[position]
+            kind = step.__class__
+            if kind is PlannedLet:
+                if step.name not in env and not self.let(step, env, evidence):  # type: ignore[union-attr]
+                    return None
+            elif kind is PlannedGuard:
+                try:
+                    passed = step.asked(step.holds, env)  # type: ignore[union-attr]
+                except (InternalError, *MISTAKES) as error:
+                    raise self.mistaken_guard(error, step.guard) from error  # type: ignore[union-attr]
+                if not passed:
+                    if evidence is not None:
+                        evidence.guard(self.rule, step.guard, step.depth, env)  # type: ignore[union-attr]
+                    return None
+            else:
+                values = self.values(step, env, pinned, evidence)
+                if len(values) == 1:
+                    env[step.name] = values[0]  # type: ignore[union-attr]
+                elif values and self.all_of(step.first, env, evidence):  # type: ignore[union-attr]
+                    return OpenChoice(step, tuple(values), env, position + 1)  # type: ignore[arg-type]
+                else:
+                    return None
+        return env
+
+    def default(self, step: PlannedParameter | Pick, env: Environment) -> Any:
+        """Return the default value of a parameter; None if it has none here."""
+        if isinstance(step, Pick) or step.default is None:
+            return None
+        try:
+            return self._default(step, env)
+        except (Undecided, *MISTAKES):
+            return None
+
+    def _default(self, step: PlannedParameter, env: Environment) -> Any:
+        """Return the value of a default, as a number: a size is replaced by its example value."""
+        with at_the_hints():
+            value = step.default(env)  # type: ignore[misc]
+        return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
+
+    def mistaken_guard(self, error: Exception, guard: s.Guard) -> DplcError:
+        if isinstance(error, InternalError):
+            return DplcError(f"rule `{self.rule.name}`: {error.what}", guard.span)
+        return self.mistake(error, guard.condition)
+
+    def all_of(self, lets: tuple[PlannedLet, ...], env: Environment, evidence: Evidence | None) -> bool:
+        """Compute some lets, unless that was done; whether they have values."""
+        return all(let.name in env or self.let(let, env, evidence) for let in lets)
+
+    def let(self, step: Any, env: Environment, evidence: Evidence | None) -> bool:
+        try:
+            env[step.name] = self.computed(step, env)
+        except Undecided as undecided:
+            if evidence is not None:
+                evidence.undecided(self.rule, step.place.span, step.name, undecided.condition)
+            return False
+        return True
+
+    def computed(self, step: Any, env: Environment) -> Any:
+        """Return the value of a let. A let that only profitability depends on uses the example values of dimensions."""
+        if not step.pays:
+            return self.ask(step.value, env, step.place)
+        with at_the_hints():
+            return self.ask(step.value, env, step.place)
+
+    def ask(self, closure: Closure, env: Environment, place: Any) -> Any:
+        try:
+            return closure(env)
+        except MISTAKES as error:
+            raise self.mistake(error, getattr(place, "value", place)) from error
+
+    def mistake(self, error: Exception, place: s.Syntax) -> DplcError:
+        if isinstance(error, NotComputed):
+            return DplcError(f"rule `{self.rule.name}`: {error.what}", error.span)
+        return DplcError(
+            f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span
+        )
+
+    def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
+        """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
+        if isinstance(step, Pick):
+            return tuple(self.ask(step.domain, env, step.place))
+        if step.name in env:  # the pattern binds it
+            return (env[step.name],)
+        pin = pinned.get(step.name)
+        domain = default = None
+        try:
+            with among_choices():
+                domain = step.domain(env) if step.domain else None
+            if step.default and (step.name not in pinned or (pin is EVERY and step.domain is None)):
+                if not self.all_of(step.for_default, env, evidence):
+                    return ()
+                default = self._default(step, env)
+        except Undecided as undecided:
+            if evidence is not None:
+                evidence.undecided(self.rule, step.place.span, step.name, undecided.condition, step.depth)
+            return ()
+        except MISTAKES as error:  # `max` of an empty list, say
+            why = error.what if isinstance(error, NotComputed) else str(error)
+            return self.refuse(step, evidence, f"{step.name} has no default here: {why}")
+        if pin is EVERY and domain is not None:
+            return tuple(domain)
+        if step.name in pinned and pin is not EVERY:
+            return (pin,) if domain is None or pin in domain else self.outside(step, pin, domain, evidence, "")
+        if default is None:
+            return (
+                (domain[0],)
+                if domain
+                else self.refuse(step, evidence, f"{step.name} has no value: its domain is empty")
+            )
+        if domain is None or default in domain:
+            return (default,)
+        if self.rule.wherever_legal:  # no value pays: the first that is legal
+            return tuple(domain)
+        return self.outside(step, default, domain, evidence, "the default ")
+
+    def outside(
+        self, step: PlannedParameter, value: Any, domain: Any, evidence: Evidence | None, which: str
+    ) -> tuple[()]:
+        if evidence is not None:
+            evidence.domain(self.rule, step.place, step.depth, which, value, domain)
+        return ()
+
+    def refuse(self, step: PlannedParameter, evidence: Evidence | None, text: str) -> tuple[()]:
+        if evidence is not None:
+            evidence.refuse(self.rule, step.depth, step.place.span, text)
+        return ()
+
+    def finish(self, env: Environment, all_: bool = False) -> None:
+        """Compute what only the template reads, or all that is left."""
+        for let in self.plan.left if all_ else self.plan.late:
+            if let.name not in env:
+                env[let.name] = self.computed(let, env)
+
+
+# Every split implies that its parts cover the extent. dplc checks this at every firing.
+
+
+@dataclass(frozen=True)
+class AskedCover:
+    """A cover, and how its numbers are computed."""
+
+    rule: str
+    cover: s.Cover
+    size: Closure
+    parts: tuple[Closure, ...]
+
+    def check(self, env: Environment) -> None:
+        """Raise DplcError if the parts have fewer values than the split index; or more, if they must divide it."""
+        size = self.size(env)
+        counts = [part(env) for part in self.parts]
+        for whole, total in _pairs(size, functools.reduce(operator.mul, counts)):
+            if total < whole or (self.cover.divide and total != whole):
+                said = " * ".join(f"({text})" if " " in text else text for text in map(expression, self.cover.parts))
+                left = "leave values out" if total < whole else "are more"
+                raise DplcError(
+                    f"rule `{self.rule}`: the parts of `{self.cover.what}` {left}: {said} is {total}, of {whole}",
+                    self.cover.span,
+                    (),
+                    self._remedy(),
+                )
+
+    def _remedy(self) -> str:
+        if not self.cover.divide:
+            return f"round up: `ceildiv({expression(self.cover.size)}, ..)`"
+        whole = expression(self.cover.size)
+        return f"a `//` says that the parts divide it: ask for that in a `where`, or write `ceildiv({whole}, ..)`"
+
+
+def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
+    """Yield pairs (number of values that are split, number of values in the parts).
+
+    For symbolic dimensions, the pairs belong to bindings that distinguish most expressions. Yields nothing if another
+    value is part of the size, as for a loop whose end depends on an axis.
+    """
+    if size.__class__ is int and total.__class__ is int:
+        yield size, total
+        return
+    if not all(number.__class__ is int or only_sizes(number) for number in (size, total)):
+        return
+    for values in telling(sizes_in((size, total))):
+        yield value_of(size, values), value_of(total, values)
+
+
+def asked_covers(rule: Rule, expressions: RuleExpressions) -> tuple[AskedCover, ...]:
+    """Return the covers of a rule."""
+    return tuple(
+        AskedCover(rule.name, cover, expressions.compile(cover.size), tuple(map(expressions.compile, cover.parts)))
+        for cover in rule.covers
+    )
+
 
 Program = tuple[Kernel, ...]
 

@@ -27,10 +27,8 @@ from ....ir.tile import Mma, Slab, Stage, Tile
 from ...language.evaluate import MISTAKES, Environment, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
-from ..trace import Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
-from ..why_not import Evidence
-from .clauses import OpenChoice
-from .compiled import CompiledRule, Match, Program, compiled_rule
+from ..trace import Evidence, Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
+from .compiled import CompiledRule, Match, OpenChoice, Program, compiled_rule
 from .site import Place, below
 
 # Invariants after every rewrite, cheap enough for a check after each firing of a test.
@@ -700,13 +698,9 @@ def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, 
     for name, values in settings.items():
         if values and name not in fired and rules.rule(name).level in LEVELS:
             setting = ", ".join(f"{name}.{parameter}={show(value)}" for parameter, value in values.items())
-            found.append(Unheard(name, setting, _nearest(trace.skips, name)))
+            reasons = [skip.reason for skip in trace.skips if skip.rule == name and isinstance(skip.reason, Refusal)]
+            found.append(Unheard(name, setting, max(reasons, key=lambda reason: reason.depth, default=None)))
     return tuple(found)
-
-
-def _nearest(skips: Iterable[Skip], rule: str) -> Refusal | None:
-    reasons = [skip.reason for skip in skips if skip.rule == rule and isinstance(skip.reason, Refusal)]
-    return max(reasons, key=lambda reason: reason.depth, default=None)
 
 
 def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:

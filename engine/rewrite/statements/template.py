@@ -25,8 +25,7 @@ from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, holds
 from ...language.rule import Rule
 from ...language.typed_slots import shape_of, walk
 from ..trace import WeighedChoice, show, written
-from .expressions import RuleExpressions, coerce
-from .pattern import free_names, sticky
+from .pattern import RuleExpressions, coerce, free_names, sticky
 from .site import NAMES, Site, names_at, unused
 
 # `xs.. with change, ...`: the only ways for a template to change a captured run.

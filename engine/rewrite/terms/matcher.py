@@ -23,8 +23,8 @@ from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import names
 from ..matcher import Matcher
-from ..statements.clauses import PlanRunner, plan
-from ..why_not import Evidence
+from ..statements.compiled import PlanRunner, plan
+from ..trace import Evidence
 
 Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
 

@@ -64,7 +64,7 @@ from .pattern import (
     views,
 )
 from .resymbolise import resymbolise
-from .template import Bracket, IndexedRead, Numbers, Part, StackedRead, TemplateCompiler, TorchSite
+from .template import Bracket, IndexedRead, Numbers, Part, StackedRead, TemplateCompiler, TorchSite, entries
 
 # A compiled torch rule: match, clauses, template.
 
@@ -216,7 +216,7 @@ class TorchRule:
         result = firing.result
         if isinstance(last, Definition):
             assert last.bracket is not None
-            firing.place_result(last.bracket.entries(firing, len(result.shape)))
+            firing.place_result(entries(last.bracket, firing, len(result.shape)))
             if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
                 raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
         for statement in self.statements:
@@ -626,7 +626,8 @@ class TorchLowering:
         """Return the value of an op by the first rule that fires."""
         statement = call.statement
         self.origin = call.origin
-        start = self._starting_op(call)
+        source = self.made_by(call.given.get("self")) if call.statement.op in READERS else None
+        start = call.statement.op if source is None else source.op
         rules, refusals = self.rules.get(start, ()), list[tuple[Rule, NotApplicable]]()
         if start != statement.op:
             rules += self.rules.get(statement.op, ())
@@ -653,14 +654,6 @@ class TorchLowering:
         self.refused += [(rule, statement, refusal) for rule, refusal in refusals]
         before = NotApplicable(f"`{rest[0].rule.name}` took it before")
         self.refused += [(later.rule, statement, before) for later in rest[1:]]
-
-    def _starting_op(self, call: OpCall) -> str:
-        """Return the op that a pattern for this call starts from.
-
-        For an element of a list, or a part of complex numbers, it is the op that computed these.
-        """
-        source = self.made_by(call.given.get("self")) if call.statement.op in READERS else None
-        return call.statement.op if source is None else source.op
 
     def made(
         self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]

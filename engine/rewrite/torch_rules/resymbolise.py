@@ -93,19 +93,16 @@ def _condition(array: Array, over: list[Axis]) -> Term | None:
         return None
     i, j = over
     gap = np.arange(j.extent)[None, :] - np.arange(i.extent)[:, None]
-    for op, edge in _edges(array, gap):
+    true, false = gap[array], gap[~array]
+    # `<=` up to the largest gap that is true, and so on
+    edges = ("<=", true.max()), (">", false.max()), ("==", true.flat[0]), ("!=", false.flat[0])
+    for op, edge in ((op, int(edge)) for op, edge in edges):
         if np.array_equal(_COMPARE[op](gap, edge), array):
             return compose.index(operate(op, j, operate("+", i, edge)))
     return None
 
 
 _COMPARE = {"<=": np.less_equal, ">": np.greater, "==": np.equal, "!=": np.not_equal}
-
-
-def _edges(array: Array, gap: Array) -> list[tuple[str, int]]:
-    """Return the comparisons of j - i that may make this array: `<=` up to the largest gap that is true, and so on."""
-    true, false = gap[array], gap[~array]
-    return [("<=", int(true.max())), (">", int(false.max())), ("==", int(true.flat[0])), ("!=", int(false.flat[0]))]
 
 
 def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:

@@ -7,6 +7,7 @@ term once the axes have names. A number stays a number until it meets a term, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ....ir import compose
@@ -71,7 +72,10 @@ class TorchSite:
             else:
                 self.lowering.own(view)
         if view.term is not None:
-            self._suggest(view, aligned)
+            for entry, dim in zip(aligned, view.dims, strict=True):
+                slot = self.slots.get(entry) if dim is not None and entry.__class__ is Axis else None
+                if slot is not None and dim is not None and dim.extent == slot.extent:
+                    slot.candidates.append((view.computed, self.lowering.age[dim], dim))
 
     def align(self, entries: Sequence[Entry], view: View, short: bool = False) -> tuple[Entry, ...]:
         """Return one entry per dimension, from the right; extents of free axes are settled."""
@@ -108,12 +112,6 @@ class TorchSite:
         )
         return whole and len(set(read)) == len(read)
 
-    def _suggest(self, view: View, entries: tuple[Entry, ...]) -> None:
-        for entry, dim in zip(entries, view.dims, strict=True):
-            slot = self.slots.get(entry) if dim is not None and entry.__class__ is Axis else None
-            if slot is not None and dim is not None and dim.extent == slot.extent:
-                slot.candidates.append((view.computed, self.lowering.age[dim], dim))
-
     # ---- naming
     def name_axes(self) -> None:
         """Give every axis its name, and inputs that were not read before their axes."""
@@ -146,7 +144,7 @@ class TorchSite:
             return self.images[entry]
         if not isinstance(entry, Node):
             return entry.build(self) if hasattr(entry, "build") else entry
-        for leaf in _leaves(entry):
+        for leaf in dict.fromkeys(part for part in walk(entry) if part.__class__ is Axis):
             self.resolve(leaf)
         return remap_expr(entry, self.images)
 
@@ -180,39 +178,45 @@ def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
     return not any(c[0] for c in slot.candidates), slot.bound, len({c[2] for c in slot.candidates})
 
 
-def _leaves(e: Any) -> dict[Axis, None]:
-    """Return the unnamed axes of an index expression (it holds no terms yet), in text order."""
-    return dict.fromkeys(part for part in walk(e) if part.__class__ is Axis)
-
-
-Make = Callable[["TorchSite"], Any]
-
-
 class Part:
-    """A piece of a template. make: its term, or a number, once the axes have names."""
+    """A piece of a template."""
 
-    def __init__(self, children: tuple[Part, ...] = (), make: Make = lambda firing: None):
-        self.children, self.build = children, make
+    children: tuple[Part, ...]
 
     def scan(self, firing: TorchSite) -> None:
         """Align its brackets with dimensions."""
         for child in self.children:
             child.scan(firing)
 
+    def build(self, firing: TorchSite) -> Any:
+        """Return its term, or a number, once the axes have names."""
 
+
+@dataclass(eq=False)
+class Computed(Part):
+    """A piece whose term is computed from those of its children."""
+
+    children: tuple[Part, ...]
+    make: Callable[[TorchSite], Any]
+
+    def build(self, firing: TorchSite) -> Any:
+        return self.make(firing)
+
+
+@dataclass(eq=False)
 class Value(Part):
     """A name or a calculation: a local value, a number, a rank-0 tensor."""
 
-    def __init__(self, name: str | None, closure: Closure, node: s.Syntax):
-        super().__init__(make=self.value)
-        self.name, self.closure, self.node = name, closure, node
+    name: str | None
+    closure: Closure
+    node: s.Syntax
 
     def scan(self, firing: TorchSite) -> None:
         value = firing.env.get(self.name) if self.name is not None and self.name not in firing.locals else None
         if isinstance(value, View) and not value.shape:
             firing.place(self, value, (), False)
 
-    def value(self, firing: TorchSite) -> Any:
+    def build(self, firing: TorchSite) -> Any:
         if self.name is not None and self.name in firing.locals:
             return firing.locals[self.name]
         if self in firing.placed:
@@ -226,19 +230,20 @@ class Value(Part):
         )
 
 
+@dataclass(eq=False)
 class IndexedRead(Part):
     """`x[os.., k]`. A number in the position of a tensor is used as it is."""
 
-    def __init__(self, name: str, bracket: Bracket, short: bool):
-        super().__init__(make=self.value)
-        self.name, self.bracket, self.short = name, bracket, short
+    name: str
+    bracket: Bracket
+    short: bool
 
     def scan(self, firing: TorchSite) -> None:
         value = firing.env.get(self.name)
         if isinstance(value, View):
-            firing.place(self, value, self.bracket.entries(firing, len(value.shape)), self.short)
+            firing.place(self, value, entries(self.bracket, firing, len(value.shape)), self.short)
 
-    def value(self, firing: TorchSite) -> Any:
+    def build(self, firing: TorchSite) -> Any:
         if self in firing.placed:
             return firing.read(self)
         value = firing.env.get(self.name)
@@ -247,35 +252,45 @@ class IndexedRead(Part):
         raise NotApplicable(f"`{self.name}` is no tensor")
 
 
+@dataclass(eq=False)
 class Reduction(Part):
-    """`Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`. fold: the term of axes and operands."""
+    """`Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`. over: axes and runs of them; fold: the term of all of it."""
 
-    def __init__(self, over: FoldedAxes, operands: tuple[Part, ...], fold: Callable[[Iterator[Axis], list[Any]], Any]):
-        super().__init__(operands, self.folded)
-        self.over, self.fold = over, fold
+    over: Bracket
+    children: tuple[Part, ...]
+    fold: Callable[[Iterator[Axis], list[Any]], Any]
 
     def scan(self, firing: TorchSite) -> None:
         super().scan(firing)
-        for leaf in self.over.axes(firing):
+        for leaf in self._axes(firing):
             firing.slots[leaf].bound = True
 
-    def folded(self, firing: TorchSite) -> Any:
-        over = map(firing.resolve, self.over.axes(firing))
+    def build(self, firing: TorchSite) -> Any:
+        over = map(firing.resolve, tuple(self._axes(firing)))
         return self.fold((a for a in over if a.__class__ is Axis), [x.build(firing) for x in self.children])
 
+    def _axes(self, firing: TorchSite) -> Iterator[Axis]:
+        """Yield the axes that are reduced. Raises DplcError at an item that is not an axis."""
+        for item in self.over:
+            for entry in entries((item,), firing):
+                if entry.__class__ is not Axis or entry not in firing.slots:
+                    raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", item.span)
+                yield entry
 
+
+@dataclass(eq=False)
 class StackedRead(Part):
     """`Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op of their own."""
 
-    def __init__(self, name: str, place: Closure, bracket: Bracket):
-        super().__init__(make=self.value)
-        self.name, self.place, self.bracket = name, place, bracket
+    name: str
+    place: Closure
+    bracket: Bracket
 
     def scan(self, firing: TorchSite) -> None:
         for number, view in enumerate(firing.env[self.name]):
-            firing.place((self, number), view, self.bracket.entries(firing, len(view.shape)), False)
+            firing.place((self, number), view, entries(self.bracket, firing, len(view.shape)), False)
 
-    def value(self, firing: TorchSite) -> Any:
+    def build(self, firing: TorchSite) -> Any:
         terms = tuple(firing.read((self, number)) for number in range(len(firing.env[self.name])))
         place = firing.resolve(self.place(firing.env))
         axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
@@ -288,35 +303,42 @@ class StackedRead(Part):
         """Note each tensor of the list as a slice of the whole (with this bracket), at its number on the list axis."""
         place, own = self.place(firing.env), firing.result_entries
         for number in range(len(firing.env[self.name])):
-            view, entries = firing.placed[(self, number)]
+            view, read = firing.placed[(self, number)]
             assert view.term is not None
-            dims = dict(zip(entries, view.dims, strict=True))
-            stands = zip(own, bracket.entries(firing, len(own)), view.shape, strict=True)
+            dims = dict(zip(read, view.dims, strict=True))
+            stands = zip(own, entries(bracket, firing, len(own)), view.shape, strict=True)
             where = {firing.named(to): dims[e] or 0 for to, e, n in stands if e is not place and n != 1}
-            at = {firing.named(to): number for to, e in zip(own, bracket.entries(firing), strict=True) if e is place}
+            at = {firing.named(to): number for to, e in zip(own, entries(bracket, firing), strict=True) if e is place}
             firing.lowering.slice_of(view.term, whole, compose.remap(whole, where | at))
 
 
+@dataclass(eq=False)
 class Decide(Part):
     """`a if condition else b`: the condition is decided when the rule fires."""
 
-    def __init__(self, condition: Closure, a: Part, b: Part):
-        super().__init__((a, b), lambda firing: self.chosen(firing).build(firing))
-        self.condition = condition
+    condition: Closure
+    a: Part
+    b: Part
 
-    def chosen(self, firing: TorchSite) -> Part:
-        return self.children[not self.condition(firing.env)]
+    def _chosen(self, firing: TorchSite) -> Part:
+        return self.a if self.condition(firing.env) else self.b
 
     def scan(self, firing: TorchSite) -> None:
-        self.chosen(firing).scan(firing)
+        self._chosen(firing).scan(firing)
+
+    def build(self, firing: TorchSite) -> Any:
+        return self._chosen(firing).build(firing)
 
 
+@dataclass(eq=False)
 class Item:
     """One item of a bracket. name: of an axis or a run that the bracket may bind; part: of a term."""
 
-    def __init__(self, name: str | None, run: bool, closure: Closure, part: Part | None = None):
-        self.name, self.run, self.closure = name, run, closure
-        self.part = part
+    name: str | None
+    run: bool
+    closure: Closure
+    part: Part | None
+    span: Span
 
     def values(self, firing: TorchSite) -> tuple[Entry, ...] | None:
         """Return the entries of the item; None for a run that is not bound yet."""
@@ -331,39 +353,18 @@ class Item:
         return tuple(value) if self.run else (value,)
 
 
-class Bracket:
-    """The items between brackets: axes, runs of axes, index expressions, terms."""
-
-    def __init__(self, items: tuple[Item, ...]):
-        self.items = items
-
-    def entries(self, firing: TorchSite, rank: int = 0) -> list[Entry]:
-        """Return one entry per position. An unbound run gets the positions that the rank leaves."""
-        groups = [item.values(firing) for item in self.items]
-        if None in groups:
-            open_run = groups.index(None)
-            count = rank - sum(len(group) for group in groups if group is not None)
-            bound = tuple(firing.axis(1, free=True) for _ in range(max(count, 0)))
-            firing.env[self.items[open_run].name or ""] = bound
-            groups[open_run] = bound
-        return [entry for group in groups if group is not None for entry in group]
+Bracket = tuple[Item, ...]  # axes, runs of axes, index expressions, terms
 
 
-class FoldedAxes:
-    """Axes of a reduction: axes and runs of them, nothing else."""
-
-    def __init__(self, items: tuple[Item, ...], spans: tuple[Span, ...]):
-        self.items = [(Bracket((item,)), span) for item, span in zip(items, spans, strict=True)]
-
-    def axes(self, firing: TorchSite) -> list[Axis]:
-        """Return the axes of all items. Raises DplcError at an item that is not an axis."""
-        found: list[Axis] = []
-        for item, span in self.items:
-            for entry in item.entries(firing):
-                if entry.__class__ is not Axis or entry not in firing.slots:
-                    raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", span)
-                found.append(entry)
-        return found
+def entries(bracket: Bracket, firing: TorchSite, rank: int = 0) -> list[Entry]:
+    """Return one entry per position of a bracket. An unbound run gets the positions that the rank leaves."""
+    groups = [item.values(firing) for item in bracket]
+    if None in groups:
+        open_run = groups.index(None)
+        count = rank - sum(len(group) for group in groups if group is not None)
+        bound = tuple(firing.axis(1, free=True) for _ in range(max(count, 0)))
+        firing.env[bracket[open_run].name or ""] = groups[open_run] = bound
+    return [entry for group in groups if group is not None for entry in group]
 
 
 # Templates of torch rules: syntax compiled to the parts above.
@@ -399,16 +400,19 @@ class TemplateCompiler:
                 return Decide(self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short))
             case s.NameTerm():
                 return Value(term.name, self.numbers.compile(term.node), term.node)
-            case s.ReduceTerm():
-                return self._reduction(term, short)
+            case s.ReduceTerm(fn=fn):
+                if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
+                    hint = did_you_mean(fn, [name for name, f in FUNCTIONS.items() if f.identity is not None])
+                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), hint)
+                return self._reduction(term, (self.of(term.x, short),), lambda over, xs: compose.reduce(fn, over, *xs))
             case s.FoldTerm():
                 operands = tuple(self.of(operand, short) for operand in term.operands)
-                return Reduction(self._over(term.node), operands, lambda over, xs: compose.fold(term.part, over, xs))
+                return self._reduction(term, operands, lambda over, xs: compose.fold(term.part, over, xs))
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
                 return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
             case s.IndexTerm():
                 e = self.index(term.e)
-                return Part((), lambda firing: compose.index(firing.resolve(e(firing.env))))
+                return Computed((), lambda firing: compose.index(firing.resolve(e(firing.env))))
             case s.CaseTerm():
                 return self._case(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm():
@@ -421,12 +425,9 @@ class TemplateCompiler:
                 if len(term.operands) != arity:
                     what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
                     raise DplcError(what, term.span)
-                return self._function(term.fn, tuple(self.of(operand, short) for operand in term.operands))
+                parts, fn = tuple(self.of(operand, short) for operand in term.operands), term.fn
+                return Computed(parts, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in parts]))
         return Value(None, self.numbers.compile(term.node), term.node)
-
-    @staticmethod
-    def _function(fn: str, operands: tuple[Part, ...]) -> Part:
-        return Part(operands, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in operands]))
 
     @staticmethod
     def _case(condition: Closure, a: Part, b: Part) -> Part:
@@ -436,7 +437,7 @@ class TemplateCompiler:
                 return (a if found else b).build(firing)
             return compose.case(found, a.build(firing), b.build(firing))
 
-        return Part((a, b), build)
+        return Computed((a, b), build)
 
     @staticmethod
     def _cast(x: Part, to: Closure, span: Span) -> Part:
@@ -448,7 +449,7 @@ class TemplateCompiler:
                 raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", span)
             return compose.asked_cast(x.build(firing), dtype.name)
 
-        return Part((x,), build)
+        return Computed((x,), build)
 
     @staticmethod
     def _place(x: Part, low: Closure, end: Closure) -> Part:
@@ -459,21 +460,11 @@ class TemplateCompiler:
             firing.lowering.bound(term, low(firing.env), end(firing.env))
             return term
 
-        return Part((x,), build)
+        return Computed((x,), build)
 
-    def _reduction(self, term: s.ReduceTerm, short: bool) -> Part:
-        if term.fn not in FUNCTIONS or FUNCTIONS[term.fn].identity is None:
-            options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
-            raise DplcError(
-                f"`{term.fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(term.fn, options)
-            )
-        operand = self.of(term.x, short)
-        return Reduction(self._over(term.node), (operand,), lambda over, xs: compose.reduce(term.fn, over, *xs))
-
-    def _over(self, node: s.Syntax) -> FoldedAxes:
-        """Return the axes between the function of a reduction and its operands."""
-        items = node.items[1:-1]  # type: ignore[attr-defined]
-        return FoldedAxes(tuple(map(self._item, items)), tuple(item.span for item in items))
+    def _reduction(self, term: s.ValueTerm, operands: tuple[Part, ...], fold: Callable[..., Any]) -> Part:
+        """Return the part of a reduction: its axes stand between its function and its operands."""
+        return Reduction(self.bracket(term.node.items[1:-1]), operands, fold)  # type: ignore[attr-defined]
 
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
@@ -500,16 +491,15 @@ class TemplateCompiler:
         return index
 
     def bracket(self, items: s.Nodes) -> Bracket:
-        return Bracket(tuple(map(self._item, items)))
+        return tuple(map(self._item, items))
 
     def _item(self, item: s.Syntax) -> Item:
-        inner = item.base if isinstance(item, s.Run) else item
+        run, inner = isinstance(item, s.Run), item.base if isinstance(item, s.Run) else item
         closure = self.index(inner) if not _is_term(inner) else (lambda env: ())
-        if isinstance(item, s.Run):
-            return Item(inner.text if isinstance(inner, s.NameOf) else None, True, closure)
-        if _is_term(item) or (isinstance(item, s.NameOf) and item.text in self.locals):
-            return Item(None, False, closure, self.part(item))
-        return Item(item.text if isinstance(item, s.NameOf) else None, False, closure)
+        name = inner.text if isinstance(inner, s.NameOf) else None
+        if not run and (_is_term(item) or name in self.locals):
+            return Item(None, False, closure, self.part(item), item.span)
+        return Item(name, run, closure, None, item.span)
 
 
 def _operands(found: Any) -> Iterator[Any]:
