@@ -7,7 +7,7 @@ import re
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..ir.diagnostic import UsageError, did_you_mean
 
@@ -43,9 +43,26 @@ class Target:
     - memory_latency_seconds: the latency of one load from DRAM (typical, not measured)
     - launch_seconds: the time of one kernel launch (typical, not measured)
 
+    The same on every device that dplc compiles for:
+
+    - most_threads: threads of a block at most
+    - warp_lanes: threads of a warp, which exchange values by shuffles
+    - warpgroup: threads of four warps, which multiply (WGMMA) and change their register limit together
+    - vector_bytes: bytes of the widest access of a thread
+    - sector_bytes: bytes of global memory that one access reads at least
+    - swizzle_bytes: bytes of a swizzled row of shared memory; it reaches all banks
+    - copies_in_background: whether copies to shared memory bypass registers (cp.async, from sm_80)
+    - boxes_by_tma: whether one thread issues the copy of a whole box (TMA, from sm_90)
+
     policy: what rule files override of the numbers of `rules/policy.rw`; a device file does not have it.
     """
 
+    most_threads: ClassVar[int] = 1024
+    warp_lanes: ClassVar[int] = 32
+    warpgroup: ClassVar[int] = 128
+    vector_bytes: ClassVar[int] = 16
+    sector_bytes: ClassVar[int] = 32
+    swizzle_bytes: ClassVar[int] = 128
     name: str
     arch: str
     sm: int
@@ -72,8 +89,18 @@ class Target:
     launch_seconds: float
     policy: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def copies_in_background(self) -> bool:
+        return self.sm >= 80
+
+    @property
+    def boxes_by_tma(self) -> bool:
+        return self.sm >= 90
+
 
 DEVICE_FIELDS = tuple(field for field in fields(Target) if field.name != "policy")  # what a device file says
+COMMON = ("most_threads", "warp_lanes", "warpgroup", "vector_bytes", "sector_bytes", "swizzle_bytes")
+ABILITIES = ("copies_in_background", "boxes_by_tma")
 LARGEST = 1e18  # more than any rate or size of a device
 
 

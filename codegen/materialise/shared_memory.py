@@ -471,7 +471,7 @@ def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, severa
     """Raise DplcError for a slab that TMA cannot copy."""
     source, item = low.params[stage.src], element_bytes(low, stage)
     inner = box[-1] if box else None
-    if low.target.sm < 90:
+    if not low.target.boxes_by_tma:
         why = f"{low.target.name} has no TMA"
     elif inner is None or inner.dim != len(source.shape) - 1 or inner.extent * item % 16 or stage.pad:
         why = "its rows are no multiples of 16 bytes along the source's last dimension"

@@ -156,7 +156,7 @@ class Pricing:
             step = self.steps[n]
             if step.over and needed[n]:
                 missing = (self.estimate.extents[bit] for bit in bits(self.grid & ~self.space[n]))
-                most = max(most, blocks_across(missing, policy(self.target).tile_columns))
+                most = max(most, blocks_across(missing, policy(self.target).tile_side))
             for m in step.reads:
                 needed[m] |= needed[n] or bool(step.over)
         return most

@@ -303,7 +303,7 @@ def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> 
     """
     if not result & own:
         tile = min(tile, policy(target).row_columns)
-    elif 2 * flow.elements(result) < policy(target).block_outputs * target.multiprocessors:
+    elif flow.elements(result) < (policy(target).tile_side // 2) ** 2 * target.multiprocessors:
         tile = max(tile // 2, 1)
     count = 1
     for axis in flow.axes_in(result & ~own):

@@ -77,7 +77,7 @@ def _asked(site: Any, use: Use) -> float:
     Each access reads a sector. Fewer blocks than multiprocessors reach only their share of the bandwidth.
     """
     flow, target = site.flow, site.target
-    patch, tile = policy(target).patch_columns, policy(target).tile_columns
+    patch, tile = policy(target).fragment_side, policy(target).tile_side
     result = flow.mask[use.total]
     both = [flow.mask[arg] for arg in use.product.args]
     batch = both[0] & both[-1] & result
@@ -220,7 +220,7 @@ def moved(site: Any, y: Value) -> bool:
 def widest(site: Any, y: Value) -> int:
     """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
     flow = site.flow
-    read = [_read(site, operand, policy(site.target).operations_looked_through) for operand in operands(y)]
+    read = [_read(site, operand, policy(site.target).diamond_operations) for operand in operands(y)]
     climbing: int = flow.elements(flow.mask[site.top])
     return max(climbing, *read)
 
@@ -426,7 +426,7 @@ def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
             continue
         a, b = (set(axes(factor)) for factor in product.args)
         left, right = (_widened_from(factor) or dtype(factor) for factor in product.args)
-        wide = min(_places(a - b), _places(b - a)) >= numbers.group_side
+        wide = min(_places(a - b), _places(b - a)) >= numbers.tile_side
         chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
         if wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(left, right) for atom in late):
             yield total
@@ -561,7 +561,7 @@ def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
     flow = _flow(site, y)
     blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
     made, _ = cost.parts(v, ())
-    moved = policy(site.target).shared_accesses * flow.elements(flow.mask[v])
+    moved = 2 * flow.elements(flow.mask[v])  # a load and a store of each element
     return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + moved), site.target)
 
 

@@ -80,9 +80,9 @@ from ..language.evaluate import (
     statement_fact,
     tile_fact,
 )
-from ..language.rule import policy
 from ..rewrite.statements.site import Context
 from .structure import conjuncts
+from .tensor import pow2
 
 TILE = "module loop tile"
 
@@ -159,7 +159,7 @@ def box_ok(site: Any, copies: StatementList) -> bool:
 @statement_fact
 def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
     """Return whether a run reads some slab in fewer wavefronts padded or in a xor layout than in any TMA layout."""
-    pads = policy(site.target).row_pads
+    pads = pow2(1, 2 * site.target.vector_bytes // WORD)
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
@@ -489,7 +489,7 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
 @tile_fact
 def bytes_of_results(site: Any) -> int:
     """Return the bytes of shared memory to store the results that lanes hold in pieces, in rows of whole vectors."""
-    vector = policy(site.target).bytes_of_store
+    vector = site.target.vector_bytes
     found = [box for box in result_boxes(site) if box.pieces and divisor(box.shape[-1], {}) * box.item % vector == 0]
     return sum(box.bytes for box in found)
 
@@ -580,7 +580,7 @@ def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) 
     yield ResultBox(
         Var(param.name), Var(smem), Var(param.dtype), item, rows, columns, _in_pieces(site, store, param.shape, item),
         box.origin, dims[0], param.shape, tuple(sorted({dim for dim in edges if dim is not None})),
-        rows * (columns * item + policy(site.target).bytes_of_store),
+        rows * (columns * item + site.target.vector_bytes),
     )  # fmt: skip
 
 

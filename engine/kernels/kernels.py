@@ -239,7 +239,7 @@ class Kernels:
     def _sibling(self, place: int, taken: set[int]) -> int | None:
         """Return the next kernel that a rule lets join this one."""
         first = self.entries[place]
-        near = range(place + 1, min(place + 1 + policy(self.target).launches_looked_at, len(self.entries)))
+        near = range(place + 1, min(place + 1 + policy(self.target).near_launches, len(self.entries)))
         for other in near:
             second = self.entries[other]
             if other in taken or second.copy:

@@ -532,7 +532,7 @@ def _domain(rule: Rule, name: str) -> tuple[Any, ...] | None:
     return known if isinstance(known, tuple) else None
 
 
-# Python reads the numbers of `rules/policy.rw` as `policy(target).most_threads`.
+# Python reads the numbers of `rules/policy.rw` as `policy(target).tile_side`.
 #
 # The overrides of a user's file travel with the target of a compile (`Target.policy`). No global holds them, so two
 # compiles in one process cannot see each other's overrides.

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ...codegen.target import DEVICE_FIELDS
+from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
 from ...ir import expr as e
 from ...ir.diagnostic import did_you_mean
 from ...ir.dtypes import DTYPES
@@ -315,4 +315,8 @@ def _argument(fact: Fact, n: int) -> Sort | None:
     return sort_of(fact.arguments[-1]) if fact.most is None else None
 
 
-TARGET_FIELDS: dict[str, Sort] = {f.name: {"int": INT, "float": NUM, "str": TEXT}[str(f.type)] for f in DEVICE_FIELDS}
+TARGET_FIELDS: dict[str, Sort] = {
+    **{f.name: {"int": INT, "float": NUM, "str": TEXT}[str(f.type)] for f in DEVICE_FIELDS},
+    **dict.fromkeys(COMMON, INT),
+    **dict.fromkeys(ABILITIES, BOOL),
+}

@@ -109,10 +109,11 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     (size,), numbers = whole.sizes.values(), policy(whole.target)
     vectors = _of_vectors(whole, size)
     if vectors is None or not _pays(whole, make, vectors):
-        return octaves(size, whole.target)[: numbers.ranges_unasked]
-    long = _between(vectors, numbers.range_ends_of_vectors)
-    rows = [*long, *_between(size, numbers.range_ends_beside_vectors)]
-    return tuple((row,) for row in rows[: numbers.ranges_unasked])
+        return octaves(size, whole.target)[: numbers.most_ranges]
+    ends, warp = numbers.range_ends, whole.target.warp_lanes * _floats_of_vector(whole.target)
+    long = _between(vectors, [end for end in ends if end >= warp])  # up to there a lane has one vector
+    rows = [*long, *_between(size, ends[::2])]  # coarser, for these read element by element
+    return tuple((row,) for row in rows[: numbers.most_ranges])
 
 
 def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -> tuple[Row, ...]:
@@ -125,7 +126,7 @@ def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -
         for found in tuned_ranges(schedules, kernel, tools.rules, whole.target):
             row = tuple(_dim(name, part) for name, part in found.sizes.items())
             gains[row] = max(found.gain, gains.get(row, 0))
-    most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).ranges_of_store]
+    most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).most_ranges]
     return tuple(sorted(most, key=lambda row: (math.prod(map(_lengths, row)), [dim.low for dim in row])))
 
 
@@ -176,13 +177,17 @@ def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
 def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
     """Return the lengths in whole vectors, if most data of the kernels lies in rows as long as a size."""
     numbers = policy(whole.target)
-    step = math.lcm(size.multiple, numbers.vector_of_lengths)
+    step = math.lcm(size.multiple, _floats_of_vector(whole.target))
     low, high = max(size.low, numbers.vectors_from), size.high // step * step
     params = [param for kernel in whole.plan.kernels for param in (*kernel.ins, *kernel.outs)]
     ragged = [p for p in params if size in nodes((p.shape[-1],), Size) and multiple_of(p.shape[-1]) % step]
     if low > high or not ragged or 2 * sum(map(_bytes, ragged)) < sum(map(_bytes, params)):
         return None
     return Dim(size.name, low, size.high, step, hint=min(max(size.hint // step * step, -(-low // step) * step), high))
+
+
+def _floats_of_vector(target: Target) -> int:
+    return target.vector_bytes // DTYPES["f32"].item_bytes
 
 
 def _pays(whole: Compilation, make: Make, part: Dim) -> bool:

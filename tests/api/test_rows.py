@@ -74,7 +74,7 @@ def test_the_usual_rows_lie_in_the_range(dim: dplc.Dim) -> None:
 def test_no_more_rows_than_the_policy_says(tmp_path: Path) -> None:
     """Longer lengths are served by the program for all of them."""
     few = tmp_path / "few.rw"
-    few.write_text("override number ranges_unasked = 3\n")
+    few.write_text("override number most_ranges = 3\n")
     program = dplc.compile(lambda x: x * 2, (torch.randn(8, 4),), dynamic={"x": {0: WHOLE}}, rules=few)
     assert program.rows is not None and len(program.rows.rows) == 3
     assert program.rows.place({"s": 16}) == 2 and program.rows.place({"s": 17}) is None

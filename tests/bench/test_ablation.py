@@ -29,7 +29,7 @@ def test_a_rule_left_out_costs_as_much_as_a_file_without_it(tiny: Path, tmp_path
 
 def test_each_leaves_out_every_rule_of_the_schedule_and_moves_every_number_both_ways() -> None:
     names = {variant.name for variant in variants(["each"], ["each"], toolchain())}
-    assert {"tileify", "drop_guard", "mark_unroll", "most_threads=512", "most_threads=1536"} <= names
+    assert {"tileify", "drop_guard", "mark_unroll", "most_unrolled=16", "most_unrolled=48"} <= names
     assert "inline" not in names
 
 
@@ -53,7 +53,7 @@ def test_unknown_names_are_errors() -> None:
 
 
 def test_the_command_prints_json(tiny: Path) -> None:
-    options = ["--only", "norm.*", "--without", "snake", "--number", "most_threads=512", "--target", "h200", "--json"]
+    options = ["--only", "norm.*", "--without", "snake", "--number", "most_unrolled=16", "--target", "h200", "--json"]
     result = CliRunner().invoke(app, ["bench", str(tiny), *options])
     assert result.exit_code == 0, result.output
-    assert list(json.loads(result.output)["effects"]) == ["snake", "most_threads=512"]
+    assert list(json.loads(result.output)["effects"]) == ["snake", "most_unrolled=16"]

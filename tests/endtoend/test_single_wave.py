@@ -8,7 +8,6 @@ compared with float64."""
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -144,15 +143,3 @@ def test_several_products_that_are_one_wave_are_not_split(rows: int, columns: in
 @pytest.mark.parametrize("rows, columns", ((64, 128), (192, 128)))  # few tiles of two products
 def test_several_products_that_are_split(rows: int, columns: int) -> None:
     assert len(compiled(gate(rows, columns), "h200").kernels) == 2
-
-
-def test_partial_sums_that_few_blocks_read_are_dearer(tmp_path: Path) -> None:
-    """32 x 2048 x 2048 is split four ways, not eight."""
-    as_others = tmp_path / "as_others.rw"
-    as_others.write_text("override number partial_bytes_of_few = 8\n")
-    ways = []
-    for rules in (None, (as_others,)):
-        text = "torch.randn(32, 2048) @ torch.randn(2048, 2048)"
-        made = Compiler(toolchain(rules), target("h200")).compile(capture_text(text, 0))
-        ways.append(made.tile[0].outs[0].shape[1])
-    assert ways == [4, 8]

@@ -107,6 +107,6 @@ def test_rules_and_estimates_ask_one_number(tmp_path: Path) -> None:
     )  # fmt: skip
     estimate = KernelEstimate(steps, (5,), {i: 64, j: 256, k: 64}, {})
     mine = tmp_path / "mine.rw"
-    mine.write_text("override number tile_columns = 256\n")
+    mine.write_text("override number tile_side = 256\n")
     assert "computed again by many blocks" in Pricing(estimate, H100).refused()
     assert Pricing(estimate, toolchain((mine,)).on(H100)).refused() == ""

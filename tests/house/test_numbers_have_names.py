@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dplc.codegen.kernel import MAX_THREADS_PER_BLOCK
+from dplc.codegen.target import Target
 from dplc.engine.cost import memory_model
-from dplc.engine.language.rule import built_in_files, built_in_policy, load
+from dplc.engine.language.rule import built_in_files, load
 from dplc.engine.language.typed_slots import walk
 from dplc.ir.facts import layout, warp_accesses
 from dplc.ir.text import syntax as s
@@ -91,20 +92,20 @@ def test_no_fact_holds_a_number(path: Path) -> None:
     assert list(literals(path)) == [], "read it from the policy: `policy(site.target).name`"
 
 
-# What the model and the analyses hold of the machine, and the number of the policy that says the same to rules.
+# Constants of the machine in the model and the analyses, and the field of the target that rules read.
 OF_THE_MACHINE = {
     "warp_lanes": (memory_model.LANES, warp_accesses.WARP, layout.BANKS),
     "most_threads": (MAX_THREADS_PER_BLOCK, verify_kernel.MOST_THREADS),
-    "bytes_of_float": (layout.DTYPE_BYTES["f32"], memory_model.WORD, layout.WORD),
-    "bytes_of_store": (layout.CHUNK, max(layout.VECTOR_BYTES)),
+    "vector_bytes": (layout.CHUNK, max(layout.VECTOR_BYTES)),
+    "sector_bytes": (layout.SECTOR,),
     "swizzle_bytes": (layout.ROW, max(warp_accesses.SPANS)),
-    "register_group": (verify_kernel.WARPGROUP,),
+    "warpgroup": (verify_kernel.WARPGROUP,),
 }
 
 
 @pytest.mark.parametrize("name", OF_THE_MACHINE)
-def test_what_python_holds_of_the_machine_is_what_the_policy_says(name: str) -> None:
-    assert {getattr(built_in_policy(), name)} == {*OF_THE_MACHINE[name]}
+def test_python_and_the_target_agree_on_the_machine(name: str) -> None:
+    assert {getattr(Target, name)} == {*OF_THE_MACHINE[name]}
 
 
 def test_no_fraction_of_the_policy_is_written_again() -> None:

@@ -14,7 +14,7 @@ DRAWN = 12  # numbers of a policy that are other ones
 PREFERRED = 8  # rules that fire wherever they are legal
 FACTORS = (1 / 1024, 1 / 128, 1 / 16, 1 / 4, 1 / 2, 2, 4)
 # what a device has, and what has no meaning below (of lists, the lists of policy.rw say what may be in them)
-FIXED = ("warp_lanes", "most_threads", "bytes_of_float", "copies_in_background", "boxes_by_tma", "vector_float")
+FIXED = ("bytes_of_float",)
 NUMBER = re.compile(r"^number (\w+) = (\d+) ", re.MULTILINE)
 RULE = re.compile(r"^rule (\w+)", re.MULTILINE)
 

@@ -296,11 +296,11 @@ NEW = "rule mine on tensor\nmatch\n    y = add(x, x)\nrewrite\n    y = multiply(
         ((("varies along the reduced axis", "is no factor"),), "", True),  # what a refusal says
         ((("no axis is left to sum", "it sums nothing"),), "\n# a comment\n", True),
         (
-            (("rule scale_after_product(TILE: int = tile_columns)", "rule scale_after_product(TILE: int = 64)"),),
+            (("rule scale_after_product(TILE: int = tile_side)", "rule scale_after_product(TILE: int = 64)"),),
             "",
             False,
         ),
-        ((("rule scale_after_gain(TILE: int = tile_columns)", "rule scale_after_gain(TILE: int = 64)"),), "", True),
+        ((("rule scale_after_gain(TILE: int = tile_side)", "rule scale_after_gain(TILE: int = 64)"),), "", True),
         ((("rule share_elementwise", "rule share_elementwise(T: int = 1)"),), "", False),  # any may decide
         ((), NEW, False),  # nobody has offered it to the search
     ],

@@ -67,7 +67,7 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
     assert "by `let`, line 5" in hover.contents.value
     listed = await client.text_document_completion_async(lsp.CompletionParams(document(uri), at))
     names = {item.label for item in listed}
-    assert {"widest", "axes", "body", "N", "Stage", "most_threads"} <= names and "Softmax" not in names
+    assert {"widest", "axes", "body", "N", "Stage", "block_threads"} <= names and "Softmax" not in names
     at = lsp.Position(12, len("        s: Stage("))
     listed = await client.text_document_completion_async(lsp.CompletionParams(document(uri), at))
     assert {"depth", "via", "slab"} <= {item.label for item in listed}
@@ -118,8 +118,8 @@ async def test_references_go_into_examples_and_pipelines(client: LanguageClient,
 
     files = {file for file, _ in await asked(BUILT_IN / "tile/attention/one_pass.rw", "rule online_row", "online_row")}
     assert files == {"rules/pipeline.rw", "attention/one_pass.examples.rw"}
-    files = {file for file, _ in await asked(BUILT_IN / "policy.rw", "number most_threads", "most_threads")}
-    assert {"blocks/fit_block.rw", "attention/one_pass.rw"} <= files
+    files = {file for file, _ in await asked(BUILT_IN / "policy.rw", "number block_threads", "block_threads")}
+    assert {"blocks/slice_matmul_k.rw", "attention/one_pass.rw"} <= files
     path = BUILT_IN / "tile/registers/permute_register_tile.rw"
     files = {file for file, _ in await asked(path, "rule permute", "V")}
     named = ("registers/permute_register_tile.rw", "registers/permute_register_tile.examples.rw", "rules/pipeline.rw")
