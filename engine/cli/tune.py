@@ -427,7 +427,7 @@ def fuse(subject: Subject, flags: Flags) -> None:
     top = max(flags.top, flags.candidate or 1)
     made = exploration(values, tools, machine, ExplorationOptions(top=top))
     with progress("exploring"):
-        found = made.explained(made.candidates()) if flags.explore else [made.by_rules()]
+        found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
         print_remark(note)
     if flags.ir is not None or flags.run:

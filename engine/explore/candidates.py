@@ -210,10 +210,9 @@ class Fusing:
         """Return a candidate, built. It is not 0: that is what the rules decide."""
         return self.exploration.candidate(self.choices[way - 1], "explored")
 
-    @functools.cache  # noqa: B019
     def rules(self, way: int) -> tuple[str, ...]:
-        """Return the rules without which a candidate would not be there."""
-        return self.exploration.rules(self.choices[way - 1]) if way else ()
+        """Return the rules that matched where a candidate spells the program in another way."""
+        return self.candidate(way).rules if way else ()
 
     def written(self, way: int, scheduling: Iterable[str]) -> Schedule:
         """Return a way as it is remembered. scheduling: the rules that the schedules of its kernels use.
@@ -227,7 +226,7 @@ class Fusing:
         made, choice = self.exploration, self.choices[way - 1]
         for (problem, solved), rank in zip(made.problems, choice, strict=True):
             solution = solved.found[rank].solution
-            recorded = written(problem, solved.search.extraction, solution, made.credit(solved, rank))
+            recorded = written(problem, solved.search.extraction, solution)
             if recorded.region not in found:
                 proved(problem, recorded, made.exported, made.options.budget)
                 found[recorded.region] = recorded

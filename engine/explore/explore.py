@@ -56,7 +56,7 @@ from .rules_as_egglog import Permissions, RuleTexts, export
 from .saturate import SaturationBudget, Spellings, available
 from .search import Effort, EgraphSearch, Rebuilder, Rebuilt
 from .solution import Extraction, PricedSolution
-from .stored_solutions import NotProved, StoredSolution, needed_rules, proved, region_of
+from .stored_solutions import NotProved, StoredSolution, proved, region_of, used_rules
 
 # ---- Exploration is on top of what the rules decide: where it fails, they decide, and a note says so.
 
@@ -432,7 +432,6 @@ class Solved:
 
     search: EgraphSearch
     found: list[PricedSolution]
-    credits: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -530,7 +529,6 @@ class Exploration:
         if recorded is None:
             raise NotProved("a region of the program has no recorded solution")
         graph, classes = proved(problem, recorded, self.exported, self.options.budget)
-        graph.bindings = None
         extraction = Extraction(graph, self.target, self.permissions)
         choice = {
             classes[place]: graph.classes[classes[place]].index(
@@ -559,26 +557,6 @@ class Exploration:
         groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
         found = search.as_written(stored, [group for group in groups if len(group) > 1])
         return found if found.seconds < float("inf") else search.as_written(stored)
-
-    def explained(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return the candidates with the rules without which they would not be there."""
-        return or_else(
-            lambda: [replace(c, rules=self.rules(c.ranks)) for c in candidates],
-            lambda: list(candidates),
-            self.notes.append,
-        )
-
-    def rules(self, ranks: Sequence[int]) -> tuple[str, ...]:
-        """Return the rules without which a choice of solutions would not be there."""
-        needed = (self.credit(solved, rank) for (_, solved), rank in zip(self.problems, ranks, strict=False))
-        return tuple(dict.fromkeys(itertools.chain(*needed)))
-
-    def credit(self, solved: Solved, rank: int) -> tuple[str, ...]:
-        """Return the rules that a solution of a region needs."""
-        if rank not in solved.credits:
-            extraction, solution = solved.search.extraction, solved.found[rank].solution
-            solved.credits[rank] = needed_rules(extraction, solution, self.exported, self.options.budget)
-        return solved.credits[rank]
 
     # ---- candidates
 
@@ -640,7 +618,9 @@ class Exploration:
             made = rebuilder.rebuild()
             now.update(made.roots)
             regions.append(made)
-        return replace(self._together(regions, now, label), ranks=tuple(ranks))
+        pairs = zip(self.problems, ranks, strict=True)
+        rules = (used_rules(solved.search.graph, solved.found[rank].solution) for (_, solved), rank in pairs)
+        return replace(self._together(regions, now, label), rules=tuple(dict.fromkeys(itertools.chain(*rules))))
 
     def _together(self, regions: list[Rebuilt], now: Mapping[Term, Term], label: str) -> Candidate:
         outs = tuple(Output(out.name, out.axes, now.get(out.value, out.value)) for out in self.graph.outs)

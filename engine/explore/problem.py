@@ -112,7 +112,7 @@ class Problem:
 
     nodes: list[ENode] = field(default_factory=list)
     roots: tuple[int, ...] = ()
-    fixed: frozenset[int] = frozenset()
+    fixed: tuple[int, ...] = ()
     leaves: list[Leaf] = field(default_factory=list)
     forms: list[IndexForm] = field(default_factory=list)
     extents: dict[int, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Reader:
             self.add(term, term in wanted)
         self.packs(roots)
         self.means()
-        self.problem.fixed = frozenset(self.numbers[root] for root in roots if root in fixed)
+        self.problem.fixed = tuple(sorted({self.numbers[root] for root in roots if root in fixed}))
         self.problem.roots = tuple(dict.fromkeys(self.numbers[root] for root in roots))
 
     def packs(self, roots: Sequence[Term]) -> None:
@@ -347,7 +347,6 @@ class EGraph:
     of: tuple[int, ...]
     fired: tuple[str, ...] = ()
     missed: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
-    bindings: Any = field(default=None, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -356,6 +355,11 @@ class EGraph:
     @property
     def enodes(self) -> int:
         return sum(map(len, self.classes))
+
+    def spelled(self, node: ENode) -> ENode:
+        """Return a node of the problem as an e-node."""
+        op, attributes, children = node
+        return sorted_operands((op, attributes, tuple(self.of[c] for c in children)))
 
 
 def sorted_operands(node: ENode) -> ENode:

@@ -132,16 +132,10 @@ class Dtypes:
 
 @dataclass(frozen=True)
 class RuleTexts:
-    """Rules as egglog text, by name.
-
-    needs: what a rule's pattern cannot do without: functions, numbers, parts of tuples, `Map`, `Case`, and `packed` for
-    weights side by side. makes: the same of its template. constants: numbers that it compares extents with.
-    """
+    """Rules as egglog text, by name. constants: the numbers that they compare extents with."""
 
     text: dict[str, str] = field(default_factory=dict)
-    needs: dict[str, frozenset[str]] = field(default_factory=dict)
-    makes: dict[str, frozenset[str]] = field(default_factory=dict)
-    constants: dict[str, frozenset[int]] = field(default_factory=dict)
+    constants: set[int] = field(default_factory=set)
     refused: list[DplcError] = field(default_factory=list)
 
 
@@ -157,8 +151,7 @@ def export(rules: Iterable[Rule]) -> RuleTexts:
         except DplcError as error:
             made.refused.append(error)
             continue
-        made.needs[rule.name], made.makes[rule.name] = frozenset(writer.needs), frozenset(writer.makes)
-        made.constants[rule.name] = frozenset(writer.constants)
+        made.constants.update(writer.constants)
     return made
 
 
@@ -172,7 +165,7 @@ def number_text(value: Any) -> str:
 class RuleText:
     """Writes one rule: its pattern, its `where` guards, then its template by the same methods.
 
-    What a rule prefers is left to extraction, which knows what it costs. needs, makes, constants: as in `RuleTexts`.
+    What a rule prefers is left to extraction, which knows what it costs.
     """
 
     def __init__(self, rule: Rule):
@@ -181,8 +174,6 @@ class RuleText:
         self.query: list[str] = []
         self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, map, cond
         self.dtypes = Dtypes()
-        self.needs: set[str] = set()
-        self.makes: set[str] = set()
         self.constants: set[int] = set()
         self.functions: dict[str, tuple[Kind, ...]] = {}  # function variable -> dtypes of its operands and result
         self.count = 0
@@ -227,11 +218,6 @@ class RuleText:
         self.count += 1
         return f"w{self.count}"
 
-    def word(self, word: str) -> str:
-        """Return a word that the pattern needs, or that the template makes."""
-        (self.makes if self.dtypes.building else self.needs).add(word)
-        return f'"{word}"'
-
     # ---- values of the pattern and of the template
     def value(self, term: s.ValueTerm, wanted: Any = None) -> Typed:
         """Return a value and its dtype. wanted: the dtype of a number in the template."""
@@ -242,14 +228,12 @@ class RuleText:
                 return self.name(term)
             case s.MappedTerm():
                 at = self.bind(term.map, "map", term)
-                self.word("Map")
                 text, kind = self.value(term.x, wanted)
                 return f"(Map {at} {text})", kind
             case s.ReduceTerm() | s.FoldTerm():
                 return self.reduction(term, wanted)
             case s.CaseTerm(condition=s.NameOf(text=condition)):
                 chosen = self.bind(condition, "cond", term)
-                self.word("Case")
                 a, b = self.value(term.a, wanted), self.value(term.b, wanted)
                 return f"(Case {chosen} {a[0]} {b[0]})", self.dtypes.agree(a[1], b[1])
             case s.FunctionTerm():
@@ -258,7 +242,7 @@ class RuleText:
         raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in {where}", term)
 
     def number(self, term: s.NumberTerm, wanted: Kind) -> Typed:
-        text = self.word(number_text(term.value))
+        text = f'"{number_text(term.value)}"'
         if not self.dtypes.building:
             name = self.fresh()
             return f"(Num {text} {name})", Kind(asked=[name])
@@ -289,22 +273,22 @@ class RuleText:
             self.query.append(f"(single {variable(axis.name)})")
         over = self.bind(axis.name, "axis" if isinstance(axis, s.AxisTerm) else "axes", term)
         if isinstance(term, s.ReduceTerm):
-            fn = self.word(term.fn) if term.fn in FUNCTIONS else self.bind(term.fn, "fn", term)
+            fn = f'"{term.fn}"' if term.fn in FUNCTIONS else self.bind(term.fn, "fn", term)
             text, kind = self.value(term.x, wanted)
             return f"(Red {fn} {over} {text})", self.dtypes.reduced(kind)
         if term.part not in PARTS:
             raise self.refuse("a Fold of any part", term)
-        part, (texts, kinds) = self.word(term.part), self.operands(term.operands, wanted)
+        texts, kinds = self.operands(term.operands, wanted)
         for other in kinds[1:]:
             self.dtypes.agree(kinds[0], other)
-        return f"(F{len(kinds)} {part} {over} {texts})", self.dtypes.reduced(kinds[0])
+        return f'(F{len(kinds)} "{term.part}" {over} {texts})', self.dtypes.reduced(kinds[0])
 
     def function(self, term: s.FunctionTerm, wanted: Any) -> Typed:
         if term.runs or not 0 < len(term.operands) <= MOST_OPERANDS:
             raise self.refuse("a list of operands", term)
         texts, kinds = self.operands(term.operands, wanted)
         if term.known:
-            head, kind = self.word(term.fn), self.result(term.fn, kinds)
+            head, kind = f'"{term.fn}"', self.result(term.fn, kinds)
         else:
             head, kind = self.bind(term.fn, "fn", term), Kind()
             if not self.dtypes.building:
@@ -363,7 +347,6 @@ class RuleText:
         *of, over = value.items
         if of:
             self.answers.add(name)
-            self.word("packed")
         return [f"(= v_{name} ({' '.join((function, *map(self.term, of), self.axes(over)))}))"]
 
     def condition(self, node: s.Syntax) -> list[str]:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import PathFinder
@@ -144,18 +144,7 @@ def prelude() -> str:
             assert function.kind in (ARITHMETIC, BITS, FLOAT, SELECT)
             out.append(f'(keeps "{name}")')
     out += [f'(floating "{name}")' for name in FLOATS]
-    return "\n".join(out)
-
-
-@cache
-def fold_analyses() -> str:
-    """Return the analyses of reductions over tuples: a part has the axes of what it depends on."""
-    out: list[str] = []
-
-    def rule(query: str, *actions: str) -> None:
-        out.append(f"(rule ({query}) ({' '.join(actions)}) :ruleset analysis)")
-
-    for part in PARTS:
+    for part in PARTS:  # of a reduction over tuples: a part has the axes of what it depends on
         monoid, own = of_part(part)
         names = "abc"[: len(monoid.operands)]
         node = f'(F{len(names)} "{part}" k {" ".join(names)})'
@@ -266,66 +255,30 @@ def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...
     return tuple(place[value] for value in values)
 
 
-def useful(exported: RuleTexts, problem: Problem, only: Collection[str] | None = None) -> tuple[list[str], set[str]]:
-    """Return the names of the rules that can match at all: the region or another rule provides all that they need.
-
-    The second result is all that is then available, in the words of `RuleTexts`. only: leave out all other rules.
-    """
-    there = _contents(problem)
-    chosen: set[str] = set()
-    while True:
-        more = {name for name, needs in exported.needs.items() if name not in chosen and needs <= there}
-        if not more:
-            names = [name for name in exported.needs if name in chosen and (only is None or name in only)]
-            return names, _contents(problem).union(*(exported.makes[name] for name in names))
-        chosen |= more
-        there.update(*(exported.makes[name] for name in more))
-
-
-def _contents(problem: Problem) -> set[str]:
-    """Return the operations of a problem, in the words of `RuleTexts`."""
-    there = {node[1][0] if node[0] in ("E", "Red", "Fold", "Num") else node[0] for node in problem.nodes}
-    return there | {"packed"} if problem.packs else there
-
-
-def theory(exported: RuleTexts, names: Iterable[str], there: set[str]) -> str:
-    """Return the text that egglog reads before a problem: the sorts of values, and rules, each in its own ruleset."""
-    commuting = commutativity()
-    rulesets = [f"(ruleset rule_{name})" for name in names] + [f"(ruleset commutes_{fn})" for fn in commuting]
-    analyses = (prelude(),) if there.isdisjoint(PARTS) else (prelude(), fold_analyses())
-    return "\n".join((*analyses, *rulesets, *(exported.text[name] for name in names), *commuting.values()))
-
-
-@cache
-def commutativity() -> dict[str, str]:
-    """Return commutativity as a rule of the e-graph, for each function: it unites the twins that templates make."""
-    return {
-        name: f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
+@contextlib.contextmanager
+def session(exported: RuleTexts, only: Collection[str] | None = None) -> Iterator[Any]:
+    """Yield an e-graph of egglog in which some rules run, by default all, and the commutativity of functions."""
+    commuting = {
+        f"commutes_{name}": f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
         for name, function in sorted(FUNCTIONS.items())
         if function.commutative and function.arity == 2
     }
+    rules = {f"rule_{name}": text for name, text in exported.text.items()}
+    wanted = [f"rule_{name}" for name in exported.text if only is None or name in only]
+    rulesets = (f"(ruleset {name})" for name in (*rules, *commuting))
+    with workspace("\n".join((prelude(), *rulesets, *rules.values(), *commuting.values()))) as graph:
+        run(graph, f"(unstable-combined-ruleset algebra {' '.join((*wanted, *commuting))})")
+        yield graph
 
 
-def algebra(names: Sequence[str], there: set[str]) -> str:
-    """Return the rules that run on a problem, as one ruleset."""
-    chosen = [f"rule_{name}" for name in names] + [f"commutes_{fn}" for fn in commutativity() if fn in there]
-    return f"(unstable-combined-ruleset algebra {' '.join(chosen)})" if chosen else "(ruleset algebra)"
+def saturate(problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None) -> EGraph:
+    """Return the e-graph of a problem under all rules."""
+    with session(exported) as graph:
+        return saturated(graph, problem, exported, budget or SaturationBudget())
 
 
-def saturate(
-    problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None, only: Collection[str] | None = None
-) -> EGraph:
-    """Return the e-graph of a problem, with egglog's own to go on with. only: leave out all other rules."""
-    names, there = useful(exported, problem, only)
-    graph = read(theory(exported, names, there))
-    run(graph, algebra(names, there))
-    made = saturated(graph, problem, names, budget or SaturationBudget())
-    made.bindings = graph
-    return made
-
-
-def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: SaturationBudget) -> EGraph:
-    """Put a problem into an e-graph of egglog, and let its algebra run. names: the rules in it."""
+def saturated(graph: Any, problem: Problem, exported: RuleTexts, budget: SaturationBudget) -> EGraph:
+    """Put a problem into an e-graph of egglog, and let its algebra run."""
     start = time.perf_counter()
     run(graph, text_of(problem))
     run(graph, "(run-schedule (saturate analysis))")
@@ -346,7 +299,7 @@ def saturated(graph: Any, problem: Problem, names: Sequence[str], budget: Satura
             rows = sum(len(f.rows) for name, f in graph.freeze().functions.items() if name in CONSTRUCTORS)
             reason = "" if report.updated else "saturated"
     stop = Stop(reason, done, rows, time.perf_counter() - start)
-    return read_back(graph, problem, stop, tuple(name for name in names if hits[name]))
+    return read_back(graph, problem, stop, tuple(name for name in exported.text if hits[name]))
 
 
 class Spellings:
@@ -357,13 +310,7 @@ class Spellings:
         self.made: dict[Any, EGraph] = {}
 
     def of(self, problem: Problem) -> EGraph:
-        names, there = useful(self.exported, problem)
-        constants = sorted(set().union(*(self.exported.constants[name] for name in names)))
-        key = problem.structure, order_of_sizes(problem, constants)
-        made = self.made.get(key)
-        if made is None:
-            text = theory(self.exported, self.exported.text, there)
-            with workspace(text) as graph:
-                run(graph, algebra(names, there))
-                made = self.made[key] = saturated(graph, problem, names, self.budget)
-        return replace(made, problem=problem)
+        key = problem.structure, order_of_sizes(problem, sorted(self.exported.constants))
+        if key not in self.made:
+            self.made[key] = saturate(problem, self.exported, self.budget)
+        return replace(self.made[key], problem=problem)

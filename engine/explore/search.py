@@ -20,7 +20,7 @@ from ...ir.expr import Axis
 from ...ir.tensor import Const, Elementwise, Fold, Input, Remap, Term, axes, operands
 from ..cost.kernel_estimate import bits
 from ..kernels.kernels import Prepared
-from .problem import EGraph, Problem, sorted_operands
+from .problem import EGraph, Problem
 from .solution import BETTER, Extraction, Group, PricedSolution, Solution
 
 DESCENTS_OF_GREEDY = 4  # descents of the greedy search in turn: the last ones gain nothing
@@ -64,9 +64,8 @@ class EgraphSearch:
         """
         graph = self.graph
         choice: dict[int, int] = {}
-        for place, (op, attributes, children) in enumerate(graph.problem.nodes):
-            node = sorted_operands((op, attributes, tuple(graph.of[c] for c in children)))
-            choice.setdefault(graph.of[place], graph.classes[graph.of[place]].index(node))
+        for place, node in enumerate(graph.problem.nodes):
+            choice.setdefault(graph.of[place], graph.classes[graph.of[place]].index(graph.spelled(node)))
         every = set(graph.of) if stored is None else set(stored)
         found = self.extraction.solution(choice, every, groups)
         if found is None:  # a rule united a value with one above it

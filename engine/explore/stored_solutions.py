@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from .problem import EGraph, ENode, Problem, read_back, sorted_operands
 from .rules_as_egglog import RuleTexts
-from .saturate import SaturationBudget, available, node_text, saturate
+from .saturate import SaturationBudget, available, node_text, run, saturated, session
 from .solution import Extraction, Solution
 
 AGAIN = 3  # iterations in which a solution that was put in may meet the program
@@ -45,14 +44,10 @@ class NotProved(Exception):
 
 def region_of(problem: Problem) -> str:
     """Return a hash of a region: equal for regions of equal structure, extents and dtypes."""
-    parts = (
-        problem.nodes, problem.roots, sorted(problem.fixed), problem.leaves, problem.forms, problem.dtypes,
-        list(problem.extents.values()), problem.packs,
-    )  # fmt: skip
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(problem.key).encode()).hexdigest()[:16]
 
 
-def written(problem: Problem, extraction: Extraction, solution: Solution, rules: tuple[str, ...]) -> StoredSolution:
+def written(problem: Problem, extraction: Extraction, solution: Solution) -> StoredSolution:
     """Return a solution of a region as data."""
     graph = extraction.graph
     place: dict[int, int] = {}
@@ -64,6 +59,7 @@ def written(problem: Problem, extraction: Extraction, solution: Solution, rules:
     groups = tuple(tuple(place[cls] for cls in group) for group in solution.groups)
     stored = tuple(sorted(place[cls] for cls in solution.stored))
     roots = tuple(place[graph.of[root]] for root in problem.roots)
+    rules = used_rules(graph, solution)
     return StoredSolution(region_of(problem), rules, tuple(nodes), roots, stored, groups)
 
 
@@ -80,53 +76,27 @@ def proved(
     if len(recorded.roots) != len(problem.roots) or not places <= set(range(len(recorded.nodes))):
         raise NotProved("it is no solution: it names nodes that are not there")
     try:
-        graph = met(problem, recorded, exported, budget)
-        assert graph.stop is not None
-        found = read_back(graph.bindings, problem, graph.stop, graph.fired)
-        return found, _classes(found, recorded)
-    except (KeyError, IndexError, TypeError, ValueError) as error:  # it holds something else
+        with session(exported, recorded.rules) as graph:
+            made = saturated(graph, problem, exported, budget)
+            run(graph, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
+            for turn in range(AGAIN + 1):
+                run(graph, f"(run-schedule {'(run algebra) ' if turn else ''}(saturate analysis))")
+                if _equal(graph, problem, recorded):
+                    assert made.stop is not None
+                    found = read_back(graph, problem, made.stop, made.fired)
+                    return found, _classes(found, recorded)
+    except NotProved:
+        raise
+    except Exception as error:  # it holds something else, which egglog or we do not read
         raise NotProved(f"it is no solution: {type(error).__name__}") from None
-
-
-def met(problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget) -> EGraph:
-    """Return the e-graph in which the rules of a solution make it equal to the program. Raises NotProved."""
-    graph = saturate(problem, exported, budget, recorded.rules)
-    _run(graph.bindings, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
-    for turn in range(AGAIN + 1):
-        _run(graph.bindings, "(run-schedule (saturate analysis))")
-        if _equal(graph.bindings, problem, recorded):
-            return graph
-        if turn < AGAIN:
-            _run(graph.bindings, "(run-schedule (run algebra))")
     raise NotProved("the rules do not make it equal to the program")
 
 
-def needed_rules(
-    extraction: Extraction, solution: Solution, exported: RuleTexts, budget: SaturationBudget
-) -> tuple[str, ...]:
-    """Return a smallest set of rules with which the e-graph still holds a solution, in the order of the rules.
-
-    Each rule that matched is left out in sequence. If the solution still equals the program, the rule stays out.
-    """
-    graph = extraction.graph
-    if graph.stop is None:
-        return ()
-    recorded = written(graph.problem, extraction, solution, ())
-
-    def holds(rules: Iterable[str]) -> bool:
-        try:
-            met(graph.problem, msgspec.structs.replace(recorded, rules=tuple(rules)), exported, budget)
-        except NotProved:
-            return False
-        return True
-
-    if holds(()):
-        return ()
-    kept = list(graph.fired)
-    for name in graph.fired:
-        less = [rule for rule in kept if rule != name]
-        kept = less if holds(less) else kept
-    return tuple(kept)
+def used_rules(graph: EGraph, solution: Solution) -> tuple[str, ...]:
+    """Return the rules that matched in a region if a solution spells it in another way than the program does."""
+    written_so = {(graph.of[place], graph.spelled(node)) for place, node in enumerate(graph.problem.nodes)}
+    chosen = ((cls, graph.classes[cls][place]) for cls, place in solution.choice.items())
+    return () if all(pair in written_so for pair in chosen) else graph.fired
 
 
 def _text(node: Any, place: int) -> str:
@@ -138,15 +108,8 @@ def _text(node: Any, place: int) -> str:
     return node_text((op, tuple(attributes), tuple(children)), "$r")
 
 
-def _run(bindings: Any, text: str) -> None:
-    try:
-        bindings.run_program(*bindings.parse_program(text))
-    except Exception as error:  # egglog has an exception of its own for what does not parse or type
-        raise NotProved(f"it is no solution: {error}") from None
-
-
-def _equal(bindings: Any, problem: Problem, recorded: StoredSolution) -> bool:
-    named = {name: t.rows[0].output for name, t in bindings.freeze().functions.items() if t.is_let_binding}
+def _equal(graph: Any, problem: Problem, recorded: StoredSolution) -> bool:
+    named = {name: t.rows[0].output for name, t in graph.freeze().functions.items() if t.is_let_binding}
     pairs = zip(recorded.roots, problem.roots, strict=True)
     return all(named[f"$r{mine}"] == named[f"$t{root}"] for mine, root in pairs)
 

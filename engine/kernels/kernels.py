@@ -468,8 +468,8 @@ class Candidate:
     """A way to compute a program. graph: its spelling; decisions: its cuts; prepared: weights computed at load time.
 
     kernels, bytes: its launches and what they move. predicted_us: by the model, of the kernels that the lowering makes
-    of it. label: `rules` for what the rules decide in their order, else `explored`. rules: those without which it would
-    not be there. problem: why it cannot be lowered ("" where it can).
+    of it. label: `rules` for what the rules decide in their order, else `explored`. rules: those that matched
+    where it is spelled in another way. problem: why it cannot be lowered ("" where it can).
     """
 
     label: str
@@ -484,7 +484,6 @@ class Candidate:
     origins: Mapping[Any, TorchOp] = field(repr=False, compare=False)
     make_plan: MakePlan = field(repr=False, compare=False)
     rules: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = field(default=(), repr=False, compare=False)  # which solution of each region
 
     def plan(self, results: Sequence[TensorType] | None = None) -> Plan:
         """Return the candidate as kernels of Loop IR. results: torch's types of the outputs."""

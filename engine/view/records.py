@@ -543,7 +543,7 @@ def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> dict[s
     from ..explore.candidates import exploration
 
     made = exploration(Compiler(tools, target).values(captured), tools, target)
-    found = made.explained(made.candidates())
+    found = made.candidates()
     regions, left_out, count = [], 0, 0
     for region in _regions_of(made):
         kept = region["classes"][: max(0, MOST_CLASSES - count)]

@@ -75,7 +75,7 @@ def test_no_candidate_loses_what_the_program_keeps(name: str) -> None:
         for candidate in found:
             have = errors(in_float32(made.graph, data, candidate), want)
             assert all(error <= most for error, most in zip(have, allowed, strict=True)), (
-                f"rows {kind}: {have}, {allowed} allowed, by {made.explained([candidate])[0].rules}"
+                f"rows {kind}: {have}, {allowed} allowed, by {candidate.rules}"
             )
 
 

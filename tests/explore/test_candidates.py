@@ -95,7 +95,7 @@ def test_weights_fold_and_pack() -> None:
     (best, *_) = explored(PROGRAMS["adapter"]).candidates()
     assert best.kernels == 1
     made = explored(PROGRAMS["norm and linear"])
-    named = {rule for candidate in made.explained(made.candidates()) for rule in candidate.rules}
+    named = {rule for candidate in made.candidates() for rule in candidate.rules}
     assert "fold_gain" in named
 
 
@@ -112,7 +112,7 @@ def test_exact_changes_no_bit(name: str) -> None:
     made = explored(PROGRAMS[name], exact=True)
     data = random_data(made.graph)
     wanted = meaning.run(values(PROGRAMS[name]).lowered, data)
-    found = made.explained(made.candidates())
+    found = made.candidates()
     assert "rules" in [candidate.label for candidate in found]
     for candidate in found:
         assert not any("approx" in tools().rules.rule(rule).attributes for rule in candidate.rules)
@@ -135,7 +135,7 @@ def test_without_egglog_the_cuts_are_searched_all_the_same(monkeypatch: pytest.M
     monkeypatch.setattr("dplc.engine.explore.explore.available", lambda: False)
     made = explored(PROGRAMS["mean and variance"])
     assert made.notes and "pip install" in made.notes[0]
-    (best, *_) = made.explained(made.candidates())
+    (best, *_) = made.candidates()
     assert best.kernels == 1 and best.rules == ()
 
 
