@@ -76,6 +76,12 @@ def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
     return tensor.view(torch_dtype(buffer.dtype))
 
 
+def as_typed(buffer: Buffer, value: Array) -> torch.Tensor:
+    """Return the numbers of an array as a tensor of the buffer's dtype and shape."""
+    tensor: torch.Tensor = _torch().as_tensor(value)
+    return tensor.to(torch_dtype(buffer.dtype)).reshape(buffer.shape)
+
+
 def torch_dtype_name(tensor: torch.Tensor) -> str:
     """Return dplc's name of a tensor's dtype, or torch's name if dplc has none."""
     names = {torch_dtype(name): name for name in DTYPES}

@@ -369,23 +369,29 @@ def encode(param: KernelParam, address: int) -> bytes:
     rank = len(view.box)
     room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
     start = -ctypes.addressof(room) % MAP_ALIGNMENT
-    status = _encoder()(
-        ctypes.byref(room, start),
-        DATA_TYPES[param.dtype],
-        rank,
-        address,
-        (ctypes.c_uint64 * rank)(*view.extents),
-        (ctypes.c_uint64 * rank)(*view.strides),
-        (ctypes.c_uint32 * rank)(*view.box),
-        (ctypes.c_uint32 * rank)(*[1] * rank),
-        NO_INTERLEAVE,
-        SWIZZLES[view.swizzle],
-        L2_128_BYTES,
-        FILL_WITH_ZEROS,
-    )
-    if status != 0:
+    four_bytes = ctypes.c_uint32 * rank
+    try:
+        refusal = status(
+            "cuTensorMapEncodeTiled",
+            ctypes.byref(room, start),
+            DATA_TYPES[param.dtype],
+            rank,
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*view.extents),
+            (ctypes.c_uint64 * rank)(*view.strides),
+            four_bytes(*view.box),
+            four_bytes(*[1] * rank),
+            NO_INTERLEAVE,
+            SWIZZLES[view.swizzle],
+            L2_128_BYTES,
+            FILL_WITH_ZEROS,
+        )
+    except DriverError as error:
+        what = "this driver cannot encode tensor maps"
+        raise TensorMapError(what, notes=(error.what,), hint="use via=ASYNC") from error
+    if refusal != 0:
         shape, box = list(param.shape), list(view.box[::-1])
-        raise TensorMapError(f"the driver refuses the tensor map `{param.name}` ({shape}, boxes of {box}): {status}")
+        raise TensorMapError(f"the driver refuses the tensor map `{param.name}` ({shape}, boxes of {box}): {refusal}")
     return room.raw[start : start + MAP_BYTES]
 
 
@@ -399,22 +405,6 @@ def arguments(kernel: CudaKernel, pointers: list[int]) -> list[int | bytes]:
         for param, pointer in zip(kernel.params, pointers, strict=True)
     )
     return [*passed, *kernel.values]
-
-
-@lru_cache(maxsize=1)
-def _encoder() -> ctypes._NamedFuncPointer:
-    try:
-        function = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
-    except (OSError, AttributeError) as error:
-        raise TensorMapError(
-            "this driver cannot encode tensor maps", notes=(str(error),), hint="use via=ASYNC"
-        ) from error
-    integer, pointer = ctypes.c_uint32, ctypes.c_void_p
-    function.argtypes = [
-        pointer, ctypes.c_int, integer, pointer, pointer, pointer, pointer, pointer, *[ctypes.c_int] * 4,
-    ]  # fmt: skip
-    function.restype = ctypes.c_int
-    return function
 
 
 def parameter_format(kernel: CudaKernel, image: bytes) -> str:

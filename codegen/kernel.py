@@ -285,21 +285,6 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
     return lives
 
 
-def most_alive(program: Program) -> int:
-    """Return the bytes of the temporaries of the launch where most are alive: no plan takes less."""
-    lives = lifetimes(program)
-    change = [0] * (len(program.kernels) + 1)
-    for buffer in program.temporaries:
-        first, last = lives[buffer.name]
-        change[first] += aligned(buffer)
-        change[last + 1] -= aligned(buffer)
-    alive = most = 0
-    for step in change:
-        alive += step
-        most = max(most, alive)
-    return most
-
-
 def aligned(buffer: Buffer) -> int:
     """Return the bytes of a buffer with the padding to the next one."""
     return -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT

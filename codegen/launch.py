@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from ..ir.diagnostic import DplcError
 from .arrays import (
@@ -44,7 +44,7 @@ from .driver import (
     order,
     parameter_format,
 )
-from .emulator.executor import EmulatorExecutor
+from .emulator.executor import EmulatorExecutor, EmulatorSession
 from .kernel import Buffer, CudaKernel, Program
 
 # ---- one GPU: torch's primary context, loaded kernels, own streams
@@ -268,7 +268,7 @@ class CudaSession(PlacedProgram):
         executor: CudaExecutor,
         program: Program,
         constants: Mapping[str, Array],
-        beside: CudaSession | None = None,
+        beside: Any = None,
     ):
         super().__init__(program, constants, executor.place, beside)
         self._executor = executor
@@ -352,46 +352,6 @@ class CudaSession(PlacedProgram):
 
 
 USE_EMULATOR = "run with --device emulator"
-
-
-class Executor(Protocol):
-    """Object that runs programs.
-
-    `notes` lists the work of the latest run other than launching, such as copying a misaligned array.
-    """
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-    def run(self, program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the program's outputs by name, given its inputs and constants by name."""
-        ...
-
-    def warm_up(self, program: Program) -> None:
-        """Build and load the program's kernels, so that its next run need not."""
-        ...
-
-    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> Session:
-        """Return the program with its constants on the device, to be run again and again with other inputs.
-
-        The last argument is a session of the same executor. Arrays that both receive are copied once.
-        """
-        ...
-
-
-class Session(Protocol):
-    """A program on a device. Constants were placed, and memory for temporaries taken, when it was made."""
-
-    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs by name, given the inputs by name."""
-        ...
-
-    def launch(self, place: int) -> None:
-        """Run one launch of the program again, on the buffers of the latest run; for measuring it alone."""
-        ...
 
 
 def executor(device: str) -> Executor:
@@ -479,9 +439,7 @@ class CudaExecutor:
             self._session = CudaSession(self, program, {}), stream
         return self._session[0]
 
-    def prepare(
-        self, program: Program, constants: Mapping[str, Array], beside: CudaSession | None = None
-    ) -> CudaSession:
+    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> CudaSession:
         """Return the program with its constants readable by the GPU, its arena allocated and its kernels loaded.
 
         The last argument is a session whose constants are used again if the arrays are the same. Raises LaunchError,
@@ -614,3 +572,7 @@ def _import(name: str, fix: str) -> Any:
         raise DeviceError(
             f"--device cuda needs {name}, which cannot be imported here", None, [str(error)], fix
         ) from error
+
+
+Executor = EmulatorExecutor | CudaExecutor
+Session = EmulatorSession | CudaSession

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from .dtypes import DTYPES as COMPUTED
 from .expr import Var, only_sizes
 from .node import REQUIRED, Node, Value
-from .torch import TorchOp
 
 TABLE = Path(__file__).with_name("aten.json")
 
@@ -114,16 +113,6 @@ def resolve(op: str, args: Value) -> Overload | None:
     args: ((field, value), ...).
     """
     return next((overload for overload in overloads(op) if accepts(overload, dict(args))), None)
-
-
-def complete(statement: TorchOp) -> dict[str, Value]:
-    """Return every field of a statement in schema order, with defaults. Raises ValueError if no overload fits."""
-    overload = resolve(statement.op, statement.args)
-    if overload is None:
-        given = ", ".join(name for name, _ in statement.args)
-        raise ValueError(f"no overload of {statement.op} has the fields {given}")
-    values = dict(statement.args)
-    return {argument.name: values.get(argument.name, argument.default) for argument in overload.arguments}
 
 
 def accepts(overload: Overload, given: dict[str, Value]) -> bool:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...ir.diagnostic import UsageError
+from ...ir.dtypes import FLOATS
+from ...ir.program import Kernel
 from ..arrays import (
     Array,
     PlacedProgram,
     as_numpy,
     as_tensor,
+    as_typed,
     check_names,
     check_room,
     misalignment_note,
 )
+from ..cuda import print_cuda
 from ..kernel import Buffer, CudaKernel, KernelParam, Launch, Program, lifetimes
 from .runtime import (
     DeviceBuffer,
@@ -57,9 +62,7 @@ class EmulatorExecutor:
         check_names(program, arrays)
         return self.prepare(program, arrays).run(arrays)
 
-    def prepare(
-        self, program: Program, constants: Mapping[str, Array], beside: EmulatorSession | None = None
-    ) -> EmulatorSession:
+    def prepare(self, program: Program, constants: Mapping[str, Array], beside: Any = None) -> EmulatorSession:
         """Return the program with its constants copied, to be run again and again.
 
         The last argument is a session whose copies are used again if the arrays are the same. Raises LaunchError,
@@ -84,7 +87,7 @@ class EmulatorSession(PlacedProgram):
         executor: EmulatorExecutor,
         program: Program,
         constants: Mapping[str, Array],
-        beside: EmulatorSession | None = None,
+        beside: Any = None,
     ):
         self._executor = executor
         check_room(sum(buffer.nbytes for buffer in program.buffers()), "the program's buffers")
@@ -300,3 +303,33 @@ def _distinct(findings: Iterable[Violation]) -> tuple[Violation, ...]:
     for finding in findings:
         found.setdefault(finding.lines or (finding.message,), finding)
     return tuple(found.values())
+
+
+# ---- the meaning of Kernel IR is its CUDA text
+
+
+def run_kernels(
+    kernels: Sequence[Kernel], inputs: Mapping[str, Array], order: int = 0, blocks: Iterable[int] | None = None
+) -> dict[str, np.ndarray]:
+    """Return all buffers after kernels of Kernel IR that run in order, every access checked. Floats become f64.
+
+    order, blocks: see LaunchOptions; an element that no block stores keeps its poison. Raises BuildError and
+    EmulatorError.
+    """
+    printed = tuple(map(print_cuda, kernels))
+    loaded, memory = load(printed, True), dict[str, DeviceBuffer]()
+    options = LaunchOptions(None, None if blocks is None else tuple(blocks), order, True, False)
+    for kernel, cuda in zip(kernels, printed, strict=True):
+        bound: dict[str, DeviceMemory] = {}
+        for param, place in zip((*kernel.ins, *kernel.outs), cuda.params, strict=False):
+            if place.role == "out":
+                memory[param.name] = DeviceBuffer(place)
+            elif param.name not in memory:
+                memory[param.name] = DeviceBuffer(place)
+                memory[param.name].array[...] = as_numpy(place, as_typed(place, inputs[param.name]))
+            memory[param.name].protect(writable=place.role == "out")
+            bound[place.name] = memory[param.name]
+        bound |= {param.name: bound[param.box.source] for param in cuda.params if param.box is not None}
+        loaded.launch(cuda, bound, options)
+    values = {name: as_tensor(held.buffer, held.array.copy()) for name, held in memory.items()}
+    return {n: (v.double() if memory[n].buffer.dtype in FLOATS else v).numpy() for n, v in values.items()}

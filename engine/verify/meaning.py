@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.compiler import BuildError
+from ...codegen.emulator.executor import run_kernels
 from ...ir import compose
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import FLOATS
 from ...ir.expr import Var
 from ...ir.facts.structure import summary
 from ...ir.functions import FUNCTIONS, SELECT
-from ...ir.interp import kernel as kernel_ir
 from ...ir.interp import tensor as meaning
 from ...ir.interp import tile
 from ...ir.kernel import Launch
@@ -133,6 +134,7 @@ Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest late atoms
 LARGEST_WORK = 1 << 22  # elements of a tile times turns of its loops
 LARGEST_TURNS = 4000  # of all loops, for one thread
+ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 
 
 def inputs_of(program: Program, seed: int) -> Arrays:
@@ -172,20 +174,24 @@ class Meaning:
     """Result of a program: the values of its outputs, and the number of stores to each element.
 
     between: outputs of kernels that only other kernels of the program read. A rule that fuses kernels may omit them.
+    apart: how far floats of the same meaning may be apart.
     """
 
-    def __init__(self, values: Arrays, stores: Arrays, between: frozenset[str] = frozenset()):
-        self.values, self.stores, self.between = values, stores, between
+    def __init__(self, values: Arrays, stores: Arrays, between: frozenset[str] = frozenset(), apart: float = REORDERED):
+        self.values, self.stores, self.between, self.apart = values, stores, between, apart
 
 
 def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
-    """Run a program in one order of threads. Raises ScheduleError if it has no meaning, and TooLarge."""
+    """Run a program in one order of threads, Kernel IR as its CUDA text in checked mode.
+
+    Raises ScheduleError or EmulatorError if it has no meaning, TooLarge, and BuildError.
+    """
     if work(program) > LARGEST_WORK:
         raise TooLarge
     if any(isinstance(statement, Launch) for kernel in program for statement in kernel.body):
-        memory = kernel_ir.run(program, inputs, seed)
+        memory = run_kernels(program, inputs, seed)
         outs = {param.name: memory[param.name] for kernel in program for param in kernel.outs}
-        return Meaning(outs, {name: (values == values).astype(int) for name, values in outs.items()})
+        return Meaning(outs, {name: (values == values).astype(int) for name, values in outs.items()}, apart=ROUNDED)
     stores: Arrays = {}
     memory = tile.run(program, inputs, seed, stores)
     between = stores.keys() - {p.name for p in delivered(program)}
@@ -238,6 +244,8 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
         for order in seeds[1:]:
             if difference(first, run(program, inputs, order)) is not None:
                 return None
+    except BuildError:
+        raise
     except (*ERRORS, TooLarge):
         return None
     return inputs, first
@@ -268,7 +276,7 @@ def difference(wanted: Meaning, got: Meaning) -> str | None:
         if (counts != stored).any():
             at = tuple(int(n) for n in np.argwhere(counts != stored)[0])
             return f"{name}{list(at)} is stored {stored[at]} times, not {counts[at]}"
-        problem = unlike(name, values, other, REORDERED, counts > 0)
+        problem = unlike(name, values, other, wanted.apart, counts > 0)
         if problem:
             return problem
     return None

@@ -5,20 +5,18 @@ Summaries are cached on statements, so a query about a block whose parts did not
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..atoms import ATOMS
-from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, add, floordiv, free_names, modulo, multiply, only_sizes
+from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, free_names, only_sizes
 from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
 from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..node import CLASSES, Node, contents, marks_of, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
-from ..ranges import Ranges, simplify
 from ..tile import (
     AlongAxes,
     Collective,
@@ -530,32 +528,3 @@ def expr_dtype(e: Any, type_of: Callable[[str], str], index: str = INDEX) -> str
 
 
 Places = tuple[Any, ...]
-
-
-def respelled(idx: Places, now: Places, then: Places, ranges: Ranges) -> Places | None:
-    """Return an index of a buffer in other dimensions that hold the same elements in the same order.
-
-    The result is None if the dimensions differ and contain sizes.
-    """
-    if now == then:
-        return idx
-    if any(extent.__class__ is not int for extent in (*now, *then)):
-        return None
-    out: list[Any] = []
-    left, right = list(zip(idx, now, strict=True)), list(then)
-    while left or right:  # the shortest runs of dimensions that hold as many elements
-        mine, other = [left.pop(0)] if left else [], [right.pop(0)] if right else []
-        while (have := math.prod(n for _, n in mine)) != (want := math.prod(other)):
-            if have < want:
-                mine.append(left.pop(0))
-            else:
-                other.append(right.pop(0))
-        place: Any = 0
-        for e, extent in mine:
-            place = add(multiply(place, extent), e)
-        digits = []
-        for extent in reversed(other):
-            digits.append(simplify(modulo(place, extent), ranges) if extent is not other[0] else place)
-            place = simplify(floordiv(place, extent), ranges)
-        out += reversed(digits)
-    return tuple(out)

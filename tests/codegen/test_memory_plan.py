@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counting import most_alive
 
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.kernel import (
@@ -20,7 +21,6 @@ from dplc.codegen.kernel import (
     Program,
     aligned,
     lifetimes,
-    most_alive,
     plan,
     with_arena,
 )

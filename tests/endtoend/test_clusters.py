@@ -11,11 +11,11 @@ from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, halves
 from products_of_halves import compiled, judged, operands, product
 
 import dplc
+from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.emulator.runtime import EmulatorError
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.node import nodes
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Tile
@@ -60,7 +60,7 @@ def test_the_meaning_of_kernel_ir_agrees(tmp_path: Path) -> None:
     arrays = {param.name: x.double().numpy() for param, x in zip(kernel.ins, inputs, strict=True)}
     want = (inputs[0].double() @ inputs[1].double()).to(torch.bfloat16).double().numpy()
     for seed in range(2):
-        got = kernel_meaning.run((kernel,), arrays, seed)[kernel.outs[0].name]
+        got = run_kernels((kernel,), arrays, seed)[kernel.outs[0].name]
         np.testing.assert_allclose(got, want, rtol=1e-2)
 
 

@@ -15,9 +15,10 @@ from torch import nn
 import dplc
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
+from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.emulator.runtime import DataError
 from dplc.codegen.sass import disassemble, find_nvdisasm
-from dplc.ir.interp import kernel, loop, tensor, tile
+from dplc.ir.interp import loop, tensor, tile
 
 DTYPES = {"i32": torch.int32, "i64": torch.int64}
 OPS = {
@@ -99,12 +100,12 @@ def meanings(compiled: dplc.Compiled, inputs: tuple[torch.Tensor, ...]) -> dict[
     }
     found = {"tensor": tensor.run(compilation.tensor, arrays)}
     stages = {
-        "loop": (loop, compilation.plan.kernels),
-        "tile": (tile, compilation.tile),
-        "kernel": (kernel, compilation.kernels),
+        "loop": (loop.run, compilation.plan.kernels),
+        "tile": (tile.run, compilation.tile),
+        "kernel": (run_kernels, compilation.kernels),
     }
-    for stage, (meaning, kernels) in stages.items():
-        memory = meaning.run(kernels, arrays)
+    for stage, (run, kernels) in stages.items():
+        memory = run(kernels, arrays)
         found[stage] = [memory[param.name] for param in compilation.plan.outputs]
     return found
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from counting import at_most_calls
+from counting import at_most_calls, most_alive
 from drawing import draws
 
-from dplc.codegen.kernel import most_alive
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler

@@ -11,7 +11,7 @@ import torch
 from sized_programs import BINDINGS, DIMS, SizedProgram
 from wide_checks import TARGETS, WORK, at_most, threads
 
-from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.codegen.emulator.executor import EmulatorExecutor, run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
@@ -19,7 +19,6 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.ranges import Narrower
 from dplc.ir.schemas import DTYPES
@@ -93,26 +92,24 @@ def check_sized(program: SizedProgram) -> None:
 
 def outcomes(made: Compilation, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
     """(what was run, its results) at a binding."""
-    run = Compiled(made, "emulator")
-    run.__dict__["executor"] = EmulatorExecutor(checked=True)
-    yield "the emulator", run.run(tensors)
+    compiled = Compiled(made, "emulator")
+    compiled.__dict__["executor"] = EmulatorExecutor(checked=True)
+    yield "the emulator", compiled.run(tensors)
     scheduler = Compiler(toolchain(), made.target)
     launched = scheduler.kernel_ir(scheduler.by_default(made.plan.kernels))
-    for level, meaning, units in (
-        ("Loop IR", loop_meaning, made.plan.kernels),
-        ("Kernel IR", kernel_meaning, launched),
+    for level, run, units in (
+        ("Loop IR", loop_meaning.run, made.plan.kernels),
+        ("Kernel IR", run_kernels, launched),
     ):
         bound = with_sizes(units, sizes)
         if level == "Kernel IR" and sum(map(threads, bound)) > WORK:
             continue
-        yield level, results_of(made, meaning, bound, tensors, sizes)
+        yield level, results_of(made, run, bound, tensors, sizes)
 
 
-def results_of(
-    made: Compilation, meaning: Any, bound: Any, tensors: Mapping[str, Any], sizes: Mapping[str, int]
-) -> Any:
+def results_of(made: Compilation, run: Any, bound: Any, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
     data = {p.name: flat(tensors[p.name], p.shape, sizes) for p in made.plan.inputs}
-    memory = meaning.run(bound, data)
+    memory = run(bound, data)
     return [
         torch.from_numpy(memory[param.name].reshape([value_of(n, sizes) for n in kind.shape]).copy()).to(
             getattr(torch, DTYPES[kind.dtype])

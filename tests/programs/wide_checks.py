@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from wide_programs import Program
 
+from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
@@ -22,7 +23,6 @@ from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.judge import GATES, judge, run_reference
-from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
 from dplc.ir.verify.kernel import problems
@@ -30,7 +30,7 @@ from dplc.ir.verify.kernel import problems
 TARGETS = ("sm_80", "h100")
 SECONDS = 10  # of CPU that a compile may take
 SMALL = ExplorationOptions(top=1, effort=Effort(kernels=100, lowerings=2))
-WORK = 40_000  # threads of a program whose Kernel IR is interpreted
+WORK = 40_000  # threads of a program whose Kernel IR is run in checked mode
 
 
 class Hang(Exception):
@@ -89,10 +89,10 @@ def check(
     data = {name: flat(tensor) for name, tensor in folded.tensors.items()}
     if found is not None:
         data |= {name: flat(tensor) for name, tensor in prepared(found, folded).items()}
-    for level, meaning, units in (("Loop IR", loop_meaning, plan.kernels), ("Kernel IR", kernel_meaning, kernels)):
+    for level, run, units in (("Loop IR", loop_meaning.run, plan.kernels), ("Kernel IR", run_kernels, kernels)):
         if level == "Kernel IR" and sum(map(threads, kernels)) > WORK:
             continue
-        memory = meaning.run(units, data)
+        memory = run(units, data)
         results = [
             torch.from_numpy(memory[param.name].reshape(kind.shape).copy()).to(getattr(torch, DTYPES[kind.dtype]))
             for param, kind in zip(plan.outputs, plan.results, strict=True)

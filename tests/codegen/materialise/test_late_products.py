@@ -17,7 +17,6 @@ from dplc.codegen.build import assemble, device_text
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.interp import kernel as kernel_meaning
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.verify.kernel import problems
 
@@ -40,15 +39,6 @@ def test_other_numbers_of_columns(n: int) -> None:
     arrays = operands("nt", n)
     got = run_checked(lower(read(product("nt", n))[0], "h200"), arrays).outputs["C"]
     np.testing.assert_allclose(got, wanted("nt", arrays), atol=1e-3)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_meaning_of_kernel_ir_agrees(form: str) -> None:
-    (kernel,) = read(product(form, 64))
-    arrays = {name: array.double().numpy() for name, array in operands(form, 64).items()}
-    for seed in range(2):
-        got = kernel_meaning.run((materialise(kernel, target("h200")),), arrays, seed)["C"]
-        np.testing.assert_allclose(got, wanted(form, operands(form, 64)), atol=1e-10)
 
 
 @needs_device_compiler

@@ -96,6 +96,26 @@ kernel boxes(x: {dtype}[{", ".join(map(str, shape))}]) -> y: {dtype}[{count}]:
     check(text, x=x if dtype != "i32" else x.astype(np.int32))
 
 
+@pytest.mark.parametrize("dtype", ["f16", "i64", "b8"])
+def test_other_elements(check, dtype: str) -> None:
+    text = COPY.format(m=40, n=64, origin="3, 16", fields="").replace("f32", dtype)
+    check(
+        text, x=np.random.default_rng(0).integers(0, 2, (40, 64)).astype({"f16": "f2", "i64": "i8", "b8": "?"}[dtype])
+    )
+
+
+def test_blocks_with_other_boxes(check) -> None:
+    text = """
+kernel turn(x: f32[64, 64]) -> y: f32[64, 64]:
+    Tile(b:4=BLOCK, i:16=THREAD, j:16=THREAD, r:4=REG):
+        s = Stage(x, origin=(0, b*16), slab=(a:64@0, c:16@1), via=TMA)
+        Wait()
+        v = load s[i*4 + r, j]
+        y[b*16 + j, i*4 + r] = v
+"""
+    check(text, x=uniform(64, 64))
+
+
 RING = """
 kernel mm(x: f32[30, 96], w: f32[96, 64]) -> y: f32[30, 64]:
     Tile(j_o:2=BLOCK, i:8=THREAD, j:8=THREAD, r:4=REG, v:4=VEC):

@@ -127,9 +127,21 @@ CHANGES: dict[str, tuple[type[Any], Change]] = {
     "registers not filled": (k.Registers, lambda s: replace(s, fill=None)),
     "one value fewer": (k.Replicate, lambda s: replace(s, extent=s.extent - 1)),
     "forwards only": (k.Replicate, lambda s: replace(s, reverse=None)),
+    "offset four too far": (k.Address, lambda s: replace(s, offset=s.offset + 4) if isinstance(s.offset, int) else s),
+    "load without its guard": (k.LoadFrom, lambda s: replace(s, when=True)),
+    "one value of the vector": (k.LoadFrom, lambda s: replace(s, width=1)),
+    "half of the threads": (k.Launch, lambda s: replace(s, block=s.block // 2)),
+    "no shared memory": (k.Launch, lambda s: replace(s, shared=s.shared // 2)),
 }
 # What may go unnoticed: it costs or saves time only, or fills cells that nobody reads.
-HARMLESS = {"forwards only": 99, "copy always": 1, "copy never fills": 3, "guard dropped": 1, "guard never holds": 0}
+HARMLESS = {
+    "load without its guard": 1,
+    "forwards only": 99,
+    "copy always": 1,
+    "copy never fills": 3,
+    "guard dropped": 1,
+    "guard never holds": 0,
+}
 
 
 def mutants(ir: Kernel, cls: type[Any], change: Change) -> Iterator[Kernel]:
