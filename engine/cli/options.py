@@ -174,7 +174,7 @@ class Flags:
     examples: int = option(40, "Number of generated programs for each rule.", min=0)
     part: str = option("1/1", "Check every N-th rule, from the K-th.", metavar="K/N")
     mutate: bool = option(False, "Mutate each rule and report the mutants that no check detects.")
-    guards: bool = option(False, "Remove one `where` at a time and report undetected mutants.")
+    guards: bool = option(False, "Remove one `require` at a time and report undetected mutants.")
     allow_thin: bool = option(False, "Accept rules that fired on fewer than 20 distinct programs.")
     few: list[str] | None = option(None, "Accept few programs for this rule.", metavar="NAME")
     # the tuning store

@@ -163,7 +163,7 @@ def number_text(value: Any) -> str:
 
 
 class RuleText:
-    """Writes one rule: its pattern, its `where` guards, then its template by the same methods.
+    """Writes one rule: its pattern, its `require` guards, then its template by the same methods.
 
     What a rule prefers is left to extraction, which knows what it costs.
     """
@@ -333,7 +333,7 @@ class RuleText:
                 out += self.let(clause)
             elif not isinstance(clause, s.Guard):
                 raise self.refuse("`pick`", clause)
-            elif clause.kind == "where":
+            elif clause.kind == "require":
                 out += self.condition(clause.condition)
         return list(dict.fromkeys(out))
 

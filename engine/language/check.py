@@ -129,16 +129,16 @@ def sort_clashes(subject: CheckedRule) -> Findings:
 
 
 def unique_reasons(subject: CheckedRule) -> Findings:
-    """Check that no two guards of a rule share a `because`: it is the key of a refusal."""
+    """Check that no two guards of a rule share a reason: it is the key of a refusal."""
     first: dict[str, s.Guard] = {}
     for guard in subject.rule.guards:
         if guard.reason in first:
             notes = (f"the other is in line {first[guard.reason].span.line}",)
             yield subject.finding(
-                f'two guards say because "{guard.reason}"', guard.span, notes, "say what is different"
+                f'two guards give the reason "{guard.reason}"', guard.span, notes, "say what is different"
             )
         elif not guard.reason.strip():
-            yield subject.finding("a guard without a reason", guard.span, (), 'because "what is wrong when it fails"')
+            yield subject.finding("a guard without a reason", guard.span, (), 'else "what is wrong when it fails"')
         first.setdefault(guard.reason, guard)
 
 
@@ -193,7 +193,7 @@ def attributes(subject: CheckedRule) -> Findings:
 
 # Checks of examples.
 
-# What matchers say where a pattern does not fit (engine/rewrite); all else is a `because`.
+# What matchers say where a pattern does not fit (engine/rewrite); all else is the reason of a guard.
 PATTERN_MISSES = (
     "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement",
     "is not in its domain", "the rule says nothing about", "has no field", "two values for",
@@ -207,7 +207,7 @@ SETTINGS = {
 
 
 def examples_enough(subject: CheckedRule) -> Findings:
-    """Check that a rule has an example that fires, and one refusal per `where`."""
+    """Check that a rule has an example that fires, and one refusal per `require`."""
     rule = subject.rule
     if subject.local:
         return  # reached through the examples of the rules that use it
@@ -216,7 +216,7 @@ def examples_enough(subject: CheckedRule) -> Findings:
         yield subject.finding("no example shows it fire", rule.span, (), 'add `example "title"` .. `gives` ..', WARNING)
     refusals = [example.gives for example in examples if isinstance(example.gives, str)]
     for guard in rule.guards:
-        if guard.kind == "where" and not any(text in guard.reason for text in refusals):
+        if guard.kind == "require" and not any(text in guard.reason for text in refusals):
             what = f'no example is refused because "{guard.reason}"'
             yield subject.finding(what, guard.span, (), f'add an example that `gives no "{guard.reason}"`', WARNING)
 
@@ -229,7 +229,7 @@ def _of_family(subject: CheckedRule) -> list[s.Example]:
 
 
 def refusals_known(subject: CheckedRule) -> Findings:
-    """Check that `gives no "text"` has the text of a `because` of this rule, or of a pattern that does not match."""
+    """Check that `gives no "text"` has the text of a reason of this rule, or of a pattern that does not match."""
     reasons = [guard.reason for guard in subject.rule.guards]
     for example in subject.rule.examples:
         text = example.gives
@@ -238,7 +238,7 @@ def refusals_known(subject: CheckedRule) -> Findings:
             and not any(text in reason for reason in reasons)
             and not any(miss in text for miss in PATTERN_MISSES)
         ):
-            what = f'no guard says because "{text}"'
+            what = f'no guard gives the reason "{text}"'
             yield subject.finding(
                 what, example.span, [f'there is "{reason}"' for reason in reasons], did_you_mean(text, reasons)
             )

@@ -560,7 +560,7 @@ def known(condition: Closure, env: Environment) -> Any:
         return False
 
 
-# Clauses: a `where` must be proved; a `prefer` may use the example values of symbolic sizes.
+# Clauses: a `require` must be proved; a `prefer` may use the example values of symbolic sizes.
 
 
 UNDECIDED = "@undecided"  # why a guard does not hold: the condition that sizes leave open

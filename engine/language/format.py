@@ -17,7 +17,7 @@ from .rule_files import within_limits
 from .spelling import INDENT, SUM, block, expression, items, statement
 from .typed_slots import plain, rebuilt
 
-REASONS = 48  # the column of `because`, where all guards of a rule are shorter
+REASONS = 48  # the column of `else`, where all guards of a rule are shorter
 FURTHEST = 72  # it moves on for longer ones, up to here
 WIDTH = 140  # a reason of a guard that does not fit stands below it
 
@@ -128,8 +128,12 @@ def _entry(entry: s.Syntax) -> str:
     return _because(text, entry.reason)
 
 
-def _because(text: str, reason: str | None, column: int = REASONS) -> str:
-    return text if reason is None else f'{text:{column}} because "{reason}"'
+def _because(text: str, reason: str | None) -> str:
+    return _reason(text, "because", reason, REASONS)
+
+
+def _reason(text: str, word: str, reason: str | None, column: int) -> str:
+    return text if reason is None else f'{text:{column}} {word} "{reason}"'
 
 
 def _parameter(node: s.Parameter) -> str:
@@ -148,8 +152,8 @@ def _clause(clause: s.Syntax, column: int = REASONS) -> list[str]:
     if isinstance(clause, s.PickClause):
         return [f"pick {clause.name} in {expression(clause.domain)}"]
     if isinstance(clause, s.Guard):
-        line = _because(_guard(clause), clause.reason, column)
-        return [line if len(line) <= WIDTH else f'{_guard(clause)}\n{INDENT}because "{clause.reason}"']
+        line = _reason(_guard(clause), "else", clause.reason, column)
+        return [line if len(line) <= WIDTH else f'{_guard(clause)}\n{INDENT}else "{clause.reason}"']
     if isinstance(clause, eq.SplitClause):
         size = f":{expression(clause.size, SUM)}" if clause.size is not None else ""
         parts = " => ".join(map(items, (clause.parts, *clause.further)))
@@ -182,7 +186,7 @@ def _quoted(text: str) -> str:
 
 # Rule files in one layout: the canonical text of every line, with the comments and blank lines of its author.
 #
-# A logical line is one that the parser reads: brackets may span lines, and a `because` may stand below its guard. The
+# A logical line is one that the parser reads: brackets may span lines, and an `else` may stand below its guard. The
 # canonical text has as many logical lines in the same order, so comments keep their places without a second parser.
 
 
@@ -311,7 +315,7 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
             blank = not comment
             continue
         if code:
-            if depth == 0 and not (code.startswith("because") and found):
+            if depth == 0 and not (code.startswith(("because", "else")) and found):
                 found.append(LogicalLine(code, remarks, blank))
                 remarks, blank = [], False
             else:

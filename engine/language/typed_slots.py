@@ -140,7 +140,7 @@ class Positions:
         outer, self.around = self.around, (*self.around, node)
         self._arm_side(node.pattern)
         self._arm_side(node.template)
-        self.add(node.condition, BOOL, "the condition of `where`")
+        self.add(node.condition, BOOL, "the condition of `require`")
         self.around = outer
 
     def _arm_side(self, node: s.Syntax) -> None:

@@ -130,9 +130,9 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 
 
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """Yield the rule without one `where`, for each."""
+    """Yield the rule without one `require`, for each."""
     for n, clause in enumerate(rule.clauses):
-        if isinstance(clause, s.Guard) and clause.kind == "where":
+        if isinstance(clause, s.Guard) and clause.kind == "require":
             kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
             yield f"without `where {expression(clause.condition)}`", replace(rule, clauses=kept)
 

@@ -189,7 +189,7 @@ class RuleVerdict(Outcome):
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """The `where` guards that no subject violated."""
+        """The `require` guards that no subject violated."""
         return tuple(reason for reason in self.guards if not self.refusals[reason])
 
     def record(self) -> dict[str, Any]:

@@ -332,7 +332,7 @@ class _Attempts:
 
 def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
     """Check one rule on its own examples, borrowed ones, and random programs; a counterexample is shrunk."""
-    guards = tuple(guard.reason for guard in rule.guards if guard.kind == "where")
+    guards = tuple(guard.reason for guard in rule.guards if guard.kind == "require")
     verdict = RuleVerdict(rule.name, rule.level, rule.location, guards=guards)
     verdict.drawn = options.examples > 0
     checker = checkers.of(rule.level)

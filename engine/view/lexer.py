@@ -8,7 +8,7 @@ from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
 
 CLAUSES = (
-    "match", "rewrite", "where", "prefer", "let", "pick", "because", "example", "examples", "gives", "guards", "form",
+    "match", "rewrite", "require", "prefer", "let", "pick", "because", "example", "examples", "gives", "guards", "form",
     "split", "join", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without", "each", "inside",
     "with", "choose", "minimising", "maximising", "one", "of", "after", "before", "first", "last", "as", "graph",
     "kernel",

@@ -396,7 +396,7 @@ def fixes(document: Document, message: str, line: int, column: int) -> Iterator[
         yield Fix("Change it to `_`", line, column, column + len(unused[1]), "_")
     if _REASON.search(message) and line < len(lines):
         end = len(lines[line].rstrip())
-        yield Fix("Say what is wrong when it fails", line, end, end, ' because ""')
+        yield Fix("Say what is wrong when it fails", line, end, end, ' else ""')
     refusal = _REFUSAL.search(message)
     if refusal or _FIRES.search(message):
         yield from _example(document, line, refusal[1] if refusal else None)

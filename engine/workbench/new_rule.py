@@ -33,7 +33,7 @@ match
 rewrite
 {template}
 # A guard stands before `rewrite`:
-#   where known(x)                                   because "{reason}"
+#   require known(x)                               else "{reason}"
 # and needs an example that is refused:
 #   example "refused" .. gives no "{reason}"
 example "{title}"
@@ -116,7 +116,7 @@ def _on_statements(name: str, lines: Sequence[str], level: str, title: str) -> s
         extent, number = next(iter(extents.items()))
         axis = re.compile(rf"(for {extent.lower()} in 0\.\.|\b{extent.lower()}:){number}\b", re.IGNORECASE)
         small = [axis.sub(r"\g<1>1", line) for line in lines]
-        guard = f'where {extent} > 1                                      because "{REASON}"\n'
+        guard = f'require {extent} > 1                                    else "{REASON}"\n'
         if small != list(lines):
             refusal = f'example "refused"\n{_indented(small)}\ngives no "{REASON}"\n'
     told = {"name": name, "level": level, "title": title, "guard": guard, "refusal": refusal}

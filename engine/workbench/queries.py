@@ -19,7 +19,20 @@ from . import reference
 from .document import HEAD, Document
 
 WORD = re.compile(r"[A-Za-z_]\w*")
-CLAUSES = ("match", "where", "prefer", "let", "pick", "split", "join", "rewrite", "example", "gives", "because")
+CLAUSES = (
+    "match",
+    "require",
+    "prefer",
+    "let",
+    "pick",
+    "split",
+    "join",
+    "rewrite",
+    "example",
+    "gives",
+    "else",
+    "because",
+)
 LOOP = "For"
 TOP = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "override")
 

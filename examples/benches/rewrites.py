@@ -28,7 +28,7 @@ match
 rewrite
     y = x
 """
-GUARDED = ONE.replace("rewrite", 'where dtype(y) == dtype(x) because "the dtype would change"\nrewrite')
+GUARDED = ONE.replace("rewrite", 'require dtype(y) == dtype(x) else "the dtype would change"\nrewrite')
 
 TINYGRAD = f"""
 import json, sys, time

@@ -34,7 +34,7 @@ _READABLE = {
 _FILE = (
     "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
 )
-_CLAUSES = ("match", "let", "pick", "split", "guards", "join", "where", "prefer", "rewrite", "example", "gives")
+_CLAUSES = ("match", "let", "pick", "split", "guards", "join", "require", "prefer", "rewrite", "example", "gives")
 _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
 # A line that is a condition: a question that is asked, or two things that are compared.
@@ -99,17 +99,17 @@ def _slip(source: Source, error: UnexpectedInput, line: int) -> DplcError | None
         return slip
     last = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     above = next((n for n in range(line if last else line - 1, 0, -1) if source.line(n).strip()), 0)
-    guard = re.match(r"\s*(where|prefer)\b(.*?)\s*(#.*)?$", source.line(above))
+    guard = re.match(r"\s*(require|prefer)\b(.*?)\s*(#.*)?$", source.line(above))
     expected = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
-    if guard and "because" not in guard[2] and "_INDENT" in expected and isinstance(error, UnexpectedToken):
+    if guard and 'else "' not in guard[2] and "_INDENT" in expected and isinstance(error, UnexpectedToken):
         where = Span(source, above, guard.end(2) - 1, above, guard.end(2))
-        hint = 'write `because "what is wrong where it does not hold"` behind it'
+        hint = 'write `else "what is wrong where it does not hold"` behind it'
         return DplcError(f"a `{guard[1]}` without its reason", where, (), hint)
     return _slip_of_line(source, line)
 
 
 def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcError | None:
-    """Return the error of an unbalanced bracket, a text without its `because`, or a line that is indented too far."""
+    """Return the error of an unbalanced bracket, a reason without its word, or a line that is indented too far."""
     kind, column = error.token.type, max(error.column - 1, 0)
     never = _never_closed(source, error, line, column)
     if never is not None:
@@ -117,7 +117,9 @@ def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcErr
     here = Span(source, line, column, line, column + len(error.token))
     if kind in ("RPAR", "RSQB", "RBRACE") and _open_bracket(source, line, column) is None:
         return DplcError(f"`{error.token}` closes no bracket", here, (), "take it away, or open one before it")
-    if kind == "STRING" and re.match(r"\s*(where|prefer|pass|one|without|number)\b", source.line(line)):
+    if error.token == "because" and re.match(r"\s*(require|prefer)\b", source.line(line)):
+        return DplcError("unexpected `because`", here, (), "write `else`")
+    if kind == "STRING" and re.match(r"\s*(require|prefer|pass|one|without|number)\b", source.line(line)):
         return _reason_alone(source, line, column, here)
     if kind == "_INDENT":  # the token stands at the end of the line before
         below = next((n for n in range(line + 1, len(source.text.splitlines()) + 1) if source.line(n).strip()), line)
@@ -129,13 +131,13 @@ def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int
     """Return the error of a bracket that is open where a later line, a reason or another clause begins."""
     kind, token, text = error.token.type, str(error.token).strip(), source.line(line)
     ended = kind.startswith(("_", "$"))  # the file ends in it: the lexer counts no lines inside of a bracket
-    within = len(text) if ended else column if kind == "BECAUSE" or token in ("on", "for") else 0
+    within = len(text) if ended else column if kind in ("BECAUSE", "ELSE") or token in ("on", "for") else 0
     opened, notes = _open_bracket(source, line, within), tuple[str, ...]()
     if ended:
         notes = ("the file ends inside of it",)
     elif opened is not None and opened.line < line:
         notes = (f"line {line} goes on inside of it: {text.strip()}",)
-    elif kind == "BECAUSE" or re.match(r"(override )?rule\b", text):
+    elif kind in ("BECAUSE", "ELSE") or re.match(r"(override )?rule\b", text):
         notes = (f"`{token}` stands inside of it",)
     if opened is None or not notes:
         return None
@@ -145,12 +147,16 @@ def _never_closed(source: Source, error: UnexpectedToken, line: int, column: int
 
 
 def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcError:
-    """Return the error of a text after a guard, without `because` or after a `because` that was read as a name."""
-    word = re.search(r"\bbecause\s+$", source.line(line)[:column])
+    """Return the error of a reason without the word before it, or whose word was read as a name."""
+    before = source.line(line)[:column]
+    expected = "else" if re.match(r"\s*(require|prefer)\b", before) else "because"
+    word = re.search(rf"\b{expected}\s+$", before)
     if word is None:
-        return DplcError("a reason without its word", here, (), "write `because` before it")
-    where = Span(source, line, word.start(), line, word.start() + len("because"))
-    return DplcError("unexpected `because`", where, ("what stands before it is no whole condition",), "write its end")
+        return DplcError("a reason without its word", here, (), f"write `{expected}` before it")
+    where = Span(source, line, word.start(), line, word.start() + len(expected))
+    return DplcError(
+        f"unexpected `{expected}`", where, ("what stands before it is no whole condition",), "write its end"
+    )
 
 
 def _too_far_in(source: Source, line: int, below: int) -> DplcError | None:
@@ -169,13 +175,13 @@ def _too_far_in(source: Source, line: int, below: int) -> DplcError | None:
 def _slip_of_line(source: Source, line: int) -> DplcError | None:
     """Return the error of the line itself or of the preceding one: a guard without its word, a tab among spaces."""
     text = source.line(line)
-    loose = re.match(r"(?!where\b|prefer\b|pass\b|one\b|number\b|override\b)(\S.*?)\s+because \"", text)
-    clause = re.match(r"(where|prefer|let|guards|form|split|choose)\b", text)
+    loose = re.match(r"(?!require\b|prefer\b|pass\b|one\b|number\b|override\b)(\S.*?)\s+(?:else|because) \"", text)
+    clause = re.match(r"(require|prefer|let|guards|form|split|choose)\b", text)
     if loose is None and clause is None and _in_rule(source, line):
         loose = _CONDITION.match(text)
     if loose:
-        hint = "write `where` before it if the result were wrong, `prefer` if it were slow"
-        hint += "" if "because" in text else ', and `because ".."` behind it'
+        hint = "write `require` before it if the result were wrong, `prefer` if it were slow"
+        hint += "" if 'else "' in text else ', and `else ".."` behind it'
         return DplcError("a guard without its word", Span(source, line, 0, line, loose.end(1)), (), hint)
     nameless = re.match(r"((?:override )?rule) (on \w+)\s*(#.*)?$", text)
     if nameless:
@@ -358,7 +364,7 @@ class _Build(Transformer[Any, Any]):
     string = _node(s.Text, _token)
     let = _node(s.LetClause, _token, first=1)
     let_stmt = _node(q.LetStatement, _token, first=1)
-    where = _node(s.Guard, _child, "where")
+    require = _node(s.Guard, _child, "require")
     prefer = _node(s.Guard, _child, "prefer")
     bare = op_block = _node(s.Statement, _child)
     if_ = _node(s.IfBlock, _child)

@@ -20,7 +20,7 @@ match
         stages: Stage(depth=N, via=SYNC)+
         Sync()
         rest..
-where N >= 2                                     because "single-buffered: nothing to overlap"
+require N >= 2                                   else "single-buffered: nothing to overlap"
 rewrite
     for k in 0..K serial:
         stages.. with via=ASYNC

@@ -26,7 +26,7 @@ def test_a_users_own_rule_of_fusion_is_in_the_trace(ok: Command, tmp_path: Path)
     mine = tmp_path / "mine.rw"
     mine.write_text(
         "override rule inline on tensor\nmatch\n    h = mat(v)\n"
-        'where not reduction(v) because "a reduction"\nrewrite\n    h = v\n'
+        'require not reduction(v) else "a reduction"\nrewrite\n    h = v\n'
     )
     out = ok("rules", "why", "inline", "-c", SOFTMAX, "--rules", str(mine)).out
     assert f"f:fuse inline at main e {mine}:1\n" in out
@@ -36,14 +36,14 @@ def test_a_users_own_rule_of_fusion_is_in_the_trace(ok: Command, tmp_path: Path)
 PRODUCT = "torch.relu(torch.randn(256, 256) @ torch.randn(256, 256))"
 TWO = "x = torch.randn(64, 64); (x @ torch.randn(64, 32), x @ torch.randn(64, 32))"
 HELD = (  # a rule of each kind, where it fires, and what one of its guards saw there
-    ("double_buffer", PRODUCT, "where not compiled(K) or K >= N; K=8, N=4, compiled(K)=true"),
-    ("stage_inputs", PRODUCT, "where size(shared) > 0; size(shared)=2"),
-    ("chunk_matmul_k", PRODUCT, "where BK < highest(K); BK=32, K=256, highest(K)=256"),
+    ("double_buffer", PRODUCT, "require not compiled(K) or K >= N; K=8, N=4, compiled(K)=true"),
+    ("stage_inputs", PRODUCT, "require size(shared) > 0; size(shared)=2"),
+    ("chunk_matmul_k", PRODUCT, "require BK < highest(K); BK=32, K=256, highest(K)=256"),
     ("fuse_epilogue", SOFTMAX, "prefer row(v, y) <= ROW or rows(v) >= ROWS; ROW=32768, ROWS=256"),
-    ("inline", SOFTMAX, "where not reduction(v); v=difference"),
+    ("inline", SOFTMAX, "require not reduction(v); v=difference"),
     ("siblings", TWO, "prefer distance(a, b) <= NEAR; NEAR=3, a=matmul, b=matmul_1, distance(a, b)=1"),
     ("online_rows", "torch.softmax(torch.randn(4, 70000), -1)", "prefer extent(n) > ROW; ROW=32768, extent(n)=70000"),
-    ("linear_bias", "nn.Linear(64, 64)(torch.randn(4, 64))", "where rank(w) == 2; rank(w)=2"),
+    ("linear_bias", "nn.Linear(64, 64)(torch.randn(4, 64))", "require rank(w) == 2; rank(w)=2"),
 )
 
 
@@ -51,7 +51,7 @@ HELD = (  # a rule of each kind, where it fires, and what one of its guards saw 
 def test_a_firing_tells_the_guards_that_held_with_their_values(ok: Command, rule: str, text: str, told: str) -> None:
     out = ok("rules", "why", rule, "-c", text).out
     _, *guards = out.split(f" {rule} at ")[1].split("\n")
-    guards = [line.strip() for line in guards if re.match(r"    (where|prefer) ", line)]
+    guards = [line.strip() for line in guards if re.match(r"    (require|prefer) ", line)]
     declared = toolchain().rules.rule(rule).guards
     assert len(guards) == len(declared) and any(line.startswith(told) for line in guards), out
     (record, *_) = json.loads(ok("rules", "why", rule, "-c", text, "--json").out)

@@ -87,8 +87,8 @@ PLACE_FIRST = """rule place_before_loops on tensor
 match
     a = mat(v)
     b = mat(w)
-where same_place(a, b)                           because "read elsewhere"
-where same_loops(a, b)                           because "the loops differ"
+require same_place(a, b)                         else "read elsewhere"
+require same_loops(a, b)                         else "the loops differ"
 rewrite
     (a, b) = mat(v, w)
 """

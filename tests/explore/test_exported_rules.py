@@ -29,9 +29,9 @@ def test_a_rule_is_a_query_and_a_union() -> None:
 
 def test_guards_about_axes_extents_dtypes_and_weights_hold_inside() -> None:
     clauses = (
-        'where k not in axes(s) because "a"\nwhere k in axes(x) because "b"\nwhere within(axes(s), axes(x)) because "c"\n'
-        'where axes(s) != axes(x) because "d"\nwhere extent(k) <= 64 because "e"\nwhere dtype(x) == f32 because "f"\n'
-        'where known(s) and not known(x) because "g"\nprefer extent(k) > 3 because "h"\n'
+        'require k not in axes(s) else "a"\nrequire k in axes(x) else "b"\nrequire within(axes(s), axes(x)) else "c"\n'
+        'require axes(s) != axes(x) else "d"\nrequire extent(k) <= 64 else "e"\nrequire dtype(x) == f32 else "f"\n'
+        'require known(s) and not known(x) else "g"\nprefer extent(k) > 3 else "h"\n'
     )
     text = exported("p = multiply(x, s); y = Reduce(add, k, p)", "y = Reduce(add, k, x)", clauses).text["r"]
     for fact in (
@@ -56,12 +56,12 @@ REFUSED = [
     (
         "y = exp(x)",
         "y = x",
-        'where readers(x) == 1 because "w"\n',
+        'require readers(x) == 1 else "w"\n',
         "`readers` is a property of one kernel",
-        "mine.rw:4:7",
+        "mine.rw:4:9",
     ),
-    ("y = exp(x)", "y = x", 'where number(x) != none because "w"\n', "the fact `number`", "mine.rw:4:7"),
-    ("y = exp(x)", "y = x", 'where known(x) or dtype(x) == f32 because "w"\n', "`or`", "mine.rw:4:7"),
+    ("y = exp(x)", "y = x", 'require number(x) != none else "w"\n', "the fact `number`", "mine.rw:4:9"),
+    ("y = exp(x)", "y = x", 'require known(x) or dtype(x) == f32 else "w"\n', "`or`", "mine.rw:4:9"),
     ("y = Index(e)", "y = Index(e)", "", "`Index` in a pattern", "mine.rw:3:9"),
 ]
 

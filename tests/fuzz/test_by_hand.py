@@ -24,7 +24,7 @@ RULE = """## A wait.
 rule r{parameters} on tile
 match
     Wait(keep=n)
-{clauses}where n > 0    because "nothing waits"
+{clauses}require n > 0  else "nothing waits"
 rewrite
     Sync()
 """
@@ -33,13 +33,13 @@ DOUBLED = "".join(f"let a{n + 1} = a{n} + a{n}\n" for n in range(60))
 SQUARED = "".join(f"let a{n + 1} = a{n} * a{n}\n" for n in range(40))
 
 RULES = {
-    "a number of 5,000 digits": ("", f'where n < {"9" * 5000}   because "large"\n'),
-    "infinity by exponent": ("", 'where n < 1e400   because "large"\n'),
-    "a lot of squarings": ("", f'let a0 = n\n{SQUARED}where a40 > 0   because "large"\n'),
-    "a lot of doublings": ("", f'let a0 = [n, n]\n{DOUBLED}where size(a60) > 0   because "large"\n'),
-    "a division by zero": ("", 'where 1 // 0 > 0   because "zero"\n'),
-    "a remainder by zero": ("", 'let z = n % 0\nwhere z > 0   because "zero"\n'),
-    "a long range": ("(N: int in 0..999999999999999 = 1)", 'where N > 0   because "positive"\n'),
+    "a number of 5,000 digits": ("", f'require n < {"9" * 5000} else "large"\n'),
+    "infinity by exponent": ("", 'require n < 1e400 else "large"\n'),
+    "a lot of squarings": ("", f'let a0 = n\n{SQUARED}require a40 > 0 else "large"\n'),
+    "a lot of doublings": ("", f'let a0 = [n, n]\n{DOUBLED}require size(a60) > 0 else "large"\n'),
+    "a division by zero": ("", 'require 1 // 0 > 0 else "zero"\n'),
+    "a remainder by zero": ("", 'let z = n % 0\nrequire z > 0   else "zero"\n'),
+    "a long range": ("(N: int in 0..999999999999999 = 1)", 'require N > 0 else "positive"\n'),
 }
 
 
@@ -56,9 +56,7 @@ def test_rules(name: str) -> None:
 
 def test_subsets_of_a_long_list_end() -> None:
     items = ", ".join(map(str, range(1, 31)))
-    text = RULE.format(
-        parameters=f"(N: any in subsets([{items}]) = [1])", clauses='where size(N) > 0   because "none"\n'
-    )
+    text = RULE.format(parameters=f"(N: any in subsets([{items}]) = [1])", clauses='require size(N) > 0 else "none"\n')
     rules = RuleSet([read_rules(Source("rules/tile/mine.rw", text))])
     try:
         require(rules)

@@ -19,7 +19,7 @@ PRIVATE = re.compile(
 HEADLESS = re.compile(r"(What|Where|Who|Whoever|Whether|That|Those|Of|Beside|Behind|Nothing|None|Nobody)\b")
 RELATIVE = re.compile(r"(What|Where|Who|How|The same|Those|Within|As|Of|That)\b")
 PRONOUN = re.compile(r"(it|its|they|these|those|one|both|none|this|that|another|others?|neither|each|what)\b")
-REASON = re.compile(r"^\s*(?:where|prefer)\b[^\n]*?(?:\n\s+)?because \"([^\"]*)\"", re.MULTILINE)
+REASON = re.compile(r"^\s*(?:require|prefer)\b[^\n]*?(?:\n\s+)?else \"([^\"]*)\"", re.MULTILINE)
 LIMITS = {
     "words a sentence": 20.0, "90th percentile": 30.0, "sentences over 40 words": 0.0, "commas a sentence": 1.6,
     "headless openings": 2.0, "numbers in 100 words": 2.0, "private words in 1000": 4.0, "longest paragraph": 90.0,
@@ -129,7 +129,7 @@ def test_a_bad_sentence_is_over_its_limit(text: str, measure: str) -> None:
 
 
 def test_a_bad_reason_and_a_bad_docstring_are_over_their_limits() -> None:
-    rules = over(of_rules(['where f(x)   because "it is one"\n']))
+    rules = over(of_rules(['require f(x) else "it is one"\n']))
     assert set(rules) == {"reasons with a pronoun", "reasons of under 4 words"}
     python = over(of_python(['def f():\n    """What stands beside a row."""\nx = option(help="Of a model.")\n']))
     assert set(python) == {"relative docstrings", "private words in docstrings", "help texts with Of"}

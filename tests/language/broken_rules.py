@@ -17,8 +17,8 @@ match
         rest..
         Sync()
 let bufs = {s.dst for s in stages}
-where K >= N because "fewer chunks than buffers"
-where not writes(rest, bufs) because "the body writes a staged slab"
+require K >= N else "fewer chunks than buffers"
+require not writes(rest, bufs) else "the body writes a staged slab"
 rewrite
     for k in 0..K serial:
         stages.. with depth=N, slot=k % N
@@ -39,7 +39,7 @@ rule hoist on tensor
 match
     p = multiply(x, c)
     y = Reduce(add, k, p)
-where k not in axes(c) because "the factor varies along the reduced axis"
+require k not in axes(c) else "the factor varies along the reduced axis"
 rewrite
     t = Reduce(add, k, x)
     y = multiply(t, c)

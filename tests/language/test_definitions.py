@@ -16,8 +16,8 @@ match
     for k in 0..K reduce:
         body..
 let fitting = [n for n in divisors(K) if n <= 8]
-prefer U in fitting                              because "too many copies"
-where U > 1                                      because "none"
+prefer U in fitting                              else "too many copies"
+require U > 1                                    else "none"
 rewrite
     for k in 0..K reduce unroll=U:
         body..
@@ -91,7 +91,7 @@ rule hoist on tensor
 match
     p = multiply(x, c)
     y = Reduce(add, ks.., p)
-where free_of(ks, c)                             because "the factor varies along the reduced axes"
+require free_of(ks, c)                           else "the factor varies along the reduced axes"
 rewrite
     t = Reduce(add, ks.., x)
     y = multiply(t, c)

@@ -19,7 +19,7 @@ RULE = """rule twice on tile
 match
     for k in 0..n reduce:
         body..
-where n > 4                                      because "too short to unroll"
+require n > 4                                    else "too short to unroll"
 rewrite
     for k in 0..n reduce unroll=2:
         body..

@@ -17,8 +17,8 @@ rule pieces on tile
 match
     for k in 0..K serial:
         body..
-where K > 2 because "short"
-where 2 > 1 because "always"
+require K > 2 else "short"
+require 2 > 1 else "always"
 rewrite
     for k in 0..K serial:
         Sync()
@@ -32,7 +32,7 @@ rewrite
     Wait(keep=0)
 """
 SAID = {
-    "`2 > 1` always holds: no program violates it": "6:7",
+    "`2 > 1` always holds: no program violates it": "6:9",
     "no rule says `with rule alone(..)`": "13:",
 }
 
@@ -68,7 +68,7 @@ def test_a_guard_that_refuses_no_known_program_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.rw"
     path.write_text(
         "rule waits on tile\nmatch\n    for k in 0..K serial:\n        body..\n"
-        'where K > 2 because "few turns"\nprefer K < 1000000 because "a million turns"\n'
+        'require K > 2 else "few turns"\nprefer K < 1000000 else "a million turns"\n'
         "rewrite\n    for k in 0..K serial:\n        Sync()\n        body..\n"
     )
     rules = load([path])

@@ -23,8 +23,8 @@ rule unroll(U: int in divisors(K) = K) on tile
 match
     for k in 0..K reduce:
         body..
-prefer U <= few_copies                           because "too many copies"
-where U > 1                                      because "none"
+prefer U <= few_copies                           else "too many copies"
+require U > 1                                    else "none"
 rewrite
     for k in 0..K reduce unroll=U:
         body..

@@ -27,7 +27,7 @@ rule unroll on loop
 match
     for i in 0..N free:
         body..
-where {guard} because "another device"
+require {guard} else "another device"
 rewrite
     for i in 0..N free unroll={times}:
         body..
@@ -129,10 +129,10 @@ def test_what_is_wrong_for_one_device_is_found_for_all(tmp_path: Path) -> None:
 
 def test_a_rule_on_torch_cannot_ask_for_the_device() -> None:
     text = (
-        'rule mine on torch\nmatch\n    y = Relu(x)\nwhere target.sm > 80 because "x"\nrewrite\n    y[is..] = x[is..]\n'
+        'rule mine on torch\nmatch\n    y = Relu(x)\nrequire target.sm > 80 else "x"\nrewrite\n    y[is..] = x[is..]\n'
     )
     told = [one.render() for one in check(rules(text), {"0.rw"})]
-    assert any("0.rw:4:7: error: " in one and "unbound variable `target`" in one for one in told)
+    assert any("0.rw:4:9: error: " in one and "unbound variable `target`" in one for one in told)
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ def test_what_a_rule_leaves_nothing(name: str) -> None:
 
 def test_the_later_rule_is_the_one_that_cannot_fire() -> None:
     assert "rule `two`: can never fire: `one` matches" in pair("Wait(keep=n)", "Wait(keep=n)")
-    assert "rule `two`: can never fire" in pair("Wait(keep=n)", "Wait(keep=n)", clauses='where n > 3 because "few"\n')
+    assert "rule `two`: can never fire" in pair("Wait(keep=n)", "Wait(keep=n)", clauses='require n > 3 else "few"\n')
 
 
 @pytest.mark.parametrize("first", [
-    'rule one on tile\nmatch\n    Wait(keep=n)\nwhere n > 1 because "few"\nrewrite\n    Sync()\n',
+    'rule one on tile\nmatch\n    Wait(keep=n)\nrequire n > 1 else "few"\nrewrite\n    Sync()\n',
     "rule one(N: int in {1, 2} = 1) on tile\nmatch\n    Wait(keep=n)\nrewrite\n    Wait(keep=N)\n",
     "@local\nrule one on tile\nmatch\n    Wait(keep=n)\nrewrite\n    Sync()\n",
     "@canonical\nrule one on tile\nmatch\n    Wait(keep=n)\nrewrite\n    Sync()\n",

@@ -23,7 +23,7 @@ match
     for k in 0..K reduce:
         body..
 let usual = choose u in divisors(K) if u <= K - 1 minimising (K // u - 2)*(K // u - 2)
-where U > 1                                      because "unrolling by one is nothing"
+require U > 1                                    else "unrolling by one is nothing"
 rewrite
     for k in 0..K reduce unroll=U:
         body..
@@ -254,19 +254,19 @@ rule.rw:6:62: error: rule `unrolled`: unknown fact or function `ceildi`
         id="an unknown fact in the cost",
     ),
     pytest.param(
-        change(UNROLLED, "where U > 1", "where u > 1"),
+        change(UNROLLED, "require U > 1", "require u > 1"),
         """\
-rule.rw:7:7: error: rule `unrolled`: unbound variable `u`
- 7 | where u > 1                                      because "unrolling by one is nothing"
-   |       ^""",
+rule.rw:7:9: error: rule `unrolled`: unbound variable `u`
+ 7 | require u > 1                                    else "unrolling by one is nothing"
+   |         ^""",
         id="its name outside of it",
     ),
     pytest.param(
-        change(UNROLLED, "where U > 1", "where choose n in (1, U) minimising n"),
+        change(UNROLLED, "require U > 1", "require choose n in (1, U) minimising n"),
         """\
-rule.rw:7:7: error: rule `unrolled`: the condition of `where` is true or false, not an integer
- 7 | where choose n in (1, U) minimising n                                      because "unrolling by one is nothing"
-   |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
+rule.rw:7:9: error: rule `unrolled`: the condition of `require` is true or false, not an integer
+ 7 | require choose n in (1, U) minimising n                                    else "unrolling by one is nothing"
+   |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
         id="a condition where true or false is wanted",
     ),
     pytest.param(

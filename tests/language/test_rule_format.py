@@ -37,8 +37,8 @@ match
                     pass
 let q = body[k := e, is.. := es.., map]
 pick p in [v for v in (1, 2, 4) if K % (T*v) == 0]
-where a if b else c if d else e              because "one"
-prefer {x.field.other for x in xs}[0] ^ 3 == -(y)            because "two"
+require a if b else c if d else e            else "one"
+prefer {x.field.other for x in xs}[0] ^ 3 == -(y)            else "two"
 rewrite
     y: f32[4] = Relu(x)
     u: (f32[4], i32[2, 3]) = Two(x)
@@ -109,7 +109,7 @@ def contents(rule: Rule) -> Any:
 def test_canonical_text() -> None:
     (rule,) = read_rules(Source("rule.rw", RING)).rules
     aligned = (
-        f"{line.split(' because')[0]:48} because{line.split(' because')[1]}" if " because" in line else line
+        f"{line.split(' else')[0]:48} else{line.split(' else')[1]}" if " else" in line else line
         for line in RING.splitlines()
     )
     assert format_rule(rule) == "\n".join(aligned) + "\n"

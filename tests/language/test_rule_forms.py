@@ -36,7 +36,7 @@ rewrite
 ## What both need.
 guards no_sums(run):
     let sums = accumulators(run)
-    where size(sums) == 0                            because "a sum"
+    require size(sums) == 0                          else "a sum"
     let most = size(buffers(run))
 """
 TWO = """\
@@ -46,7 +46,7 @@ match
         body..
     tail..
 let sums = accumulators(body)
-where size(sums) == 0                            because "a sum"
+require size(sums) == 0                          else "a sum"
 let most = size(buffers(body))
 rewrite
     for k in 0..most free:
@@ -137,11 +137,11 @@ rule.rw:21:28: error: rule `two`: unbound variable `most`
         id="a name that the group does not bind",
     ),
     pytest.param(
-        change(SHARED, "where size(sums)", "where size(sum)"),
+        change(SHARED, "require size(sums)", "require size(sum)"),
         """\
-rule.rw:26:16: error: `sum` is no parameter of `guards no_sums`
- 26 |     where size(sum) == 0                            because "a sum"
-    |                ^^^
+rule.rw:26:18: error: `sum` is no parameter of `guards no_sums`
+ 26 |     require size(sum) == 0                          else "a sum"
+    |                  ^^^
   help: did you mean `sums`?""",
         id="neither a parameter nor a let",
     ),

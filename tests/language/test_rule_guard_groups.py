@@ -13,8 +13,8 @@ from dplc.ir.text.parse import parse
 SHARED = """\
 ## What both need.
 guards apart(run, name):
-    where plain(run)                                 because "more than values"
-    where reads(run, name) == 0                      because "it reads the sum"
+    require plain(run)                               else "more than values"
+    require reads(run, name) == 0                    else "it reads the sum"
 
 rule one on tile
 match
@@ -41,7 +41,7 @@ def test_each_rule_has_the_guards() -> None:
     rules = read_rules(Source("rule.rw", SHARED)).rules
     for rule in rules:
         assert [(guard.kind, guard.reason, guard.span.line) for guard in rule.guards] == [
-            ("where", "more than values", 3), ("where", "it reads the sum", 4)
+            ("require", "more than values", 3), ("require", "it reads the sum", 4)
         ]  # fmt: skip
     assert report(SHARED) == ""
 
@@ -53,7 +53,7 @@ def test_what_was_written_is_shown() -> None:
 def test_a_rule_by_itself_has_the_guards() -> None:
     shown = format_rule(read_rules(Source("rule.rw", SHARED)).rules[1])
     guards = ("plain(rest)", "more than values"), ("reads(rest, a) == 0", "it reads the sum")
-    lines = "".join(f'{f"where {condition}":48} because "{reason}"\n' for condition, reason in guards)
+    lines = "".join(f'{f"require {condition}":48} else "{reason}"\n' for condition, reason in guards)
     assert shown == change(TWO, "guards apart(rest, a)\n", lines)
 
 
@@ -87,9 +87,9 @@ rule.rw:10:14: error: rule `one`: unbound variable `best`
     pytest.param(
         change(SHARED, "reads(run, name)", "reads(run, nam)"),
         """\
-rule.rw:4:22: error: `nam` is no parameter of `guards apart`
- 4 |     where reads(run, nam) == 0                      because "it reads the sum"
-   |                      ^^^
+rule.rw:4:24: error: `nam` is no parameter of `guards apart`
+ 4 |     require reads(run, nam) == 0                    else "it reads the sum"
+   |                        ^^^
   help: did you mean `name`?""",
         id="not a parameter",
     ),
@@ -110,7 +110,7 @@ rule.rw:2:14: error: the parameters of `guards` are names, each once
         id="parameter twice",
     ),
     pytest.param(
-        change(SHARED, "## What both need.\n", 'guards apart(x):\n    where plain(x) because "y"\n\n'),
+        change(SHARED, "## What both need.\n", 'guards apart(x):\n    require plain(x) else "y"\n\n'),
         """\
 rule.rw:4:8: error: `guards apart` is declared twice
  4 | guards apart(run, name):
@@ -133,14 +133,14 @@ rule.rw:2:8: error: no rule of this file has `guards apart(..)`
             "guards apart(rest, a)\nguards apart(rest, a)\nrewrite\n    rest",
         ),
         """\
-rule.rw:3:11: error: rule `one`: two guards say because "more than values"
- 3 |     where plain(run)                                 because "more than values"
-   |           ^^^^^^^^^^
+rule.rw:3:13: error: rule `one`: two guards give the reason "more than values"
+ 3 |     require plain(run)                               else "more than values"
+   |             ^^^^^^^^^^
   note: the other is in line 3
   help: say what is different
-rule.rw:4:11: error: rule `one`: two guards say because "it reads the sum"
- 4 |     where reads(run, name) == 0                      because "it reads the sum"
-   |           ^^^^^^^^^^^^^^^^^^^^^
+rule.rw:4:13: error: rule `one`: two guards give the reason "it reads the sum"
+ 4 |     require reads(run, name) == 0                    else "it reads the sum"
+   |             ^^^^^^^^^^^^^^^^^^^^^
   note: the other is in line 4
   help: say what is different""",
         id="guards twice",

@@ -31,13 +31,13 @@ match
   # above the pattern
   z=multiply( exp( x ),exp(y) )  # beside
 let a=1e-5*N
-where size( axes(x) )>0 because "a number"
+require size( axes(x) )>0 else "a number"
 
 
-where size(
+require size(
     # inside of brackets
     axes(y)) > 0
-        because "another"
+        else "another"
 rewrite
         z=exp(add(x,y))
      # the end of the block
@@ -63,10 +63,10 @@ match
     # above the pattern
     z = multiply(exp(x), exp(y))  # beside
 let a = 1e-5*N
-where size(axes(x)) > 0                          because "a number"
+require size(axes(x)) > 0                        else "a number"
 
 # inside of brackets
-where size(axes(y)) > 0                          because "another"
+require size(axes(y)) > 0                        else "another"
 rewrite
     z = exp(add(x, y))
     # the end of the block

@@ -9,33 +9,33 @@ CASES = [
     pytest.param(
         change(RING, "K >= N", 'K >= "two"'),
         """\
-rule.rw:11:12: error: rule `ring`: `>=` works on numbers and index expressions, not on a text
- 11 | where K >= "two" because "fewer chunks than buffers"
-    |            ^^^^^""",
+rule.rw:11:14: error: rule `ring`: `>=` works on numbers and index expressions, not on a text
+ 11 | require K >= "two" else "fewer chunks than buffers"
+    |              ^^^^^""",
         id="text for a number",
     ),
     pytest.param(
         change(RING, "K >= N", "K >= rest"),
         """\
-rule.rw:11:12: error: rule `ring`: `>=` works on numbers and index expressions, not on a run of statements
- 11 | where K >= rest because "fewer chunks than buffers"
-    |            ^^^^""",
+rule.rw:11:14: error: rule `ring`: `>=` works on numbers and index expressions, not on a run of statements
+ 11 | require K >= rest else "fewer chunks than buffers"
+    |              ^^^^""",
         id="a run for a number",
     ),
     pytest.param(
-        change(RING, "K >= N because", "size(stages) because"),
+        change(RING, "K >= N else", "size(stages) else"),
         """\
-rule.rw:11:7: error: rule `ring`: the condition of `where` is true or false, not an integer
- 11 | where size(stages) because "fewer chunks than buffers"
-    |       ^^^^^^^^^^^^""",
+rule.rw:11:9: error: rule `ring`: the condition of `require` is true or false, not an integer
+ 11 | require size(stages) else "fewer chunks than buffers"
+    |         ^^^^^^^^^^^^""",
         id="where is not boolean",
     ),
     pytest.param(
         change(RING, "writes(rest, bufs)", "writes(N, bufs)"),
         """\
-rule.rw:12:18: error: rule `ring`: argument 1 of `writes` is a run of statements, not an integer
- 12 | where not writes(N, bufs) because "the body writes a staged slab"
-    |                  ^""",
+rule.rw:12:20: error: rule `ring`: argument 1 of `writes` is a run of statements, not an integer
+ 12 | require not writes(N, bufs) else "the body writes a staged slab"
+    |                    ^""",
         id="argument of the wrong sort",
     ),
     pytest.param(
@@ -102,9 +102,9 @@ rule.rw:3:33: error: rule `ring`: the default of `N` is an integer, not true or 
     pytest.param(
         change(RING, '"the body writes a staged slab"', '"fewer chunks than buffers"'),
         """\
-rule.rw:12:7: error: rule `ring`: two guards say because "fewer chunks than buffers"
- 12 | where not writes(rest, bufs) because "fewer chunks than buffers"
-    |       ^^^^^^^^^^^^^^^^^^^^^^
+rule.rw:12:9: error: rule `ring`: two guards give the reason "fewer chunks than buffers"
+ 12 | require not writes(rest, bufs) else "fewer chunks than buffers"
+    |         ^^^^^^^^^^^^^^^^^^^^^^
   note: the other is in line 11
   help: say what is different""",
         id="the same reason twice",
@@ -131,7 +131,7 @@ rule.rw:18:16: error: rule `ring`: the example sets `M`, which is no parameter o
     pytest.param(
         RING + 'example "two"\n    Sync()\ngives no "fewer chucks"\n',
         """\
-rule.rw:18:9: error: rule `ring`: no guard says because "fewer chucks"
+rule.rw:18:9: error: rule `ring`: no guard gives the reason "fewer chucks"
  18 | example "two"
     |         ^^^^^
   note: there is "fewer chunks than buffers"
@@ -192,9 +192,9 @@ rule.rw:6:36: error: rule `ring`: `via` of `Stage` is a name in a pattern
     pytest.param(
         change(HOIST, "k not in axes(c)", 'k == "k"'),
         """\
-rule.rw:5:7: error: rule `hoist`: an axis is compared with a text: never equal
- 5 | where k == "k" because "the factor varies along the reduced axis"
-   |       ^^^^^^^^""",
+rule.rw:5:9: error: rule `hoist`: an axis is compared with a text: never equal
+ 5 | require k == "k" else "the factor varies along the reduced axis"
+   |         ^^^^^^^^""",
         id="tensor: a comparison that never holds",
     ),
 ]
@@ -210,7 +210,7 @@ def test_a_function_that_a_pattern_binds_gives_an_expression(call: str) -> None:
     rule = f"""rule sums on tile
 match
     acc <- fn(acc, x)
-where not writes({call}, [acc]) because "a run is asked for"
+require not writes({call}, [acc]) else "a run is asked for"
 rewrite
     acc <- fn(acc, {call})
 """

@@ -135,7 +135,7 @@ def test_exchanged_expressions(data: st.DataObject) -> None:
 
 
 def rule_with(expression: str) -> str:
-    return f'rule deep on tile\nmatch\n    xs..\nwhere {expression} because "x"\nrewrite\n    xs..\n'
+    return f'rule deep on tile\nmatch\n    xs..\nrequire {expression} else "x"\nrewrite\n    xs..\n'
 
 
 @pytest.mark.parametrize(

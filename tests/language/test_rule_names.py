@@ -9,9 +9,9 @@ CASES = [
     pytest.param(
         change(RING, "(rest, bufs)", "(rest, bufz)"),
         """\
-rule.rw:12:24: error: rule `ring`: unbound variable `bufz`
- 12 | where not writes(rest, bufz) because "the body writes a staged slab"
-    |                        ^^^^
+rule.rw:12:26: error: rule `ring`: unbound variable `bufz`
+ 12 | require not writes(rest, bufz) else "the body writes a staged slab"
+    |                          ^^^^
   help: did you mean `bufs`?""",
         id="unbound variable in a guard",
     ),
@@ -26,7 +26,9 @@ rule.rw:17:66: error: rule `ring`: unbound variable `bufz`
     ),
     pytest.param(
         change(
-            RING, "{s.dst for s in stages}\nwhere K >= N", "{s.dst for s in later}\nlet later = stages\nwhere K >= N"
+            RING,
+            "{s.dst for s in stages}\nrequire K >= N",
+            "{s.dst for s in later}\nlet later = stages\nrequire K >= N",
         ),
         """\
 rule.rw:10:28: error: rule `ring`: unbound variable `later`

@@ -63,27 +63,27 @@ rule.rw:6:36: error: rule `ring`: unknown transport `ASINC`
     pytest.param(
         change(RING, "not writes(", "not writs("),
         """\
-rule.rw:12:11: error: rule `ring`: unknown fact or function `writs`
- 12 | where not writs(rest, bufs) because "the body writes a staged slab"
-    |           ^^^^^^^^^^^^^^^^^
+rule.rw:12:13: error: rule `ring`: unknown fact or function `writs`
+ 12 | require not writs(rest, bufs) else "the body writes a staged slab"
+    |             ^^^^^^^^^^^^^^^^^
   help: did you mean `writes`?""",
         id="unknown fact",
     ),
     pytest.param(
         change(RING, "not writes(rest, bufs)", "rank(rest) > 1"),
         """\
-rule.rw:12:7: error: rule `ring`: unknown fact or function `rank`
- 12 | where rank(rest) > 1 because "the body writes a staged slab"
-    |       ^^^^^^^^^^
+rule.rw:12:9: error: rule `ring`: unknown fact or function `rank`
+ 12 | require rank(rest) > 1 else "the body writes a staged slab"
+    |         ^^^^^^^^^^
   note: `rank` is a fact on level torch""",
         id="fact of another level",
     ),
     pytest.param(
         change(RING, "writes(rest, bufs)", "writes(rest, bufs, N)"),
         """\
-rule.rw:12:11: error: rule `ring`: `writes` takes 2 arguments, not 3
- 12 | where not writes(rest, bufs, N) because "the body writes a staged slab"
-    |           ^^^^^^^^^^^^^^^^^^^^^
+rule.rw:12:13: error: rule `ring`: `writes` takes 2 arguments, not 3
+ 12 | require not writes(rest, bufs, N) else "the body writes a staged slab"
+    |             ^^^^^^^^^^^^^^^^^^^^^
   note: writes(run, [name]) -> bool""",
         id="too many arguments",
     ),
@@ -99,9 +99,9 @@ rule.rw:10:13: error: rule `ring`: `Stage` has no field `dts`
     pytest.param(
         change(RING, "K >= N", "N <= target.smen"),
         """\
-rule.rw:11:12: error: rule `ring`: a target has no field `smen`
- 11 | where N <= target.smen because "fewer chunks than buffers"
-    |            ^^^^^^^^^^^
+rule.rw:11:14: error: rule `ring`: a target has no field `smen`
+ 11 | require N <= target.smen else "fewer chunks than buffers"
+    |              ^^^^^^^^^^^
   help: did you mean `smem`?""",
         id="unknown field of the target",
     ),
@@ -300,12 +300,13 @@ rule.rw:5:18: error: rule `unary_exp`: unbound variable `z`
         id="family: one mistake, reported once",
     ),
     pytest.param(
-        change(RING, "where K >= N because", "where K >= N becuase"),
+        change(RING, "require K >= N else", "require K >= N esle"),
         """\
-rule.rw:11:14: error: unexpected `becuase`
- 11 | where K >= N becuase "fewer chunks than buffers"
-    |              ^
-  note: expected `because "reason"` or the end of the line""",
+rule.rw:11:16: error: unexpected `esle`
+ 11 | require K >= N esle "fewer chunks than buffers"
+    |                ^
+  note: expected the end of the line or `else`
+  help: did you mean `else`?""",
         id="syntax",
     ),
 ]

@@ -14,15 +14,15 @@ from dplc.ir.text.parse import _slip_of_line, parse
 
 HEAD = "rule r on tile\nmatch\n    Tile(axes..):\n        body..\n"
 SLIPS = {
-    "a guard without a reason": ("where size(axes) > 0\nrewrite\n    pass\n", 5, "a `where` without its reason", "because"),
-    "the last guard without a reason": ("prefer a\n", 5, "a `prefer` without its reason", "because"),
+    "a guard without a reason": ("require size(axes) > 0\nrewrite\n    pass\n", 5, "a `require` without its reason", "else"),
+    "the last guard without a reason": ("prefer a\n", 5, "a `prefer` without its reason", "else"),
     "an open bracket": ("let n = f(a,\nrewrite\n    pass\n", 5, "`(` is never closed", "write `)`"),
-    "an open text": ('where a because "x\nrewrite\n    pass\n', 5, "a text without its end", '`"`'),
+    "an open text": ('require a else "x\nrewrite\n    pass\n', 5, "a text without its end", '`"`'),
     "an indentation between two": (
         "rewrite\n    Tile(axes..):\n      if a:\n        b..\n   c..\n", 9, "fits no block around it", "4 spaces",
     ),
     "tabs among spaces": ("rewrite\n\tpass\n    pass\n", 7, "fits no block around it", "tab counts as 8"),
-    "names of the grammar": ("where a + * b\n", 5, "unexpected `*`", "a number, `{`"),
+    "names of the grammar": ("require a + * b\n", 5, "unexpected `*`", "a number, `{`"),
 }  # fmt: skip
 
 
@@ -46,14 +46,15 @@ def test_long_files_with_a_slip_are_quick() -> None:
 TENSOR = "rule mine on tensor\nmatch\n    y = {}\n{}rewrite\n    y = tanh(x)\n"
 # The file, and its first error: where, what is wrong, and what the rest of the message says.
 FILES = {
-    "no where": (TENSOR.format("exp(x)", 'known(x) because "no"\n'), "4:1", "a guard without its word", "write `where`"),
-    "no because": (TENSOR.format("exp(x)", "where known(x)\n"), "4:14", "a `where` without its reason", "write `because"),
-    "no because, a text": (TENSOR.format("exp(x)", 'where known(x) "no"\n'), "4:16", "a reason without its word", "`because`"),
+    "no require": (TENSOR.format("exp(x)", 'known(x) else "no"\n'), "4:1", "a guard without its word", "write `require`"),
+    "no else": (TENSOR.format("exp(x)", "require known(x)\n"), "4:16", "a `require` without its reason", "write `else"),
+    "no else, a text": (TENSOR.format("exp(x)", 'require known(x) "no"\n'), "4:18", "a reason without its word", "`else`"),
+    "the word of a number": (TENSOR.format("exp(x)", 'require known(x) because "no"\n'), "4:18", "unexpected `because`", "write `else`"),
     "an open bracket": (TENSOR.format("exp(tanh(x)", ""), "3:12", "`(` is never closed", "line 4 goes on inside of it: rewrite"),
-    "an open bracket in a guard": (TENSOR.format("exp(x)", 'where (known(x) because "no"\n'), "4:7", "`(` is never closed", "`because` stands inside"),
+    "an open bracket in a guard": (TENSOR.format("exp(x)", 'require (known(x) else "no"\n'), "4:9", "`(` is never closed", "`else` stands inside"),
     "a bracket too many": (TENSOR.format("exp(x))", ""), "3:15", "`)` closes no bracket", "take it away"),
-    "an open text": (TENSOR.format("exp(x)", 'where known(x) because "no\n'), "4:24", "a text without its end", "on the same line"),
-    "other quotes": (TENSOR.format("exp(x)", "where known(x) because \u201cno\u201d\n"), "4:24", "`\u201c` begins no text", 'two `"`'),
+    "an open text": (TENSOR.format("exp(x)", 'require known(x) else "no\n'), "4:23", "a text without its end", "on the same line"),
+    "other quotes": (TENSOR.format("exp(x)", "require known(x) else \u201cno\u201d\n"), "4:23", "`\u201c` begins no text", 'two `"`'),
     "a tab among spaces": ("rule mine on tile\nmatch\n    a = load B[i..]\n\tSync()\nrewrite\n    Sync()\n", "4:1", "a tab among lines that begin with spaces", "four for each level"),
     "too far in": (TENSOR.format("exp(x)\n      z = exp(x)", ""), "4:1", "this line stands too far in", "line 3 begins no block"),
     "not indented": ("rule mine on tensor\nmatch\ny = exp(x)\n", "3:1", "unexpected `y`", "indent it by 4 spaces"),
@@ -62,10 +63,10 @@ FILES = {
     "no match": ("rule mine on tensor\nrewrite\n    y = exp(x)\n", "1:6", "rule `mine` has no `match`", "what the program has"),
     "no rewrite": ("rule mine on tensor\nmatch\n    y = exp(x)\n", "1:6", "rule `mine` has no `rewrite`", "what it becomes"),
     "no match, no indentation of it": ("rule mine on tensor\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "a pattern without its word", "write `match`"),
-    "no where, no because": (TENSOR.format("exp(x)", "known(x)\n"), "4:1", "a guard without its word", "because"),
-    "a comparison without either": (TENSOR.format("exp(x)", "size(axes(x)) > 3\n"), "4:1", "a guard without its word", "write `where`"),
-    "a comparison right below the head": ("rule mine on tensor\nsize(axes(x)) > 3\nmatch\n    y = exp(x)\n", "2:1", "a guard without its word", "write `where`"),
-    "half a condition": (TENSOR.format("exp(x)", 'where 3 < because "no"\n'), "4:11", "unexpected `because`", "no whole condition"),
+    "no require, no else": (TENSOR.format("exp(x)", "known(x)\n"), "4:1", "a guard without its word", "else"),
+    "a comparison without either": (TENSOR.format("exp(x)", "size(axes(x)) > 3\n"), "4:1", "a guard without its word", "write `require`"),
+    "a comparison right below the head": ("rule mine on tensor\nsize(axes(x)) > 3\nmatch\n    y = exp(x)\n", "2:1", "a guard without its word", "write `require`"),
+    "half a condition": (TENSOR.format("exp(x)", 'require 3 < else "no"\n'), "4:13", "unexpected `else`", "no whole condition"),
     "an open bracket at the end": ("rule mine on tensor\nmatch\n    y = exp(x\n", "3:12", "`(` is never closed", "the file ends inside of it"),
     "an open bracket in the head": ("rule mine(N: int in {1, 2} = 1 on tensor\nmatch\n    y = exp(x)\n", "1:10", "`(` is never closed", "`on` stands inside"),
     "no name": ("rule on tensor\nmatch\n    y = exp(x)\n", "1:5", "a rule without its name", "write `rule mine on tensor`"),
@@ -76,8 +77,8 @@ FILES = {
     "a zero byte": (TENSOR.format("exp(x\0)", ""), "3:14", "unexpected character U+0000", ""),
     "no UTF-8": (TENSOR.format("exp(x\udcff)", ""), "3:14", "byte 0xff is no UTF-8", "save the file as UTF-8"),
     "an operator of values": (TENSOR.format("x * 2", ""), "3:9", "rule `mine`: this is no value", "`multiply(a, b)`"),
-    "a guard below": (TENSOR.format("exp(x)", "") + 'where known(x) because "no"\n', "6:7", "rule `mine`: a guard below `rewrite`", "between `match` and `rewrite`"),
-    "a dtype as a number": ("rule mine on torch\nmatch\n    y = Relu6(x)\nwhere dtype(x) > 3 because \"no\"\nrewrite\n    y[bs..] = x[bs..]\n", "4:7", "rule `mine`: `>` works on numbers and index expressions, not on a dtype", ""),
+    "a guard below": (TENSOR.format("exp(x)", "") + 'require known(x) else "no"\n', "6:9", "rule `mine`: a guard below `rewrite`", "between `match` and `rewrite`"),
+    "a dtype as a number": ("rule mine on torch\nmatch\n    y = Relu6(x)\nrequire dtype(x) > 3 else \"no\"\nrewrite\n    y[bs..] = x[bs..]\n", "4:9", "rule `mine`: `>` works on numbers and index expressions, not on a dtype", ""),
     "a value before it is made": ("rule mine on torch\nmatch\n    y = Relu6(x)\nrewrite\n    y[bs..] = t[bs..]\n    t[bs..] = x[bs..]\n", "5:15", "rule `mine`: `t` is read before it is made", "line 6 makes it"),
     "a let above": ("rule mine on tensor\nlet n = 2\nmatch\n    y = exp(x)\nrewrite\n    y = tanh(x)\n", "2:5", "rule `mine`: a `let` above `match`", "between `match` and `rewrite`"),
 }  # fmt: skip
@@ -94,7 +95,7 @@ def test_a_file_with_a_slip(tmp_path: Path, slip: str) -> None:
 
 # What is underlined of the line, where a slip has a reading of its own.
 MARKED = {
-    "no where": "known(x)", "no name": " ", "a tab among spaces": "\t", "a program of another word": "torch",
+    "no require": "known(x)", "no name": " ", "a tab among spaces": "\t", "a program of another word": "torch",
 }  # fmt: skip
 
 

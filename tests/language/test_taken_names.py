@@ -11,13 +11,13 @@ from dplc.engine.language.rule import load
 from dplc.ir.diagnostic import DplcError
 
 HEAD = "rule r on tile\nmatch\n    Tile(outer.., i:M=THREAD):\n        body..\n"
-GUARD = 'where M > 7 because "few"\n'
+GUARD = 'require M > 7 else "few"\n'
 ROW = HEAD + GUARD + "rewrite\n    Tile({}):\n        {}\n"
 BODY = "Tile(outer.., i:M=THREAD):\n        body..\n"
 
 
-def clause(text: str, guard: str = "where M > 7") -> str:
-    return f'{HEAD}{text}\n{guard} because "few"\nrewrite\n    {BODY}'
+def clause(text: str, guard: str = "require M > 7") -> str:
+    return f'{HEAD}{text}\n{guard} else "few"\nrewrite\n    {BODY}'
 
 
 def split(parts: str) -> str:
@@ -31,17 +31,17 @@ def pattern(lines: str) -> str:
 LESS = "is a function, and no variable"
 # The file, the place of its first error, and what that says.
 MISTAKES = {
-    "let": (clause("let less = 2", "where less < M"), "5:5", f"`less` {LESS}"),
-    "pick": (clause("pick exp in [1, 2]", "where exp < M"), "5:6", f"`exp` {LESS}"),
-    "a role": (clause("let REG = 2", "where REG < M"), "5:5", "`REG` is a role, and no variable"),
-    "a dtype": (clause("let f32 = 2", "where f32 < M"), "5:5", "`f32` is a dtype, and no variable"),
-    "a transport": (clause("let TMA = 2", "where TMA < M"), "5:5", "`TMA` is a transport, and no variable"),
-    "a constant": (clause("let none = 2", "where none < M"), "5:5", "`none` is a constant, and no variable"),
-    "the machine": (clause("let target = 2", "where target < M"), "5:5", "`target` is the machine, and no variable"),
-    "a monoid": (clause("let online = 2", "where online < M"), "5:5", "`online` is a monoid, and no variable"),
-    "a comprehension": (clause("let n = size([exp for exp in outer])", "where n < M"), "5:23", f"`exp` {LESS}"),
-    "a weighing": (clause("let n = choose exp in [1, 2] minimising exp", "where n < M"), "5:16", f"`exp` {LESS}"),
-    "a parameter": (clause("", "where add < M").replace("rule r", "rule r(add: int in {2} = 2)"), "1:8", f"`add` {LESS}"),
+    "let": (clause("let less = 2", "require less < M"), "5:5", f"`less` {LESS}"),
+    "pick": (clause("pick exp in [1, 2]", "require exp < M"), "5:6", f"`exp` {LESS}"),
+    "a role": (clause("let REG = 2", "require REG < M"), "5:5", "`REG` is a role, and no variable"),
+    "a dtype": (clause("let f32 = 2", "require f32 < M"), "5:5", "`f32` is a dtype, and no variable"),
+    "a transport": (clause("let TMA = 2", "require TMA < M"), "5:5", "`TMA` is a transport, and no variable"),
+    "a constant": (clause("let none = 2", "require none < M"), "5:5", "`none` is a constant, and no variable"),
+    "the machine": (clause("let target = 2", "require target < M"), "5:5", "`target` is the machine, and no variable"),
+    "a monoid": (clause("let online = 2", "require online < M"), "5:5", "`online` is a monoid, and no variable"),
+    "a comprehension": (clause("let n = size([exp for exp in outer])", "require n < M"), "5:23", f"`exp` {LESS}"),
+    "a weighing": (clause("let n = choose exp in [1, 2] minimising exp", "require n < M"), "5:16", f"`exp` {LESS}"),
+    "a parameter": (clause("", "require add < M").replace("rule r", "rule r(add: int in {2} = 2)"), "1:8", f"`add` {LESS}"),
     "an extent": (ROW.replace("i:M", "i:add").format("outer.., i:4=REG", "body.."), "3:21", f"`add` {LESS}"),
     "an axis": (ROW.replace("i:M", "exp:M").format("outer.., _:M=REG", "body.."), "3:19", f"`exp` {LESS}"),
     "a run of axes": (ROW.replace("outer..", "add..").format("i:M=REG", "body.."), "3:10", f"`add` {LESS}"),
@@ -53,9 +53,9 @@ MISTAKES = {
     "an arm": (ROW.format("outer.., i:M=THREAD", "body.. with load B[x..] => load C[x..] for add in [1] where B == add"), "8:52", f"`add` {LESS}"),
     "a let of a template": (ROW.format("outer.., i:M=THREAD", "let add = i + 1\n        body[i := add].."), "8:13", f"`add` {LESS}"),
     "a part": (split("add=BLOCK, i:4=THREAD"), "6:14", f"`add` {LESS}"),
-    "guards": ('guards g(add):\n    where add > 1 because "few"\n\n' + clause("guards g(M)"), "1:10", f"`add` {LESS}"),
+    "guards": ('guards g(add):\n    require add > 1 else "few"\n\n' + clause("guards g(M)"), "1:10", f"`add` {LESS}"),
     "a form": ("form g(add, body):\n    for add in 0..4 serial:\n        body..\n\n" + ROW.format("outer..", "form g(q, body)"), "1:8", f"`add` {LESS}"),
-    "a fact": ("fact two_of_it(add: int) -> int = add + 2\n\n" + clause("", "where two_of_it(M) > 7"), "1:16", f"`add` {LESS}"),
+    "a fact": ("fact two_of_it(add: int) -> int = add + 2\n\n" + clause("", "require two_of_it(M) > 7"), "1:16", f"`add` {LESS}"),
     "a bare axis": (ROW.format("outer.., i", "body.."), "7:19", "`axes` of `Tile` are axes, and this is a name"),
     "a bare sum": (ROW.format("outer.., i + 1", "body.."), "7:19", "`axes` of `Tile` are axes, and this is an expression"),
     "a bare number": (ROW.format("outer.., 4", "body.."), "3:19", "`i` is bound but never used"),
@@ -66,8 +66,8 @@ MISTAKES = {
     "half a value": (split("i_o=BLOCK, i:2.5=THREAD"), "6:27", "the part `i` has 2.5 values"),
     "a text of values": (split('i_o=BLOCK, i:"a"=THREAD'), "6:27", 'the part `i` has "a" values'),
     "a number replaced": (ROW.format("outer.., i:M=THREAD", "body[4 := 5].."), "8:14", "a substitution replaces a variable"),
-    "a fact of another sort": ("fact two_of_it(a: int) -> [int] = a\n\n" + clause("", "where size(two_of_it(M)) > 7"), "1:35", "fact `two_of_it`: what it gives is a list"),
-    "a field of a number": ("fact two_of_it(a: int) -> int = a.extent\n\n" + clause("", "where two_of_it(M) > 7"), "1:33", "fact `two_of_it`: `.extent` is read from"),
+    "a fact of another sort": ("fact two_of_it(a: int) -> [int] = a\n\n" + clause("", "require size(two_of_it(M)) > 7"), "1:35", "fact `two_of_it`: what it gives is a list"),
+    "a field of a number": ("fact two_of_it(a: int) -> int = a.extent\n\n" + clause("", "require two_of_it(M) > 7"), "1:33", "fact `two_of_it`: `.extent` is read from"),
 }  # fmt: skip
 
 
@@ -90,5 +90,5 @@ def test_mistakes(tmp_path: Path, mistake: str) -> None:
 def test_a_variable_may_have_the_name_of_a_fact(tmp_path: Path) -> None:
     """Facts are called, variables are not: `let size = ..` beside `size(..)` says what it says."""
     file = tmp_path / "mine.rw"
-    file.write_text(clause("let size = 3", "where size(loops(body)) < size"))
+    file.write_text(clause("let size = 3", "require size(loops(body)) < size"))
     assert errors(check(load([file]), {str(file)})) == []

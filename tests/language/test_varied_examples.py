@@ -15,7 +15,7 @@ rule one_loop(N: int in {2, 4} = 2) on tile
 match
     for k in 0..K serial:
         body..
-where K % N == 0                                 because "turns are left over"
+require K % N == 0                               else "turns are left over"
 rewrite
     for k in 0..K serial unroll=N:
         body..

@@ -63,7 +63,7 @@ def test_what_does_not_depend_on_the_variable_of_a_list_is_asked_once():
 
 def test_a_list_in_a_list_asks_again_for_what_depends_on_the_outer_variable():
     inner = "[b for b in (1, 2) if b <= test_say(`most`, a)]".replace("`", '"')
-    found = f'let most = [test_max({inner}) for a in (1, 2, 3)]\nwhere most == (1, 2, 2) because "no"\n'
+    found = f'let most = [test_max({inner}) for a in (1, 2, 3)]\nrequire most == (1, 2, 2) else "no"\n'
     assert fire(unroll("(U: int in {2})", found), LOOP).startswith("for k in 0..8 serial unroll=2")
     assert ASKED == ["most"] * 3
 
@@ -89,48 +89,48 @@ def test_a_default_that_does_not_exist_is_a_refusal():
 
 
 def test_a_parameter_is_bound_before_the_first_clause_that_mentions_it():
-    clauses = 'where n > 100    because "small"\nwhere U > 1     because "one"\n'
+    clauses = 'require n > 100  else "small"\nrequire U > 1     else "one"\n'
     assert "small" in refusal(unroll("(U: int in {2} = 7)", clauses), LOOP)[0]
-    clauses = 'where U > 1     because "one"\nwhere n > 100    because "small"\n'
+    clauses = 'require U > 1   else "one"\nrequire n > 100    else "small"\n'
     assert "the default U=7" in refusal(unroll("(U: int in {2} = 7)", clauses), LOOP)[0]
 
 
 def test_a_parameter_that_another_ones_domain_reads_comes_first():
-    rules = unroll("(U: int in {V} = V, V: int in {4} = 4)", 'where U > 1  because "one"\n')
+    rules = unroll("(U: int in {V} = V, V: int in {4} = 4)", 'require U > 1  else "one"\n')
     assert fire(rules, LOOP).startswith("for k in 0..8 serial unroll=4")
 
 
 def test_a_failed_guard_says_why_with_the_values():
-    reasons = refusal(unroll("", 'let m = n*2\nwhere m > 100 because "too short"\n', 2), LOOP)
+    reasons = refusal(unroll("", 'let m = n*2\nrequire m > 100 else "too short"\n', 2), LOOP)
     assert reasons == ['rules/tile/001_test1.rw:6: r: matched, but "too short" [m > 100; m=16]']
 
 
 def test_profitability_is_said_to_be_that():
-    rules = unroll("", 'prefer n > 100 because "too short"\n', 2)
+    rules = unroll("", 'prefer n > 100 else "too short"\n', 2)
     assert refusal(rules, LOOP)[0].endswith('not preferred: matched, but "too short" [n > 100; n=8]')
     assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0()"]
 
 
 def test_an_undecidable_comparison_does_not_hold():
     symbolic = "for k in 0..m serial:\n    y[k] = 1.0"
-    assert "positive" in refusal(unroll("", 'where n > 0 because "positive"\n', 2), symbolic)[0]
-    undecided = refusal(unroll("", 'let x = n > 0\nwhere x because "positive"\n', 2), symbolic)[0]
+    assert "positive" in refusal(unroll("", 'require n > 0 else "positive"\n', 2), symbolic)[0]
+    undecided = refusal(unroll("", 'let x = n > 0\nrequire x else "positive"\n', 2), symbolic)[0]
     assert "`x` is undecided: m > 0" in undecided
 
 
 def test_a_guard_that_is_no_condition_is_a_located_error():
     with pytest.raises(DplcError, match="neither true nor false"):
-        refusal(unroll("", 'where n + 1 because "x"\n', 2), LOOP)
+        refusal(unroll("", 'require n + 1 else "x"\n', 2), LOOP)
 
 
 def test_a_clause_that_cannot_be_evaluated_is_a_located_error():
     with pytest.raises(DplcError) as caught:
-        refusal(unroll("", 'let x = b[7]\nwhere x == 1 because "x"\n', 2), LOOP)
+        refusal(unroll("", 'let x = b[7]\nrequire x == 1 else "x"\n', 2), LOOP)
     assert "cannot be evaluated" in caught.value.what and caught.value.span.line == 5
 
 
 def test_the_deepest_guard_wins():
-    rules = unroll("", 'where n > 4 because "first"\nwhere n > 100 because "second"\n', 2)
+    rules = unroll("", 'require n > 4 else "first"\nrequire n > 100 else "second"\n', 2)
     made = engine(rules)
     program = block(LOOP + "\nfor l in 0..2 serial:\n    y[l] = 1.0")
     reasons = [(r.depth, "first" in r.render()) for r in made.why_not("r", program, TARGET)]
@@ -176,7 +176,7 @@ def test_evidence_of_a_run_that_does_not_fit():
 def test_a_let_that_no_guard_reads_runs_only_when_the_rule_rewrites():
     rules = unroll(
         "(U: int in {2, 4} = 4)",
-        'let late = test_say("late", 1)\nlet early = test_say("early", 2)\nwhere early > U - 9 because "x"\n',
+        'let late = test_say("late", 1)\nlet early = test_say("early", 2)\nrequire early > U - 9 else "x"\n',
         "late + U",
     )
     found = list(choices(engine(rules), "r", block(LOOP), TARGET))
@@ -186,7 +186,7 @@ def test_a_let_that_no_guard_reads_runs_only_when_the_rule_rewrites():
 
 
 def test_what_only_a_preference_reads_costs_a_search_nothing():
-    rules = unroll("", 'let x = test_say("x", 1)\nprefer x > 2 because "y"\n', 2)
+    rules = unroll("", 'let x = test_say("x", 1)\nprefer x > 2 else "y"\n', 2)
     assert len(list(choices(engine(rules), "r", block(LOOP), TARGET))) == 1 and ASKED == []
     assert fire(rules, LOOP) == LOOP and ASKED == ["x"]
     ASKED.clear()
@@ -194,7 +194,7 @@ def test_what_only_a_preference_reads_costs_a_search_nothing():
 
 
 def test_lets_run_behind_the_guards_that_do_not_read_them():
-    rules = unroll("", 'let x = test_say("x", 1)\nwhere n > 100 because "short"\nwhere x > 2 because "y"\n', 2)
+    rules = unroll("", 'let x = test_say("x", 1)\nrequire n > 100 else "short"\nrequire x > 2 else "y"\n', 2)
     assert "short" in refusal(rules, LOOP)[0] and ASKED == []
 
 
@@ -202,7 +202,7 @@ def test_lets_run_behind_the_guards_that_do_not_read_them():
 
 
 def test_every_legal_rule_site_and_parameter_is_a_choice():
-    rules = unroll("(U: int in {2, 4, 16} = 4)", 'where U <= n because "x"\n')
+    rules = unroll("(U: int in {2, 4, 16} = 4)", 'require U <= n else "x"\n')
     program = block(LOOP + "\nfor l in 0..4 serial:\n    y[l] = 1.0")
     made = engine(rules)
     found = list(choices(made, "r", program, TARGET))
@@ -217,7 +217,7 @@ def test_every_legal_rule_site_and_parameter_is_a_choice():
 
 def test_choices_are_lazy():
     found = choices(
-        engine(unroll("(U: int in {2, 4} = 4)", 'let x = test_say("x", n)\nwhere x > 0 because "x"\n')),
+        engine(unroll("(U: int in {2, 4} = 4)", 'let x = test_say("x", n)\nrequire x > 0 else "x"\n')),
         "r",
         block("\n".join(LOOP.replace("k", f"k{n}") for n in range(9))),
         TARGET,
@@ -227,7 +227,7 @@ def test_choices_are_lazy():
 
 
 def test_pick_tries_every_element():
-    rules = unroll("", 'pick u in (2, 4)\nwhere u > 2 because "small"\n', "u")
+    rules = unroll("", 'pick u in (2, 4)\nrequire u > 2 else "small"\n', "u")
     assert fire(rules, LOOP).startswith("for k in 0..8 serial unroll=4")
     assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0(u=4)"]
 
@@ -258,11 +258,11 @@ def test_in_lists_of_lists_a_question_is_asked_once_for_what_it_depends_on():
 
 
 def test_what_only_a_default_reads_is_not_asked_where_the_parameter_is_pinned():
-    said = unroll("(U: int in {2, 4} = usual)", 'let usual = test_say("usual", 4)\nwhere U < n because "long"\n')
+    said = unroll("(U: int in {2, 4} = usual)", 'let usual = test_say("usual", 4)\nrequire U < n else "long"\n')
     assert fire(said, LOOP, U=2).startswith("for k in 0..8 serial unroll=2") and ASKED == []
     assert fire(said, LOOP).startswith("for k in 0..8 serial unroll=4") and ASKED == ["usual"]
 
 
 def test_a_let_waits_behind_a_choice_of_one_value():
-    clauses = 'let late = test_say("late", 4)\nwhere U > n because "short"\nprefer late > U because "late"\n'
+    clauses = 'let late = test_say("late", 4)\nrequire U > n else "short"\nprefer late > U else "late"\n'
     assert fire(unroll("(U: int in {2, 4} = 4)", clauses), LOOP).startswith("for k in 0..8 serial:") and ASKED == []

@@ -39,7 +39,7 @@ def test_parts_that_leave_values_out_are_an_error_at_the_split(size: int) -> Non
 rules/tile/001_test1.rw:5:7: error: rule `blocks`: the parts of `i` leave values out: (M // B) * B is {size // 4 * 4}, of {size}
  5 | split i:M => i_o:M // B=BLOCK, i:B=THREAD
    |       ^
-  help: a `//` says that the parts divide it: ask for that in a `where`, or write `ceildiv(M, ..)`"""
+  help: a `//` says that the parts divide it: ask for that in a `require`, or write `ceildiv(M, ..)`"""
     )
 
 
@@ -72,7 +72,7 @@ def test_sizes_are_asked_at_the_numbers_that_tell_most() -> None:
 def test_what_a_rule_of_somebody_else_makes_is_looked_at(tmp_path: Path) -> None:
     file = tmp_path / "mine.rw"
     file.write_text(
-        'rule mine on tile\nmatch\n    Tile(i:M=THREAD):\n        body..\nwhere M > 1  because "one"\n'
+        'rule mine on tile\nmatch\n    Tile(i:M=THREAD):\n        body..\nrequire M > 1  else "one"\n'
         "rewrite\n    Tile(i:M=THREAD, i:1=REG):\n        body..\n"
     )
     rules = load([file], built_in=False)

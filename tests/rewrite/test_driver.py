@@ -13,7 +13,7 @@ rule bump(U: int in {2, 3} = 2) on tile
 match
     for k in 0..n serial:
         body..
-where n > 1                              because "one round"
+require n > 1                            else "one round"
 rewrite
     for k in 0..n - 1 serial:
         body..
@@ -47,9 +47,7 @@ def test_repeat_goes_on_until_no_site_is_left():
 
 
 def test_a_pass_that_does_not_stop_names_its_rule():
-    endless = BUMP.replace('where n > 1                              because "one round"\n', "").replace(
-        "n - 1", "n + 1"
-    )
+    endless = BUMP.replace('require n > 1                            else "one round"\n', "").replace("n - 1", "n + 1")
     with pytest.raises(
         DplcError, match=r"does not stop after 64 firings in kernel `example`: `bump` fires on what it made"
     ):
@@ -71,7 +69,7 @@ def test_what_the_canonical_rules_undo_is_no_firing():
 
 def test_rules_of_a_pass_are_tried_in_file_order():
     rules = (
-        'rule first on tile\nmatch\n    Wait(keep=n)\nwhere n > 3 because "x"\nrewrite\n'
+        'rule first on tile\nmatch\n    Wait(keep=n)\nrequire n > 3 else "x"\nrewrite\n'
         "    Wait(keep=1)\nrule second on tile\nmatch\n    Wait(keep=n)\nrewrite\n"
         "    Wait(keep=2)\n"
     )
@@ -209,7 +207,7 @@ def test_a_trace_is_sliceable():
 
 
 def test_of_several_reasons_the_deepest_is_told():
-    rules = BUMP.replace("rewrite", 'where n > 8                              because "few rounds"\nrewrite')
+    rules = BUMP.replace("rewrite", 'require n > 8                            else "few rounds"\nrewrite')
     trace = Trace()
     program = block(
         "for a in 0..1 serial:\n    Sync()\nfor k in 0..4 serial:\n    Sync()\nfor b in 0..1 serial:\n    Sync()"

@@ -11,7 +11,7 @@ rule unroll(U: int in {2, 4} = 2) on tile
 match
     for k in 0..n reduce:
         body..
-where n > 2                             because "short"
+require n > 2                           else "short"
 rewrite
     for k in 0..n reduce unroll=U:
         body..
@@ -97,7 +97,7 @@ rule longer(least) on tile
 match
     for k in 0..n reduce:
         body..
-where n > least                         because "short"
+require n > least                       else "short"
 rewrite
     for k in 0..n reduce unroll=2:
         body..

@@ -29,7 +29,7 @@ def test_strings_and_file_names_are_only_text(tmp_path):
     evil = '__import__("os")'.replace('"', "'")
     rule = (
         f"rule r on tile\nmatch\n    Wait(keep=n)\n"
-        f'where n > 9   because "{evil} \\\\N{{x}} {{n}} %s"\nrewrite\n    Sync()\n'
+        f'require n > 9 else "{evil} \\\\N{{x}} {{n}} %s"\nrewrite\n    Sync()\n'
     )
     name = "\n'''\nimport os\nos.abort()\n'''.rw"
     made = Engine(RuleSet([read_rules(Source(name, rule))]))
@@ -57,7 +57,7 @@ match
         secret_run..
         inside secret_ctx:
             secret_a = secret_f(secret_x, 77123)
-where SECRET_K > 1 because "secret"
+require SECRET_K > 1 else "secret"
 rewrite
     secret_run..
 """
@@ -69,7 +69,7 @@ rewrite
 
 
 def test_a_member_cannot_reach_into_python():
-    rule = 'rule r on tile\nmatch\n    s: Wait()\nwhere s.{} == 1 because "x"\nrewrite\n    Sync()\n'
+    rule = 'rule r on tile\nmatch\n    s: Wait()\nrequire s.{} == 1 else "x"\nrewrite\n    Sync()\n'
     for field in ("__class__", "__reduce__", "_memo"):
         with pytest.raises(DplcError, match="no field"):
             refusal(rule.format(field), "Wait()")

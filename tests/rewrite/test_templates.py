@@ -236,7 +236,7 @@ rule inner(t, T) on tile
 match
     for k in 0..K role:
         body..
-where K > 2                                  because "short"
+require K > 2                                else "short"
 rewrite
     for k in t..K by T role:
         m = multiply(k, k)

@@ -95,7 +95,7 @@ def test_backtracking_over_both_orders_at_once() -> None:
 
 def test_guards_choose_between_the_orders() -> None:
     text = rule(
-        "y = Reduce(add, k, multiply(x, c))", "y = multiply(Reduce(add, k, x), c)", 'where k not in axes(c) because "v"'
+        "y = Reduce(add, k, multiply(x, c))", "y = multiply(Reduce(add, k, x), c)", 'require k not in axes(c) else "v"'
     )
     scale = Input("s", (I,))
     for product in (e("multiply", X, scale), e("multiply", scale, X)):
@@ -106,7 +106,7 @@ def test_reductions_axes_and_functions_are_variables() -> None:
     text = rule(
         "y = Reduce(f, k, multiply(x, c))",
         "y = multiply(Reduce(f, k, x), c)",
-        'where k not in axes(c) because "varies"',
+        'require k not in axes(c) else "varies"',
     )
     scale = Input("s", (I,))
     product = e("multiply", X, scale)
@@ -156,7 +156,7 @@ def test_results_are_rewritten_again() -> None:
     assert rewritten(text, e("exp", X)) is e("relu", X)
 
 
-@pytest.mark.parametrize("guard", ["", 'where dtype(x) == dtype(y) because "dtype"'])
+@pytest.mark.parametrize("guard", ["", 'require dtype(x) == dtype(y) else "dtype"'])
 def test_ten_thousand_operations(guard: str) -> None:
     term: Term = X
     for _ in range(10_000):
@@ -179,22 +179,22 @@ def test_a_number_in_a_template_takes_the_dtype_it_meets() -> None:
 
 def test_lets_and_parameters() -> None:
     text = rule(
-        "y = divide(x, c)", "y = multiply(x, r)", 'let r = exact_reciprocal(c); where r != none because "no power"'
+        "y = divide(x, c)", "y = multiply(x, r)", 'let r = exact_reciprocal(c); require r != none else "no power"'
     )
     assert rewritten(text, e("divide", X, Const(8.0))) is e("multiply", X, Const(0.125))
     assert rewritten(text, e("divide", X, Const(3.0))) is e("divide", X, Const(3.0))
     head = "(N: int = 4)"
-    limited = rule("y = Reduce(add, k, x)", "y = x", 'where extent(k) < N because "long"; ', head=head)
+    limited = rule("y = Reduce(add, k, x)", "y = x", 'require extent(k) < N else "long"; ', head=head)
     term = Reduce("add", (K,), Input("z", (K,)))
     assert Rewriter(rules(limited)).rewrite(term) is term
     assert Rewriter(rules(limited, parameters={"r.N": 7})).rewrite(term) is Input("z", (K,))
 
 
-@pytest.mark.parametrize(("kind", "fires"), [("where", False), ("prefer", True)])
+@pytest.mark.parametrize(("kind", "fires"), [("require", False), ("prefer", True)])
 def test_what_pays_is_asked_of_sizes_as_they_are_as_a_rule(kind: str, fires: bool) -> None:
     """What has to hold must hold for every length."""
     rows = Axis("r", Size("n", 1, 4096, 1, 64))
-    text = rule("y = Reduce(add, k, x)", "y = x", f'{kind} extent(k) > 8 because "short"')
+    text = rule("y = Reduce(add, k, x)", "y = x", f'{kind} extent(k) > 8 else "short"')
     value = Input("z", (rows,))
     term = Reduce("add", (rows,), value)
     for evidence in (None, TermEvidence()):
@@ -203,7 +203,7 @@ def test_what_pays_is_asked_of_sizes_as_they_are_as_a_rule(kind: str, fires: boo
 
 def test_evidence_tells_what_fired_and_what_refused() -> None:
     text = ADD_ZERO + rule(
-        "y = Reduce(add, k, x)", "y = x", 'where k not in axes(x) because "it varies along k"', name="drop"
+        "y = Reduce(add, k, x)", "y = x", 'require k not in axes(x) else "it varies along k"', name="drop"
     )
     evidence = TermEvidence()
     term = e("add", Reduce("add", (K,), X), ZERO)

@@ -14,7 +14,7 @@ TILE = """
 rule keep_fewer(N: int = 1) on tile
 match
     Wait(keep=n)
-where N == 3    because "another number"
+require N == 3  else "another number"
 rewrite
     Wait(keep=0)
 example "a number" (N={value})
@@ -26,7 +26,7 @@ TENSOR = """
 rule twice(N: int = 1) on tensor
 match
     y = negative(x)
-where N == 3    because "another number"
+require N == 3  else "another number"
 rewrite
     y = multiply(x, -1.0)
 example "a number" (N={value})

@@ -93,7 +93,7 @@ match
     Tile(axes.., snake=0):
         body..
     Wait()
-where V > 0                                      because "it must be positive"
+require V > 0                                    else "it must be positive"
 rewrite
     Tile(axes.., snake=1):
         body.. with rule twice(V)

@@ -337,7 +337,7 @@ def test_an_edit_of_a_rule_of_a_schedule_counts_as_well(tmp_path: Path) -> None:
         with open_store(path, first) as store:
             tuned = Tuned(fusing.written(0, rules_used), 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
             assert store.put(_with(wanted, first), tuned)
-        mine.write_text(mine.read_text().replace("where ", 'where 1 == 1 because "always"\nwhere ', 1))
+        mine.write_text(mine.read_text().replace("require ", 'require 1 == 1 else "always"\nrequire ', 1))
         edited = load([mine])
         with open_store(path, edited) as store:
             assert (store.get(_with(wanted, edited)) is not None) is kept

@@ -28,9 +28,9 @@ match
         rest..
         Sync()
 let bufs = {s.dst for s in stages}
-where K >= N                                     because "fewer chunks than buffers"
-where not writes(rest, bufs)                     because "the body writes a staged slab"
-where not escapes(rest, bufs)                    because "a slab is read outside of the loop"
+require K >= N                                   else "fewer chunks than buffers"
+require not writes(rest, bufs)                   else "the body writes a staged slab"
+require not escapes(rest, bufs)                  else "a slab is read outside of the loop"
 rewrite
     for k in 0..K serial:
         stages.. with depth=N, slot=k % N
@@ -50,9 +50,9 @@ match
         Sync()
         rest..
 let n = size(stages)
-where copied_once(stages)                        because "another copy fills the slab"
-where N >= 2                                     because "single-buffered"
-where K >= N                                     because "fewer chunks than buffers"
+require copied_once(stages)                      else "another copy fills the slab"
+require N >= 2                                   else "single-buffered"
+require K >= N                                   else "fewer chunks than buffers"
 rewrite
     each j in 0..N - 1:
         stages[k := j]..
@@ -78,11 +78,11 @@ BROKEN = (
     _rule("wrong slot", RING.replace("load B[k % N, i..] where", "load B[(k + 1) % N, i..] where")),
     _rule("dropped barrier", RING.replace("slot=k % N\n        Sync()\n", "slot=k % N\n")),
     _rule("no slot in the loads", RING.replace("=> load B[k % N, i..] where B in bufs", "=> load B[0, i..] where B in bufs")),
-    _rule("the ring is read after its loop", RING.replace('where not escapes(rest, bufs)                    because "a slab is read outside of the loop"\n', "")),
+    _rule("the ring is read after its loop", RING.replace('require not escapes(rest, bufs)                  else "a slab is read outside of the loop"\n', "")),
     _rule("the next round overwrites what is read", RING.replace("    if repeated():\n        Sync()\n", "")),
     _rule("the ring comes again and overwrites what is read", AHEAD.replace("    if repeated():\n        Sync()\n", "")),
     _rule("a chunk left out", AHEAD.replace("k + (N - 1) < K", "k + N < K")),
-    _rule("fewer chunks than slots", AHEAD.replace('where K >= N                                     because "fewer chunks than buffers"\n', "").replace("0..8", "0..2")),
+    _rule("fewer chunks than slots", AHEAD.replace('require K >= N                                   else "fewer chunks than buffers"\n', "").replace("0..8", "0..2")),
     _rule("a guard too wide", """
 @repeat
 rule either_guard on kernel
@@ -113,8 +113,8 @@ match
         stages: Stage(depth=N, via=SYNC)+
         Sync()
         rest..
-where N >= 2                                     because "single-buffered"
-where copies_words(stages)                       because "the elements are not words"
+require N >= 2                                   else "single-buffered"
+require copies_words(stages)                     else "the elements are not words"
 rewrite
     for k in 0..K serial:
         stages.. with via=ASYNC
@@ -127,8 +127,8 @@ rule chunk(BK: int in {2, 4, 8} = 4) on tile
 match
     for k in 0..K reduce:
         body..
-where size(loops(body)) == 0                     because "not the innermost loop"
-where BK < K                                     because "a single chunk"
+require size(loops(body)) == 0                   else "not the innermost loop"
+require BK < K                                   else "a single chunk"
 let ko = fresh(k, "o")
 rewrite
     for ko in 0..ceildiv(K, BK) reduce:
@@ -167,9 +167,9 @@ rule registers(F: int in {2, 4} = 2) on tile
 match
     Tile(outer.., i:M=THREAD):
         body..
-where M % F == 0                                 because "ragged"
-where not combined(body)                         because "combined"
-where not bounded_by(body, [i])                  because "a loop starts with the thread"
+require M % F == 0                               else "ragged"
+require not combined(body)                       else "combined"
+require not bounded_by(body, [i])                else "a loop starts with the thread"
 let r = fresh(i, "r")
 rewrite
     Tile(outer.., i:M // F=THREAD, r:F=REG):
@@ -198,7 +198,7 @@ rule peel on loop
 match
     for k in 0..K reduce:
         body..
-where K > 1                                      because "one turn"
+require K > 1                                    else "one turn"
 rewrite
     for k in 0..K - 1 serial:
         body..
@@ -237,7 +237,7 @@ rule hoist on tensor
 match
     p = multiply(x, c)
     y = Reduce(add, k, p)
-where k in axes(x)                               because "nothing to sum"
+require k in axes(x)                             else "nothing to sum"
 rewrite
     t = Reduce(add, k, x)
     y = multiply(t, c)
@@ -248,8 +248,8 @@ rule fold_of_sum on tensor
 match
     s = add(x, z)
     y = Reduce(f, k, s)
-where k in axes(x)                               because "x does not vary"
-where k in axes(z)                               because "z does not vary"
+require k in axes(x)                             else "x does not vary"
+require k in axes(z)                             else "z does not vary"
 rewrite
     a = Reduce(f, k, x)
     b = Reduce(f, k, z)
@@ -266,7 +266,7 @@ rewrite
 override rule linear on torch
 match
     y = Linear(x, w, bias=none)
-where rank(w) == 2 because "the weight is a vector"
+require rank(w) == 2 else "the weight is a vector"
 rewrite
     y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[k, j]))
 example "without a bias"
@@ -286,7 +286,7 @@ rule four_at_once on tile
 match
     for k in 0..K serial:
         body..
-where highest(K) % 4 == 0                        because "the loop has a remainder"
+require highest(K) % 4 == 0                      else "the loop has a remainder"
 split k:K => ko:K // 4=serial, k:4=serial
 rewrite
     for ko:

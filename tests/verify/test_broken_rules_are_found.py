@@ -60,7 +60,7 @@ rule never on tile
 match
     for k in 0..K serial:
         body..
-where K < 0                                      because "a loop turns"
+require K < 0                                    else "a loop turns"
 rewrite
     for k in 0..K free:
         body..

@@ -45,8 +45,8 @@ rule unrolled on loop
 match
     for i in 0..N reduce unroll=1:
         body..
-where {} because "another device"
-where compiled(N) and N > 1 because "short"
+require {} else "another device"
+require compiled(N) and N > 1 else "short"
 rewrite
     for i in 0..N reduce unroll=2:
         body..
@@ -116,8 +116,8 @@ rule factor_out on tensor
 match
     p = multiply(x, c)
     y = Reduce(add, ks.., p)
-where disjoint(ks, axes(c))                      because "the factor varies"
-where within(ks, axes(x))                        because "nothing to sum"
+require disjoint(ks, axes(c))                    else "the factor varies"
+require within(ks, axes(x))                      else "nothing to sum"
 {more}rewrite
     t = Reduce(add, ks.., x)
     y = multiply(t, c)
@@ -139,10 +139,10 @@ gives no "the factor varies"
 
 def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.rw"
-    file.write_text(NEEDLESS.format(more='where places(axes(x)) > 0 because "a number"\n'))
+    file.write_text(NEEDLESS.format(more='require places(axes(x)) > 0 else "a number"\n'))
     code, out, _ = call(capsys, str(file), "--guards", "--examples", "25")
     assert code == 0
-    assert "survives: without `where places(axes(x)) > 0`" in out
+    assert "survives: without `require places(axes(x)) > 0`" in out
     assert "survives: without `where disjoint" not in out
     assert re.search(r"\d of 3 mutants caught: \d wrong", out)
 

@@ -27,7 +27,7 @@ DIVISION = """
 rule quotient_of_product on tensor
 match
     y = floor_divide(multiply(a, b), c)
-where literal(b) % literal(c) == 0               because "the factor is no multiple of the divisor"
+require literal(b) % literal(c) == 0             else "the factor is no multiple of the divisor"
 rewrite
     y = multiply(a, floor_divide(b, c))
 """
@@ -37,9 +37,9 @@ rule chunks(BK: int in {2, 4, 8} = 4) on tile
 match
     for k in 0..K reduce:
         body..
-where size(loops(body)) == 0                     because "not the innermost loop"
-where BK < K                                     because "a single chunk"
-where K % BK == 0                                because "the chunks leave a rest"
+require size(loops(body)) == 0                   else "not the innermost loop"
+require BK < K                                   else "a single chunk"
+require K % BK == 0                              else "the chunks leave a rest"
 let ko = fresh(k, "o")
 rewrite
     for ko in 0..K // BK reduce:
@@ -47,8 +47,8 @@ rewrite
             body[k := ko*BK + k]..
 """
 WRONG = {
-    "divisibility of a product": DIVISION.replace('where literal(b) % literal(c) == 0               because "the factor is no multiple of the divisor"\n', ""),
-    "a rest left out": CHUNKS.replace('where K % BK == 0                                because "the chunks leave a rest"\n', ""),
+    "divisibility of a product": DIVISION.replace('require literal(b) % literal(c) == 0             else "the factor is no multiple of the divisor"\n', ""),
+    "a rest left out": CHUNKS.replace('require K % BK == 0                              else "the chunks leave a rest"\n', ""),
     "turns overlap": CHUNKS.replace("ko*BK + k]", "ko + k]"),
     "a turn too many": CHUNKS.replace("0..K // BK reduce", "0..K // BK + 1 reduce"),
     "twice over": CHUNKS.replace("        for k in 0..BK reduce:", "        for k in 0..2*BK reduce:"),
@@ -73,7 +73,7 @@ NUMBERS = """
 rule half_of_four on tensor
 match
     y = floor_divide(multiply(a, 4), 2)
-where dtype(a) == i64                            because "floats are rounded"
+require dtype(a) == i64                          else "floats are rounded"
 rewrite
     y = multiply(a, {})
 """
@@ -99,11 +99,11 @@ def test_numbers_of_a_rule_are_integers(number: str, result: str, tmp_path: Path
 )
 def test_numbers_are_divided_as_python_divides_them(told: str, result: str, tmp_path: Path) -> None:
     """A guard that never holds leaves nothing to prove."""
-    text = CHUNKS.replace("where BK < K", f'where {told} because "so"\nwhere BK < K')
+    text = CHUNKS.replace("require BK < K", f'require {told} else "so"\nrequire BK < K')
     assert prove(loaded(tmp_path, text)[1]).result == result
 
 
-NUMBER_BY_NAME = CHUNKS.replace("where BK < K", 'where 64 // BK > 0 because "chunks of more"\nwhere BK < K')
+NUMBER_BY_NAME = CHUNKS.replace("require BK < K", 'require 64 // BK > 0 else "chunks of more"\nrequire BK < K')
 
 
 @pytest.mark.parametrize("text", [DIVISION, CHUNKS, NUMBER_BY_NAME], ids=["division", "chunks", "number by name"])
@@ -154,7 +154,7 @@ def test_without_a_guard_the_proof_fails(name: str, guard: str) -> None:
 
 
 def test_a_rule_that_can_never_fire_is_not_proved(tmp_path: Path) -> None:
-    text = CHUNKS.replace("where BK < K", 'where K < 0 because "never"\nwhere BK < K')
+    text = CHUNKS.replace("require BK < K", 'require K < 0 else "never"\nrequire BK < K')
     assert prove(loaded(tmp_path, text)[1]).result == "not provable"
 
 

@@ -23,7 +23,7 @@ ALGEBRA = """
 rule every_place on tensor
 match
     y = where(less(Index(i), n), a, _)
-where extent(i) <= literal(n)                    because "some places are beyond"
+require extent(i) <= literal(n)                  else "some places are beyond"
 rewrite
     y = a
 """
@@ -41,7 +41,7 @@ TORCH = """
 rule few_rows on torch
 match
     y = Relu(x)
-where at(shape(x), 0) <= 4                       because "many rows"
+require at(shape(x), 0) <= 4                     else "many rows"
 rewrite
     y[i, os..] = where(Index(i < 4), relu(x[i, os..]), 0)
 """

@@ -92,7 +92,7 @@ def test_a_right_rule_a_wrong_one_and_one_that_refuses(tmp_path: Path) -> None:
     assert found.valid and found.firings == 1
     with pytest.raises(Wrong, match=r"y\[0\] is"):
         outcome(tmp_path, right.replace("multiply", "add"), "silu", SILU)()
-    refusing = TYPES.format(where='where rank(x) > 1 because "a vector"\n', value="x[os..]")
+    refusing = TYPES.format(where='require rank(x) > 1 else "a vector"\n', value="x[os..]")
     found = outcome(tmp_path, refusing, "silu", SILU)()
     assert found.firings == 0 and found.refusals == {"a vector": 1}
 

@@ -31,7 +31,7 @@ rule one_turn_less on loop
 match
     for k in 0..N reduce:
         body..
-where N in [3, 29]                               because "another length"
+require N in [3, 29]                             else "another length"
 rewrite
     for k in 0..N - N // 29 reduce:
         body..
@@ -40,7 +40,7 @@ ONE_FACTOR = """
 rule thirteen on tensor
 match
     y = multiply(x, c)
-where literal(c) == 13.0                         because "another factor"
+require literal(c) == 13.0                       else "another factor"
 rewrite
     y = multiply(x, 13.5)
 """
@@ -48,7 +48,7 @@ EXTENT = """
 rule of_eleven on tensor
 match
     y = Reduce(add, k, x)
-where extent(k) % 11 == 0                        because "another length"
+require extent(k) % 11 == 0                      else "another length"
 rewrite
     y = Reduce(maximum, k, x)
 """
@@ -56,7 +56,7 @@ FIELD = """
 override rule unsqueeze on torch
 match
     y = Glu(x, dim=d)
-where d == 17 because "another"
+require d == 17 else "another"
 rewrite
     y[os..] = x[os..]
 """

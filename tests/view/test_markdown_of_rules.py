@@ -83,7 +83,7 @@ def test_markup_in_a_rule_stays_text() -> None:
 rule odd on tensor
 match
     y = multiply(a, 2)
-where "<b>" == "<b>" because "<img src=x>"
+require "<b>" == "<b>" else "<img src=x>"
 rewrite
     y = add(a, a)
 """

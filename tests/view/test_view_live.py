@@ -236,14 +236,14 @@ def test_a_program_that_cannot_be_captured_ends_the_command_and_the_page_hears_w
 
 def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) -> None:
     rule = "## A sine.\nrule sine on tensor\nmatch\n    y = cos(x)\n{}rewrite\n    y = sin(x)\n"
-    (tmp_path / "my.rw").write_text(rule.format("where dtype(x) == f32\n"))
+    (tmp_path / "my.rw").write_text(rule.format("require dtype(x) == f32\n"))
     given = ["view", "--no-browse", "-c", "torch.randn(64).cos()", "--rules", str(tmp_path / "my.rw")]
     process = subprocess.Popen([sys.executable, "-c", START, *given], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         url = process.stderr.readline().strip()
         first = listen(url, lambda news: news["compiles"] == 1)
-        assert "my.rw:5:21: error: a `where` without its reason" in first["error"] and "trace" not in first["data"]
+        assert "my.rw:5:21: error: a `require` without its reason" in first["error"] and "trace" not in first["data"]
         (tmp_path / "my.rw").write_text(rule.format(""))
         mended = listen(url, lambda news: news["compiles"] == 2)
         assert not mended["error"] and mended["why"] == "my.rw changed"

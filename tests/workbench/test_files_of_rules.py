@@ -19,7 +19,7 @@ rule mine(U: int in {2, 4} = 2) on tile
 match
     Tile(axes..):
         body..
-where size(axes) < beside and U < most_unrolled  because "few"
+require size(axes) < beside and U < most_unrolled  else "few"
 rewrite
     Sync()
 """
@@ -37,9 +37,9 @@ def test_what_can_have_another_name(tmp_path: Path) -> None:
 
     named = {
         word: declared(word)
-        for word in ("mine", "U:", "axes", "body", "beside", "most_unrolled", "size", "Tile", "where")
+        for word in ("mine", "U:", "axes", "body", "beside", "most_unrolled", "size", "Tile", "require")
     }
-    assert [word for word, is_ours in named.items() if not is_ours] == ["size", "Tile", "where"]
+    assert [word for word, is_ours in named.items() if not is_ours] == ["size", "Tile", "require"]
 
 
 def test_a_pass_of_an_order_is_one_of_ours(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ rule first on tensor
 match
     y = multiply(exp(x), 2.0)
 let n = size(axes(x))
-where n > 0 and exten(x) > 1                     because "a number"
+require n > 0 and exten(x) > 1                   else "a number"
 rewrite
     y = exp(x)
 
@@ -36,7 +36,7 @@ rule third(N: int in {1, 2} = 1) on tile
 match
     Tile(axes..):
         body..
-where widest(body, [k]) > N because "narrow"
+require widest(body, [k]) > N else "narrow"
 rewrite
     Tile(axes..):
         body..
@@ -133,7 +133,7 @@ SHARES = """\
 rule one on tensor
 match
     y = multiply(exp(a), exp(b))
-where my_limit > 3                               because "few"
+require my_limit > 3                             else "few"
 rewrite
     y = exp(add(a, b))
 
@@ -147,7 +147,7 @@ number my_limit = 4                              because "so"
 rule two on tensor
 match
     one = add(a, zero)
-where known(zero) and my_limit > 2               because "unknown"
+require known(zero) and my_limit > 2             else "unknown"
 rewrite
     one = a
 
@@ -211,7 +211,9 @@ async def test_what_python_declares_has_its_name(client: LanguageClient, tmp_pat
 
 @pytest.mark.asyncio
 async def test_a_help_line_can_be_carried_out(client: LanguageClient, tmp_path: Path) -> None:
-    rule = 'rule mine on tensor\nmatch\n    y = exp(x)\nwhere dtype(x) == f32 because "no float"\nrewrite\n    y = exp(x)\n'
+    rule = (
+        'rule mine on tensor\nmatch\n    y = exp(x)\nrequire dtype(x) == f32 else "no float"\nrewrite\n    y = exp(x)\n'
+    )
     text = rule + "\n## Another.\n" + rule.replace("mine", "other")
     path = tmp_path / "mine.rw"
     uri = await opened(client, path, text)
@@ -235,7 +237,7 @@ def test_a_saved_file_is_judged_as_a_whole() -> None:
     from dplc.engine.workbench.document import Document
 
     rule = "rule {} on tensor\nmatch\n    y = multiply(exp(x), 2.0)\n{}rewrite\n    y = {}(x)\n\n"
-    guard = 'where size(axes(x)) > 1 because "flat"\n'
+    guard = 'require size(axes(x)) > 1 else "flat"\n'
     typing = Document(Path("mine.rw").resolve())
     assert not any("can never fire" in one.what for one in typing.problems(rule.format("first", guard, "exp")))
     text = rule.format("first", guard, "exp") + rule.format("second", "", "tanh")
@@ -296,7 +298,7 @@ async def test_formatting_and_outline(client: LanguageClient, tmp_path: Path) ->
     uri = await opened(client, tmp_path / "whole.rw", whole)
     given = lsp.DocumentFormattingParams(document(uri), lsp.FormattingOptions(4, True))
     (edit,) = await client.text_document_formatting_async(given)
-    assert 'where widest(body, [k]) > N                      because "narrow"' in edit.new_text
+    assert 'require widest(body, [k]) > N                    else "narrow"' in edit.new_text
     symbols = await client.text_document_document_symbol_async(lsp.DocumentSymbolParams(document(uri)))
     assert [symbol.name for symbol in symbols] == ["first", "second", "third"]
     broken = await opened(client, tmp_path / "mine.rw", MINE)
@@ -322,7 +324,7 @@ def test_what_is_remembered_follows_every_key(tmp_path: Path) -> None:
         "## Few.\nfact is_few(n: int) -> bool = n <= most_parts\n"
         "## One.\nfact few_of_each(n: int) -> bool = is_few(n) and n > 0\n"
         "## Mine.\nrule mine on tile\nmatch\n    for k in 0..K reduce unroll=1:\n        body..\n"
-        'where few_of_each(K) because "few"\nrewrite\n    for k in 0..K reduce unroll=2:\n        body..\n'
+        'require few_of_each(K) else "few"\nrewrite\n    for k in 0..K reduce unroll=2:\n        body..\n'
     )
     typed = Document(tmp_path / "mine.rw")
     changes = [("= 8", "= 4"), ("n <= most", "n < most"), ("n > 0", "n > 1"), ("few_of_each(K)", "few_of_each(K+1)")]

@@ -112,7 +112,7 @@ async def test_examples_beside_a_rule_run_with_texts_that_are_not_saved(
     first = await opened(client, tmp_path / "mine.rw", rules)
     uri = await opened(client, beside, more.replace("the pattern matches nowhere", "nothing"))
     (found,) = client.diagnostics[uri]
-    assert 'no guard says because "nothing"' in found.message and found.range.start.line == 1
+    assert 'no guard gives the reason "nothing"' in found.message and found.range.start.line == 1
     typed(client, uri, more)
     await client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
     assert client.diagnostics[uri] == ()

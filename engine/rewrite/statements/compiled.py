@@ -27,7 +27,7 @@ from .pattern import Pattern, RuleExpressions, compile_pattern, free_names
 from .site import NAMES, Names, Path, Site, places, splice
 from .template import Template, Weigher, apart, declare, defined, families, weighed, weighers
 
-# Clauses in the order in which they run, on every level: `let`, `pick`, `where`, `prefer`, and each parameter before
+# Clauses in the order in which they run, on every level: `let`, `pick`, `require`, `prefer`, and each parameter before
 # its first reader.
 #
 # A `let` runs as late as possible: just before the first clause that reads it. A let that does not depend on an open
@@ -176,12 +176,12 @@ def _steps(rule: Rule, expressions: Expressions) -> list[Step]:
 
 
 def proved_names(rule: Rule) -> frozenset[str]:
-    """Return the names that a `where`, a domain or the template depends on; others matter only for profitability."""
+    """Return the names that a `require`, a domain or the template depends on; others matter only for profitability."""
     proved = set(free_names(tuple(p.domain for p in rule.parameters if p.domain is not None)))
     proved |= free_names(rule.rewrite) if rule.rewrite is not None else frozenset()
     for clause in reversed(rule.clauses):
         if isinstance(clause, s.Guard):
-            proved |= free_names(clause.condition) if clause.kind == "where" else frozenset()
+            proved |= free_names(clause.condition) if clause.kind == "require" else frozenset()
         elif not isinstance(clause, s.LetClause) or clause.name in proved:
             proved |= free_names(_value(clause))
     return frozenset(proved)
@@ -479,7 +479,7 @@ class AskedCover:
         if not self.cover.divide:
             return f"round up: `ceildiv({expression(self.cover.size)}, ..)`"
         whole = expression(self.cover.size)
-        return f"a `//` says that the parts divide it: ask for that in a `where`, or write `ceildiv({whole}, ..)`"
+        return f"a `//` says that the parts divide it: ask for that in a `require`, or write `ceildiv({whole}, ..)`"
 
 
 def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:

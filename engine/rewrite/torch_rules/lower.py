@@ -149,7 +149,7 @@ class TorchRule:
             return clause, numbers.compile(clause.value)
         if isinstance(clause, s.Guard):
             return clause, numbers.compile(clause.condition)
-        raise DplcError("a torch rule has `let`, `where` and `prefer` only", clause.span)
+        raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
 
     def _statement(self, node: s.Syntax, compiler: TemplateCompiler) -> Definition | TorchStatement:
         if not isinstance(node, s.Assign):

@@ -214,7 +214,7 @@ class Integers:
                 domain = parameter.domain
                 found += self._said(functools.partial(self.member, self.unknown(name), domain, {}))
         for clause in self.rule.clauses:
-            if isinstance(clause, s.Guard) and clause.kind == "where":
+            if isinstance(clause, s.Guard) and clause.kind == "require":
                 found += self._said_by(clause.condition)
         return found
 

@@ -167,7 +167,7 @@ def _asked(rule: Rule, fact: str) -> set[str]:
             return {node.items[0].text}
         return set()
 
-    return {name for guard in rule.guards if guard.kind == "where" for name in found(guard.condition)}
+    return {name for guard in rule.guards if guard.kind == "require" for name in found(guard.condition)}
 
 
 def _moved(old: RunOccurrence, new: RunOccurrence) -> bool:
@@ -223,7 +223,7 @@ def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> t
 
 def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
     """Return whether a guard says that a run depends on two names through one affine form only."""
-    conditions = [guard.condition for guard in rule.guards if guard.kind == "where"]
+    conditions = [guard.condition for guard in rule.guards if guard.kind == "require"]
     asked = [c for c in conditions if isinstance(c, s.Apply) and c.fn == "strided"]
     return any([getattr(item, "text", "") for item in c.items[:3]] == [run, *names] for c in asked)
 

@@ -35,8 +35,8 @@ SWIZZLED = (), ("tma_copy", "split_inner_for_swizzle")
 SLICED = (), ("slice_matmul_k",)
 ODD_MATMUL, FLAT = "matmul 3x70x40", "a large pointwise kernel"
 
-GLOBAL_GUARDS = """where only_staged(body)                          because "an unguarded global load could leave its buffer"
-where in_slabs(body)                             because "an unguarded load could leave its slab"
+GLOBAL_GUARDS = """require only_staged(body)                        else "an unguarded global load could leave its buffer"
+require in_slabs(body)                           else "an unguarded load could leave its slab"
 """
 
 
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant("TMA: no wait", "tma_copy", "        Wait()\n", "", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ("tma_copy",))),
     Mutant("no Combine", "cooperative_reduce", "        each a in accumulators(body):\n            Combine(a.acc, a.fn, over=[t])\n", "", ODD_ROW),
     Mutant("every thread stores the row's result", "cooperative_reduce", ", rule store_once(t, stores)", "", "argmax: two sweeps, i64 out"),
-    Mutant("threads share out inner loops too", "cooperative_reduce", "where k in shared                                because \"an inner loop stays with one thread\"\n", "", "softmax and values: a contraction inside of a row"),
+    Mutant("threads share out inner loops too", "cooperative_reduce", "require k in shared                              else \"an inner loop stays with one thread\"\n", "", "softmax and values: a contraction inside of a row"),
     Mutant("strips not combined", "register_row", ", rule widen(t, q, v)", "", ROW),
     Mutant("strips overlap", "register_row", "split k:K => q, t:T, v:V", "split k:K => q, t:T, v:1", ROW),
     Mutant("register tile forgets an axis", "register_tile", "j_r:FN=REG", "j_r:1=REG", MATMUL),
@@ -82,14 +82,14 @@ MUTANTS = (
     Mutant("rows of a block left out", "rows_per_block", "i:R=THREAD", "i:1=THREAD", "softmax 300x64"),
     Mutant("elements of vectors left out", "vector_reduce", "k:V=VEC", "k:1=VEC", MATMUL),
     Mutant("permuted rows not read alike", "permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
-    Mutant("guard lifted though the product is not zero", "zero_filled", "where zero_product(body, c) ", "where 0 < 1 ", "exponentials of the end"),
-    Mutant("guard lifted over global loads", "unguard", GLOBAL_GUARDS, "where K > 0 because \"-\"\n", RAGGED, (("stage_inputs",), ())),
+    Mutant("guard lifted though the product is not zero", "zero_filled", "require zero_product(body, c) ", "require 0 < 1 ", "exponentials of the end"),
+    Mutant("guard lifted over global loads", "unguard", GLOBAL_GUARDS, "require K > 0 else \"-\"\n", RAGGED, (("stage_inputs",), ())),
     Mutant("split-K leaves chunks out", "split_matmul_k", "ko:ceildiv(KO, S)=serial", "ko:1=serial", "matmul 5x24x600"),
     Mutant("swizzled rows not read alike", "split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, SWIZZLED),
     Mutant("elements of a chunk left out", "chunk_matmul_k", "k:BK=reduce", "k:1=reduce", MATMUL),
     Mutant("a guard sinks below a value", "canonical", "    for k in 0..K role:\n        if c:\n            body..\n    if c:\n        post..", "    for k in 0..K role:\n        body..\n    if c:\n        post..", RAGGED, (("stage_inputs",), ())),
     Mutant("TMA: no barrier", "tma_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ("tma_copy",))),
-    Mutant("TMA: odd rows", "tma_copy", "where box_ok(stages) ", "where 0 < 1 ", ODD_MATMUL, BOXES),
+    Mutant("TMA: odd rows", "tma_copy", "require box_ok(stages) ", "require 0 < 1 ", ODD_MATMUL, BOXES),
     Mutant("TMA: one chunk too few waited for", "pipeline_predicated", "Wait(keep=n*(N - 2))", "Wait(keep=n*(N - 1))", MATMUL, BOXES),
     Mutant("TMA: a copy beyond the last chunk", "pipeline_predicated", " with when=k + (N - 1) < K", "", MATMUL, BOXES),
     Mutant("TMA: peeled, no barrier in the steady state", "pipeline_k_outer", "        Sync()\n        stages[k := k + N - 1]", "        stages[k := k + N - 1]", MATMUL, TMA),
