@@ -21,7 +21,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.loop import LOOP_ROLES
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import Node
-from ...ir.sizes import at_hint, at_the_hints, compared, decided, has_sizes, hinted, leaves_out
+from ...ir.sizes import at_the_hints, compared, decided, has_sizes, hinted, leaves_out
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.tile import AXIS_ROLES, VIAS
@@ -221,7 +221,7 @@ _OF_WHOLE_NUMBERS = {  # most of what rules ask: nothing of it is open
 class Expressions:
     """Compiler of expressions for one level.
 
-    Subclasses add meaning (brackets, terms) by overriding `subscript` or `apply`.
+    Subclasses add meaning by overriding the method of a class of syntax, or `apply`.
     """
 
     def __init__(self, level: str, symbolic: bool = False):
@@ -488,9 +488,6 @@ class Expressions:
         return call
 
     def _subscript(self, node: s.Subscript) -> Closure:
-        return self.subscript(node)
-
-    def subscript(self, node: s.Subscript) -> Closure:
         """Compile `xs[n]`: an element of a list."""
         if len(node.items) != 1:
             raise DplcError("one index expected", node.span)
@@ -570,20 +567,6 @@ def pays(guard: Closure, env: Environment) -> bool:
     """Return whether a `prefer` is true, with the example values of sizes."""
     with at_the_hints():
         return holds(guard, env)
-
-
-def gives(env: Environment, name: str, value: Closure, only_pays: bool = False) -> bool:
-    """Return whether a `let` or a default has a value, which is then in the environment."""
-    try:
-        if only_pays:
-            with at_the_hints():
-                env[name] = at_hint(value(env))
-        else:
-            env[name] = value(env)
-    except Undecided as undecided:
-        env[UNDECIDED] = undecided.condition
-        return False
-    return True
 
 
 def holds(guard: Closure, env: Environment) -> bool:

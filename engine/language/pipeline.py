@@ -69,7 +69,7 @@ def pipelines(rules: RuleSet) -> Pipelines:
     """Return every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError with both lines."""
     entries = _entries(rules)
     dropped = _dropped(rules, entries)
-    return {name: tuple(_asked_first(list(_steps(name, found, dropped, rules)))) for name, found in entries.items()}
+    return {name: tuple(_asked_first(list(_steps(name, found, dropped)))) for name, found in entries.items()}
 
 
 def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
@@ -401,7 +401,7 @@ def _names_in(steps: Iterable[PassStep]) -> set[str]:
 
 
 def _steps(
-    pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[tuple[str, str | None], int], rules: RuleSet
+    pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[tuple[str, str | None], int]
 ) -> Iterator[PassStep]:
     here = [(name, layer) for (name, of), layer in dropped.items() if of in (None, pipeline)]
     for entry in arrange(pipeline, list(found.values()), known={name for name, _ in here}):

@@ -142,7 +142,7 @@ class Instance:
             return self.inside(node, scope)
         if isinstance(node, s.Statement) and isinstance(node.call, s.Apply):
             if node.call.fn == "Tile":
-                return self.tile(node, scope)
+                return self.tile(node)
             return self.operation(node.call, scope)
         if isinstance(node, s.Assign):
             return self.assign(node, scope)
@@ -192,7 +192,7 @@ class Instance:
         after = self.run(scope, spare=True) if self.dice.often(30) else []
         return [*before, *body, *after]
 
-    def tile(self, node: s.Statement, scope: SubjectScope) -> list[str]:
+    def tile(self, node: s.Statement) -> list[str]:
         call: Any = node.call
         axes: list[tuple[str, int, str]] = []
         fields = []

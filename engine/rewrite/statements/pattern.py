@@ -68,7 +68,7 @@ class RuleExpressions(Expressions):
         self.depends = before
         return _once(question, self.questions.setdefault(node, len(self.questions)), names)
 
-    def subscript(self, node: s.Subscript) -> Closure:
+    def _subscript(self, node: s.Subscript) -> Closure:
         base = self.compile(node.base)
         if len(node.items) == 1 and not isinstance(node.items[0], s.Substitution):
             return self._element_or_map(base, self.compile(node.items[0]))
