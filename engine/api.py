@@ -43,11 +43,10 @@ from .run.inputs import (
     check_length,
     devices_of,
     gpu_of,
+    run_reference,
     sizes_of_call,
 )
-from .run.judge import run_reference
-from .schedule.scheduling import predictions
-from .schedule.stored import StoredSchedules, stored_schedules
+from .schedule.scheduling import StoredSchedules, predictions, stored_schedules
 
 LOG = logging.getLogger("dplc")
 DEVICES = ("cuda", "emulator", "reference")

@@ -24,8 +24,7 @@ from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..cost.memory_model import LANES
 from ..run.gpu_clock import RunClock, TorchClock, times
-from ..run.inputs import Preparation
-from ..run.judge import Judgement, judge, run_reference
+from ..run.inputs import Judgement, Preparation, judge, run_reference
 from .cases import WORKERS, CompiledCase, distinct_kernels
 from .records import KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 

@@ -148,12 +148,12 @@ def _subjects(subject: Subject, flags: Flags) -> Iterator[Artefact]:
 
 def _measure(subject: Artefact, cases: list[CaseRecord], folder: Path | None) -> None:
     """Measure an artefact on the GPU of this machine. Raises DplcError if the result is wrong."""
-    from ..models import benching, weights
+    from ..models import benching, sources
 
     if folder is None:
-        values = weights.make(subject.weights, device="cuda")
+        values = sources.make(subject.weights, device="cuda")
     else:
-        values = {name: tensor.cuda() for name, tensor in weights.load(folder, subject.weights).items()}
+        values = {name: tensor.cuda() for name, tensor in sources.load(folder, subject.weights).items()}
     benching.measure(subject, cases, values, CudaExecutor(), CudaClock(), "cuda")
     if cases[-1].measured is not None and cases[-1].measured.wrong:
         raise DplcError(cases[-1].measured.wrong)
@@ -168,7 +168,7 @@ MINUTES = 8.0
 
 def pack_suites(subject: Subject, flags: Flags, path: Path) -> None:
     """Run `dplc bench SUITE.. --pack FILE`. Raises DplcError if the pack lacks cases, after it is written."""
-    from ..models.packing import PickedSuite, pack
+    from ..models.benching import PickedSuite, pack
 
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
     for given in subject.names:

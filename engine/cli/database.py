@@ -10,11 +10,12 @@ import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ruleset import toolchain
-from ..store.records import Entry, TuningKey
 from ..store.store import (
     VERSION,
+    Entry,
     Failure,
     SqliteStore,
+    TuningKey,
     default_path,
     export_attempts,
     export_lines,

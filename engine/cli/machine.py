@@ -18,7 +18,7 @@ from ..bench.records import PackResults, read_results
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
 from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
-from ..tune.measure import Build, WorkerProcess, cubin, serve_gpu
+from ..tune.evaluators import Build, WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .options import Flags, Subject
 from .output import DEVICE, bars, print_json, print_rows, progress, write, write_file

@@ -24,7 +24,7 @@ from ..api import choose_device
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..capture.text import capture_text
-from ..models import artefact, weights
+from ..models import artefact, sources
 from ..models.artefact import Artefact, compile_text
 from ..models.benching import compare, emulator
 from ..models.compiling import (
@@ -50,8 +50,7 @@ from ..models.generating import (
     stops_of,
 )
 from ..models.python_api import Model
-from ..models.sources import ModelSource, build, find
-from ..models.weights import Tell
+from ..models.sources import ModelSource, Tell, build, find
 from ..run.inputs import sizes_of_call
 from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_remark, write
@@ -72,7 +71,7 @@ from .programs import (
 from .run import check_arrays_path, outputs_told, save_outputs
 
 if TYPE_CHECKING:
-    from ..capture.graph_parts import Shares
+    from ..torch_backend import Shares
 
 
 def source_of(model: str) -> ModelSource:
@@ -142,7 +141,7 @@ def compile_artefact(subject: Subject, flags: Flags) -> None:
         else:
             compiled = _compiled_text(flags, tell)
         if flags.weights is not None:
-            weights.check(flags.weights, compiled.weights)
+            sources.check(flags.weights, compiled.weights)
         if out is not None:
             artefact.save(compiled, out, flags.cubins, flags.weights, tell)
     print_row_schedules(compiled)
@@ -322,8 +321,8 @@ def _weights(found: Artefact, flags: Flags, tell: Tell) -> tuple[dict[str, Any],
     folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
     if folder is None:
         print_note("note: no weights were given (--weights DIR): they are made up")
-        return weights.make(found.weights, flags.seed), f"made-up weights, seed {flags.seed}"
-    return weights.load(folder, found.weights, tell), f"weights of {folder}"
+        return sources.make(found.weights, flags.seed), f"made-up weights, seed {flags.seed}"
+    return sources.load(folder, found.weights, tell), f"weights of {folder}"
 
 
 def _runner(found: Artefact, device: str, constants: dict[str, Any]) -> Run:
@@ -414,9 +413,9 @@ def _made(
     for call in (generation.prompt, generation.token):
         print_schedules(call.compilation)
     if flags.weights is None:
-        values = weights.make(generation.weights, flags.seed)
+        values = sources.make(generation.weights, flags.seed)
     else:
-        values = weights.load(flags.weights, generation.weights, tell)
+        values = sources.load(flags.weights, generation.weights, tell)
     runner: Executor = CudaExecutor() if device == "cuda" else emulator()
     tell(f"placing weights on {device}", 0, 1)
     return generation, Generator(generation, runner, values, "cuda" if device == "cuda" else "cpu", length)
@@ -501,8 +500,7 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
 
     The weights are zeros, because PyTorch computes the values that graph parts pass to each other. Raises DplcError.
     """
-    from ..capture.graph_parts import Shares
-    from ..torch_backend import backend
+    from ..torch_backend import Shares, backend
 
     length, batch = shape.numbers
     model = build(source, shape.dtype, shape.layers)

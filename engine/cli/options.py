@@ -523,7 +523,7 @@ def _kind(name: str, kinds: set[str]) -> str:
         raise UsageError(f"there is no file `{name}`", hint="an expression needs the option -c in front of it")
     if name.endswith(".ir") or kinds.isdisjoint(("model", "artefact", "suite")):
         return _level(path)
-    from ..models.artefact_folder import MANIFEST  # not before: what they import takes longer than `--help`
+    from ..models.plan_file import MANIFEST  # not before: what they import takes longer than `--help`
     from ..models.sources import is_model
 
     if _exists(path / MANIFEST):

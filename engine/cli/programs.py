@@ -26,7 +26,7 @@ from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import Toolchain, exactly, read_settings, toolchain
 from ..run.dispatch import Row, narrowed
-from ..schedule.stored import stored_schedules
+from ..schedule.scheduling import stored_schedules
 from .options import Flags
 from .output import print_note, print_remark, print_text, progress, write
 

@@ -24,7 +24,7 @@ from ..bench.tables import TableLayout, print_table
 from ..capture.capture import Capture
 from ..compiler import Compilation
 from ..run.dispatch import at_binding
-from ..run.judge import Judgement, judge, run_reference
+from ..run.inputs import Judgement, judge, run_reference
 from .dumps import compile_dump, dump_sizes, read_dump, reference_of
 from .options import Flags, Subject
 from .output import ARRAYS, command_line, print_json, print_note, print_rows, progress, write, writing

@@ -23,18 +23,22 @@ from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
 from ..kernels.kernels import Candidate
-from ..models import weights
+from ..models import sources
 from ..models.compiling import capture_results, drawn
 from ..models.sources import build
 from ..rewrite.statements.compiled import Program
 from ..ruleset import Toolchain
 from ..run.dispatch import narrowed
-from ..store.records import Decision, Schedule
-from ..store.store import default_path, open_store
-from ..tune.jobs import (
+from ..store.store import Decision, Schedule, default_path, open_store
+from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress, Tried, micro
+from ..tune.tuning import (
+    CANDIDATE,
     ChosenWay,
     Job,
     JobOutcome,
+    Programmed,
+    SearchOptions,
+    TuningOutcome,
     TuningProgram,
     carry_out,
     choose,
@@ -45,11 +49,8 @@ from ..tune.jobs import (
     program_of,
     summary,
     tune_job,
+    tune_program,
 )
-from ..tune.runner import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress
-from ..tune.search import Tried
-from ..tune.search_log import micro
-from ..tune.tuning import CANDIDATE, Programmed, SearchOptions, TuningOutcome, tune_program
 from .models import shape_of, source_of
 from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_remark, print_rows, progress, write
@@ -360,7 +361,7 @@ def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: 
     kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
 
     def tensors() -> dict[str, Any]:
-        return {**weights.make(found.weights), **drawn(kinds, source.config)}
+        return {**sources.make(found.weights), **drawn(kinds, source.config)}
 
     return program_of(source.name, captured, tools, machine, top, tensors)
 

@@ -22,11 +22,9 @@ from ..rewrite.statements.driver import Shaped
 from ..rewrite.terms.rewriter import rewrite_graph
 from ..rewrite.trace import program_key
 from ..ruleset import Toolchain
-from ..schedule.scheduling import ScheduleStore
+from ..schedule.scheduling import ScheduleStore, StoredSchedules, figures
 from ..schedule.space import FusionVariant
-from ..schedule.stored import StoredSchedules, figures
-from ..store.digests import FUSING
-from ..store.records import PROGRAM, Decision, Schedule, TuningKey, tools_of
+from ..store.store import FUSING, PROGRAM, Decision, Schedule, TuningKey, tools_of
 from .explore import Exploration, ExplorationOptions, KernelPricer, or_else
 from .saturate import available
 from .stored_solutions import NotProved, StoredSolution, proved, written

@@ -12,7 +12,7 @@
 
 Which row serves a call is data in plan.json (`rows`); kernels with sizes are the same for all calls of a row.
 
-`artefact_folder.py` writes a temporary folder next to the artefact and then exchanges both. Loading executes nothing:
+`plan_file.py` writes a temporary folder next to the artefact and then exchanges both. Loading executes nothing:
 the emulator later compiles only CUDA that dplc prints itself. Apart from figures.json, the same model gives the same
 bytes.
 """
@@ -49,31 +49,35 @@ from ..capture.capture import Capture
 from ..compiler import STAGES, Compiler
 from ..kernels.kernels import Buffers
 from ..run.dispatch import Dispatch
-from .artefact_folder import MANIFEST, Manifest, check_file, read_file, read_manifest, replacing, seal
-from .compiling import CapturedModel, CompiledModel, Figures, ModelShape, compile_call
+from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, TorchOutput, compile_call
 from .plan_file import (
     FURTHEST,
+    MANIFEST,
     BufferRecord,
     ConditionRecord,
     ExampleRecord,
     KernelFile,
+    Manifest,
     PlanFile,
     RowRecord,
     SizeRecord,
     WeightRecord,
     buffer_record,
+    check_file,
     check_plan,
     check_rows,
     elements,
     extent_at,
     kernel_record,
     launch_records,
+    read_file,
+    read_manifest,
     read_record,
+    replacing,
     result_record,
+    seal,
 )
-from .runtime import BoundModel, TorchOutput
-from .sources import ModelSource
-from .weights import Tell, WeightRequest, silent
+from .sources import ModelSource, Tell, WeightRequest, silent
 
 # ---- Print the kernels again from Kernel IR and compare them with the CUDA of the artefact.
 

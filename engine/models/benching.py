@@ -1,28 +1,43 @@
-"""Bench of a model: each distinct kernel and the whole, predicted; measured with eager and torch.compile on a GPU."""
+"""Bench of a model on this machine, and packs of suites that are measured on a machine with a GPU."""
 
 from __future__ import annotations
 
+import io
 import math
+import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from ...codegen.arrays import as_numpy
+from ...codegen.build import HEADERS, assemble, device_text
+from ...codegen.cache import cached, digest
+from ...codegen.compiler import BuildError
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
+from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import Executor
+from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.interp import torch as meaning
+from ...ir.program import Kernel
 from ...ir.sizes import Binding
 from ..bench.bench import provenance
-from ..bench.cases import Assembled, assembler, kernel_record, note_assembled, tried
+from ..bench.cases import Assembled, assembler, import_everything, kernel_record, note_assembled, tried
 from ..bench.records import BenchRecord, CaseRecord, Totals
 from ..bench.running import Clock, compiled_by_torch, timing
+from ..bench.schedules import CaseSpace
+from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
 from ..bench.tables import (
     KERNEL_COLUMNS,
     KERNEL_LEGEND,
@@ -37,13 +52,16 @@ from ..bench.tables import (
     totals_line,
     whole,
 )
-from ..ruleset import Toolchain
-from ..run.judge import Judgement, judge
+from ..compiler import Compilation, Compiler
+from ..cost.instruction_counts import Features, InstructionCounts, features, instruction_counts
+from ..cost.limits import program_seconds
+from ..cost.predict import predict
+from ..ruleset import Toolchain, extended
+from ..run.inputs import Judgement, judge
 from .artefact import Artefact, plan_of
-from .compiling import TOKENS, CompiledModel, Figures, called, drawn, extents, plain
-from .runtime import ModelRunner
-from .sources import ModelSource, build
-from .weights import Tell
+from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
+from .plan_file import BufferRecord, KernelFile, LaunchRecord, buffer_record, launch_records
+from .sources import ModelSource, Tell, build
 
 
 class ModelBench(BenchRecord, kw_only=True):
@@ -261,3 +279,316 @@ def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> A
         for name, tensor in module.named_buffers(recurse=False):
             module._buffers[name] = tensor.to(device)
     return model
+
+
+# ---- Suites as one file for a machine with a GPU: compiled and assembled here, measured there (`codegen/pack`).
+#
+# Programs that are the same (one expression at the same sizes) are packed once. Every launch keeps the features that
+# the model predicts from, so that `dplc model fit` needs the results alone.
+
+
+WORKERS = 2
+SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
+DRAWN = 24  # random schedules of which these are chosen
+SLOWEST = 16.0  # of them, predicted, over the default
+LONGEST = 12_000  # characters of a kernel: the assembler takes minutes for some longer ones
+ROOT = Path(__file__).resolve().parents[2]
+# What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
+RUNNER = (
+    "ir/diagnostic.py", "ir/dtypes.py", "codegen/arrays.py", "codegen/compiler.py", "codegen/driver.py",
+    "codegen/judge.py", "codegen/kernel.py", "codegen/pack/contents.py", "codegen/pack/runner.py",
+    "codegen/pack/worker.py",
+)  # fmt: skip
+PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
+MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
+
+Say = Callable[[str], None]
+
+
+class Image(msgspec.Struct, frozen=True):
+    """Binary that the driver loads for a kernel, and the registers of a thread; None if no assembler reported them."""
+
+    cubin: bytes
+    registers: int | None
+    spill_bytes: int = 0
+
+
+Build = Callable[[CudaKernel, str], Image]
+
+
+class PlanRecord(msgspec.Struct, frozen=True):
+    """A launch plan, as `plan.json` of an artefact has it. images: {kernel: the digest of its text}."""
+
+    inputs: list[BufferRecord]
+    outputs: list[BufferRecord]
+    constants: list[BufferRecord]
+    temporaries: list[BufferRecord]
+    kernels: list[KernelFile]
+    launches: list[LaunchRecord]
+    arena_bytes: int
+    offsets: dict[str, int]
+
+
+class CaseFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A case of `pack.json`. part: what of the suite it was packed with.
+
+    parameters: the buffers of the inputs, in order; results: name, dtype and torch's shape. constants: {buffer: digest
+    of its array}; launches: what the model counted, for each; texts: a digest of the texts of all kernels, by which a
+    table knows that it shows the times of the kernels that are compiled now.
+    """
+
+    suite: str
+    part: str
+    name: str
+    expression: str
+    dtype: str
+    inputs: dict[str, tuple[int, ...]]
+    spreads: dict[str, float]
+    parameters: list[str]
+    results: list[tuple[str, str, tuple[int, ...]]]
+    program: PlanRecord
+    images: dict[str, str]
+    constants: dict[str, str]
+    predicted_us: float
+    least_us: float
+    launches: list[Features]
+    texts: str
+    rules: tuple[str, ...] = ()
+    candidate: int | None = None
+    same: str = ""
+
+
+@dataclass(frozen=True)
+class PickedSuite:
+    """A suite and the cases of it that are packed. part: how both are called in the pack."""
+
+    path: Path
+    suite: Suite
+    cases: Sequence[BenchCase]
+    part: str
+
+
+@dataclass
+class _Made:
+    """A case that was compiled. kernels: Kernel IR of every launch."""
+
+    subject: BenchSubject
+    picked: PickedSuite
+    compilation: Compilation
+    program: Program
+    kernels: tuple[Kernel, ...]
+    candidate: int | None = None
+    same: str = ""
+
+
+@dataclass
+class PackReport:
+    """Counts of packed cases and kernels. refused: {case: the reason for its absence}."""
+
+    cases: int = 0
+    kernels: int = 0
+    refused: dict[str, DplcError] = field(default_factory=dict)
+
+
+def assembled(kernel: CudaKernel, arch: str) -> Image:
+    """Return the cubin of a kernel. Raises BuildError."""
+
+    def build(product: Path) -> None:
+        made = assemble(device_text([kernel]), arch)
+        found = made.kernels.get(kernel.name)
+        if found is None:
+            raise BuildError(f"the assembler did not report on kernel `{kernel.name}`", "", "report it", INTERNAL)
+        spills = found.spill_stores + found.spill_loads
+        product.write_bytes(msgspec.msgpack.encode(Image(made.cubin, found.registers, spills)))
+
+    headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
+    entry = cached("packed", [device_text([kernel]), *headers, assembler(), kernel.name, arch], ".msgpack", build)
+    return msgspec.msgpack.decode(entry.read_bytes(), type=Image)
+
+
+def pack(
+    file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
+    candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
+) -> PackReport:  # fmt: skip
+    """Write a pack.
+
+    candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES schedules each.
+    build: builds the driver's binary of a kernel. A case that cannot be compiled is left out and reported. Raises
+    DplcError for an error that is not due to a case.
+    """
+    packed, made = PackReport(), list[_Made]()
+    import_everything()
+    for picked in suites:
+        made += _compiled(picked, tools, target, packed, say)
+    measured = suites[min(1, len(suites) - 1)]
+    chosen = [one for one in made if one.picked is measured and not one.same]
+    for one in chosen[:: max(1, len(chosen) // candidates)][:candidates] if candidates else ():
+        say(f"drawing schedules of {one.subject.case.name}")
+        made += _candidates(one, tools, target)
+    images = _images(made, target, packed, build, say)
+    made = [one for one in made if all(kernel.text in images for kernel in one.program.kernels)]
+    packed.cases, packed.kernels = len(made), len(images)
+    constants: dict[str, NDArray[Any]] = {}
+    head = {"format": FORMAT, "parts": [one.part for one in suites]}
+    head |= {**provenance(command, target, tools), "cases": [_record(one, target, images, constants) for one in made]}
+    _write(file, head, made, images, constants)
+    return packed
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: PackReport, say: Say) -> Iterator[_Made]:
+    """Yield the cases of a suite, those that are the same program compiled once."""
+    known: dict[Any, _Made] = {}
+    for case in picked.cases:
+        subject = subject_of(picked.suite, case)
+        key = subject.expression, str(subject.shapes), str(subject.spreads), case.dtype, case.rules
+        if key in known:
+            first = known[key]
+            kernels = first.kernels
+            same = first.subject.case.name
+            yield _Made(subject, picked, first.compilation, first.program, kernels, same=same)
+            continue
+        say(f"compiling {case.name}")
+        try:
+            options = Compiler(extended(tools, case.rules), target)
+            compilation = options.compile(subject.capture())
+        except DplcError as error:
+            packed.refused[case.name] = error
+            continue
+        kernels = tuple(compilation.kernels[index] for index in compilation.launched)
+        known[key] = _Made(subject, picked, compilation, compilation.program, kernels)
+        yield known[key]
+
+
+def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
+    """Yield random schedules of a program, from fast to slow by the model."""
+    space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
+    most = SLOWEST * _predicted(one.kernels, target)
+    found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
+    for seed in range(DRAWN):
+        drawn = space.draw(seed)
+        if drawn.program is not None and all(len(kernel.text) <= LONGEST for kernel in drawn.program.kernels):
+            seconds = _predicted(drawn.kernels, target)
+            if seconds <= most:
+                found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
+    found.pop(_texts(one.program), None)
+    ranked = sorted(found.values(), key=lambda each: each[0])
+    last = len(ranked) - 1
+    places = sorted({round(last * step / (SCHEDULES - 1)) for step in range(SCHEDULES)}) if ranked else []
+    for number, place in enumerate(places):
+        _, program, kernels = ranked[place]
+        yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
+
+
+def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
+    """Return the predicted seconds of all launches, before an assembler has reported registers."""
+    return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
+
+
+def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:
+    """Return {text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
+    kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
+    of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}
+    say(f"assembling {len(kernels)} kernels")
+
+    def tried(kernel: CudaKernel) -> Image | DplcError:
+        try:
+            return build(kernel, target.arch)
+        except DplcError as error:
+            return error
+
+    images: dict[str, Image] = {}
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for text, found in zip(kernels, pool.map(tried, kernels.values()), strict=True):
+            if isinstance(found, Image):
+                images[text] = found
+            else:
+                packed.refused[of[text]] = found
+    return images
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def _record(one: _Made, target: Target, images: Mapping[str, Image], constants: dict[str, NDArray[Any]]) -> CaseFile:
+    """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest."""
+    case, program, captured = one.subject.case, one.program, one.compilation.captured
+    counted = _counted(one, images)
+    found: dict[str, str] = {}
+    for buffer in program.constants:
+        array = as_numpy(buffer, captured.tensors[buffer.name].reshape(buffer.shape))
+        found[buffer.name] = digest([array.tobytes(), str(array.dtype), str(array.shape)])
+        constants[found[buffer.name]] = array
+    outputs = zip(one.compilation.plan.outputs, one.compilation.plan.results, strict=True)
+    compulsory = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
+    least = program_seconds(one.compilation.plan.kernels, compulsory, len(program.kernels), target)
+    return CaseFile(
+        suite=one.picked.path.stem, part=one.picked.part, name=case.name, dtype=case.dtype,
+        expression=one.subject.expression, inputs=one.subject.shapes, spreads=dict(one.subject.spreads),
+        parameters=list(captured.inputs),
+        results=[(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
+        program=_plan(program), images={kernel.name: _name(kernel) for kernel in program.kernels}, constants=found,
+        predicted_us=sum(predict(counts, target).seconds for counts in counted) * 1e6, least_us=least * 1e6,
+        launches=[features(counts) for counts in counted], texts=_texts(program),
+        rules=tuple(Path(rule).stem for rule in case.rules), candidate=one.candidate, same=one.same,
+    )  # fmt: skip
+
+
+def _counted(one: _Made, images: Mapping[str, Image]) -> list[InstructionCounts]:
+    launches = zip(one.kernels, one.program.kernels, strict=True)
+    return [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
+
+
+def _plan(program: Program) -> PlanRecord:
+    kernels, launches = launch_records(program)
+
+    def records(buffers: Iterable[Buffer]) -> list[BufferRecord]:
+        return [buffer_record(buffer) for buffer in buffers]
+
+    bytes_, offsets = (program.arena.bytes, dict(program.arena.offsets)) if program.arena is not None else (0, {})
+    given, made = records(program.inputs), records(program.outputs)
+    constants, temporaries = records(program.constants), records(program.temporaries)
+    return PlanRecord(given, made, constants, temporaries, kernels, launches, bytes_, offsets)
+
+
+def _name(kernel: CudaKernel) -> str:
+    """Return the file name of a kernel, without a suffix."""
+    return digest([kernel.text])[:20]
+
+
+def _texts(program: Program) -> str:
+    """Return a digest of all kernels of a program."""
+    return digest([kernel.text for kernel in program.kernels])[:20]
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def _write(
+    file: IO[bytes], head: Mapping[str, Any], made: Sequence[_Made], images: Mapping[str, Image],
+    constants: Mapping[str, NDArray[Any]],
+) -> None:  # fmt: skip
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
+
+        def add(name: str, data: bytes | str) -> None:
+            out.writestr(
+                zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9
+            )  # no date: the same pack is the same file
+
+        add(CONTENTS, msgspec.json.encode(head))
+        add("__main__.py", MAIN)
+        for folder in PACKAGES:
+            add(f"dplc/{folder}__init__.py", "")
+        for name in RUNNER:
+            add(f"dplc/{name}", (ROOT / name).read_bytes())
+        for path in sorted(HEADERS.glob("*.cuh")):
+            add(f"include/{path.name}", path.read_bytes())
+        for text, kernel in {kernel.text: kernel for one in made for kernel in one.program.kernels}.items():
+            add(f"cubin/{_name(kernel)}.cubin", images[text].cubin)
+            add(f"cuda/{_name(kernel)}.cu", text)
+        for name, array in constants.items():
+            room = io.BytesIO()
+            np.save(room, array, allow_pickle=False)
+            add(f"constants/{name}.npy", room.getvalue())

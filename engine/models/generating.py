@@ -20,11 +20,13 @@ from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler
-from ..run.aliasing import refusal, with_aliases
-from ..run.dispatch import octaves
+from ..run.dispatch import octaves, refusal, with_aliases
 from .compiling import (
+    BoundModel,
     CapturedModel,
     CompiledModel,
+    DynamicModelRunner,
+    ModelRunner,
     ModelShape,
     called,
     capture_call,
@@ -32,9 +34,7 @@ from .compiling import (
     planned_peak,
     with_rows,
 )
-from .runtime import BoundModel, DynamicModelRunner, ModelRunner
-from .sources import ModelSource, build, folder_of, is_id, quiet, reach_hub
-from .weights import Tell, WeightRequest, silent
+from .sources import ModelSource, Tell, WeightRequest, build, folder_of, is_id, quiet, reach_hub, silent
 
 # ---- Capture the two calls of generation, prompt and token, with a cache of keys and values of our own.
 

@@ -15,12 +15,11 @@ from ...ir.dtypes import FLOAT_NAMES
 from ..api import RuleSource, choose_device, compile_options, logged
 from ..capture.dynamic_shapes import Dim
 from ..rewrite.statements.driver import Settings
-from . import artefact, weights
+from . import artefact, sources
 from .artefact import Artefact
 from .benching import emulator
-from .compiling import CompiledModel, Figures, ModelShape
+from .compiling import CompiledModel, DynamicModelRunner, Figures, ModelShape
 from .compiling import compile_model as compile_source
-from .runtime import DynamicModelRunner
 from .sources import find
 
 
@@ -53,13 +52,13 @@ class Model:
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Return the results in order, on the device of the kernels. inputs: by name."""
         if self._runner is None:
-            self.place(weights.make(self.compiled.weights))
+            self.place(sources.make(self.compiled.weights))
         assert self._runner is not None
         return self._runner.run({name: x.cuda() if self.device == "cuda" else x for name, x in inputs.items()})
 
     def load_weights(self, folder: str | Path) -> Model:
         """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
-        self.place(weights.load(Path(folder), self.compiled.weights))
+        self.place(sources.load(Path(folder), self.compiled.weights))
         return self
 
     def save(self, folder: str | Path, cubins: bool = True) -> None:

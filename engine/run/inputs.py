@@ -1,4 +1,4 @@
-"""Inputs of a compiled function: arguments checked by name, weights read where their modules hold them now."""
+"""Inputs of a compiled function, checked and placed, and the references that its results are compared with."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 
 import torch
 
+from ...codegen.judge import GATE, GATES, Judgement, accepted, error, errors, judge
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.expr import Size
 from ...ir.interp import tensor as meaning
+from ...ir.interp import torch as torch_meaning
 from ...ir.schemas import DTYPES
 from ...ir.sizes import AT_HINTS, Binding, value_of
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Input, Output, TensorGraph, postorder
 from ...ir.torch import TorchGraph
-from ..capture.capture import Capture, modules_of, plain_parts
-from ..capture.constants import bits
+from ..capture.capture import Capture, bits, modules_of, plain_parts
 from ..capture.convert import dtype_name
 from ..capture.dynamic_shapes import range_of
 from ..capture.signature import check_kind, parts_of
@@ -370,3 +371,35 @@ def _array(tensor: Any) -> Any:
     plain = tensor.detach().cpu()
     plain = plain.double() if plain.dtype.is_floating_point else plain
     return plain.reshape([n for n in plain.shape if n != 1]).numpy()
+
+
+# ---- References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager.
+
+
+__all__ = ["GATE", "GATES", "Judgement", "accepted", "error", "errors", "judge", "run_eager", "run_reference"]
+
+
+def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
+    """Return the outputs of a program, of the user's own ops, in float64; integers and bools exact.
+
+    Where capture decomposed an op, the reference is PyTorch's kernel of that op, not the decomposition: except for ops
+    without a float64 kernel.
+    """
+    return _of_own_ops(captured, tensors, torch_meaning.run)
+
+
+def run_eager(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
+    """Return the outputs of a program as torch computes them, one op after the other in its own dtypes."""
+    return _of_own_ops(
+        captured, tensors, lambda graph, values: torch_meaning.evaluated(graph, dict(values), wide=False)
+    )
+
+
+def _of_own_ops(captured: Capture, tensors: Mapping[str, Any], run: Callable[..., list[Any]]) -> list[Any]:
+    if (own := captured.written()) is not None:
+        graph, known = own
+        try:
+            return list(run(at_sizes(graph, tensors), {**known, **tensors}))
+        except DplcError:  # no kernel for the dtype
+            pass
+    return list(run(at_sizes(captured.graph, tensors), tensors))

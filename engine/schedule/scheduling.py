@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ...codegen.cuda import print_cuda
 from ...codegen.kernel import MAX_THREADS_PER_BLOCK, CudaKernel
 from ...codegen.materialise import materialise
 from ...codegen.target import Target
-from ...ir.expr import Var
-from ...ir.node import nodes
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Size, Var
+from ...ir.node import Node, contents, nodes
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding
-from ...ir.substitute import substitute, with_hints
-from ...ir.text.print_statements import print_expr
+from ...ir.substitute import substitute, with_hints, with_sizes
+from ...ir.text.print_statements import print_expr, print_value
 from ...ir.tile import Tile
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import Prediction, predict
 from ..facts.accesses import registers
 from ..facts.shared_memory import smem_left
-from ..language.rule import policy
+from ..kernels.sharing import key_of_range, sizes_of
+from ..language.pipeline import PassStep
+from ..language.rule import RuleSet, policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import Decide, Shaped, run_pipeline
+from ..rewrite.statements.driver import Decide, FiringChoice, RuleSite, Shaped, run_pipeline, spot_at, spots
 from ..rewrite.statements.site import Site, unused
-from ..rewrite.trace import Remark, Trace
+from ..rewrite.trace import Firing, Remark, Trace
 from ..ruleset import Toolchain
+from ..store.store import (
+    Decision,
+    Entry,
+    Schedule,
+    SqliteStore,
+    TuningKey,
+    default_path,
+    distance,
+    key_of,
+    written_extents,
+)
 
 SCHEDULING = ("loop", "tile")
 
@@ -248,3 +265,364 @@ def _refusal(program: Program, number: int, target: Target, granted: int) -> str
 
 def _extent(tile: Tile, role: str) -> int:
     return math.prod(int(axis.extent) for axis in tile.axes if axis.role == role)
+
+
+# ---- Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
+#
+# One look-up takes tens of microseconds. A schedule of other sizes is used only if the model does not predict that it
+# is slower than the default order; that is found out once for each kernel and process.
+
+
+# ---- Replay a schedule at the sizes it was found for, or at others where that is legal.
+
+
+Numbers = Mapping[str, str]  # {parameter of a kernel: `#n`}
+
+
+def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
+    """Return {parameter: its number}, the written form of parameters that is independent of their names."""
+    names = dict.fromkeys(param.name for kernel in program for param in (*kernel.ins, *kernel.outs))
+    return {name: f"#{number}" for number, name in enumerate(names)}
+
+
+def written(value: Any, numbers: Numbers) -> Any:
+    """Return a value of a parameter as JSON: numbers, texts, lists.
+
+    A record is written as the first name among its fields.
+    """
+    if isinstance(value, Var):
+        return _plain_name(value.name, numbers)
+    if isinstance(value, Node):
+        return print_value(value)
+    if hasattr(value, "_fields"):
+        names = (field for field in value if isinstance(field, Var))
+        return written(next(names, value[0]), numbers)
+    if isinstance(value, set | frozenset):
+        return sorted((written(item, numbers) for item in value), key=str)
+    return [written(item, numbers) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _plain_name(name: str, numbers: Numbers) -> str:
+    """Return `#0` for the first parameter, `#0_smem` for a name derived from it."""
+    base, _, suffix = name.rpartition("_")
+    return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
+
+
+def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision:
+    """Return a choice in the form that the store keeps."""
+    values = {name: written(value, numbers) for name, value in choice.parameters.items()}
+    return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
+
+
+def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
+    """Return a spot with the values of a stored decision; None if one is not there or not legal."""
+    found: RuleSite | None = spot
+    while found is not None and found.open is not None:
+        wanted = values.get(found.open.name)
+        value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
+        found = None if value is None else found.choose(value)
+    if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
+        return None
+    return found
+
+
+def untiled(program: Program) -> bool:
+    """Return whether some kernel is still a loop nest: the passes that create its Tile are not decisions."""
+    return not all(contents(kernel) & Tile.mark for kernel in program)
+
+
+def replay(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped | None = None) -> Program:
+    """Return a kernel of Loop IR as kernels of Tile IR, scheduled as recorded.
+
+    shaped: as of `run_pipeline`. Raises DplcError for a decision that is not legal any more.
+    """
+    numbers = numbers_of((kernel,))
+    waiting = list(reversed(schedule))
+
+    def as_written(step: PassStep, program: Program) -> Program:
+        while waiting and waiting[-1].step == step.label:
+            program = carried_out(scheduler, step, program, waiting.pop(), numbers)
+        return program
+
+    program = _walked(scheduler, kernel, as_written, shaped)
+    if waiting:
+        raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{waiting[-1].step}`, which does not run")
+    return program
+
+
+@dataclass
+class Adapted:
+    """A program, and how many of the recorded firings were carried out, of how many."""
+
+    program: Program
+    kept: int
+    of: int
+
+
+def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> Adapted:
+    """Replay a schedule that was found for other sizes: each firing where it is legal, else the default of its pass.
+
+    A pass without a firing there has none here.
+    """
+    numbers = numbers_of((kernel,))
+    kept = 0
+
+    def where_legal(step: PassStep, program: Program) -> Program:
+        """Carry out the recorded firings as long as they are legal, then the default for the rest of the pass."""
+        nonlocal kept
+        wanted = [decision for decision in schedule if decision.step == step.label]
+        for place, decision in enumerate(wanted):
+            made = _elsewhere(scheduler, step, program, decision, numbers)
+            if made is None:
+                if place and not any("repeat" in rule.attributes for rule in step.rules):
+                    return program
+                return scheduler.tools.engine.fire(step, program, scheduler.target, trace=scheduler.trace)
+            program, kept = made, kept + 1
+        return program
+
+    return Adapted(_walked(scheduler, kernel, where_legal, shaped), kept, len(schedule))
+
+
+def _walked(
+    scheduler: Scheduler, kernel: Kernel, decide: Callable[[PassStep, Program], Program], shaped: Shaped | None
+) -> Program:
+    """Return a kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
+    program = scheduler.passes("loop", (kernel,), shaped)
+    return scheduler.passes(
+        "tile", program, shaped, lambda step, program: None if untiled(program) else decide(step, program)
+    )
+
+
+def _elsewhere(
+    scheduler: Scheduler, step: PassStep, program: Program, decision: Decision, numbers: Numbers
+) -> Program | None:
+    """Carry out a rule with the same values, at its old site or else at the first legal one; None if there is none."""
+    try:
+        return carried_out(scheduler, step, program, decision, numbers)
+    except DplcError:
+        pass
+    for spot in spots(scheduler.tools.engine, step, program, scheduler.target):
+        found = chosen(spot, decision.parameters, numbers) if spot.rule == decision.rule else None
+        if found is not None:
+            return fired(step, found.choice, scheduler.trace)
+    return None
+
+
+def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: Decision, numbers: Numbers) -> Program:
+    """Return a program after a decision. Raises DplcError if it is not legal."""
+    spot = spot_at(scheduler.tools.engine, step, wanted.rule, program, scheduler.target, wanted.site)
+    found = None if spot is None else chosen(spot, wanted.parameters, numbers)
+    if found is None:
+        what = f"the remembered schedule does not fit: `{wanted.rule}` cannot fire at {wanted.site}"
+        raise DplcError(what, notes=(f"parameters {wanted.parameters}",), hint="tune the kernel again")
+    return fired(step, found.choice, scheduler.trace)
+
+
+def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
+    """Return the program after a choice, which the trace records."""
+    made = choice.apply()
+    if trace is not None:
+        before = tuple(kernel for kernel in choice.program if kernel not in made)
+        after = tuple(kernel for kernel in made if kernel not in choice.program)
+        rule = choice.rule.rule
+        where = (step.shown(rule), rule.name, rule.location, choice.kernel, choice.where)
+        trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
+    return made
+
+
+SWITCH = "DPLC_NO_DB"  # in the environment: no compile looks into the user's own store
+PATIENCE = 0.25  # seconds that a compile waits for the store
+
+
+def stored_schedules(tools: Toolchain, path: Path | None = None, wanted: bool = True) -> StoredSchedules | None:
+    """Return the store's schedules for a compile; None without a store, or if it was switched off.
+
+    They are not used either if the user pins parameters (`--set`): the compile then follows the pinned values.
+    """
+    file = path or default_path()
+    switched_off = path is None and os.environ.get(SWITCH, "0") not in ("", "0")
+    if not wanted or switched_off or tools.settings:
+        return None
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return _opened(file, (os.getpid(), status.st_dev, status.st_ino), tools.rules)
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(file: Path, identity: tuple[int, int, int], rules: RuleSet) -> StoredSchedules:
+    """Return the schedules of a store, kept open until the file changes or the process forks."""
+    return StoredSchedules(SqliteStore(file, rules, patience=PATIENCE))
+
+
+class StoredSchedules:
+    """The schedules of a store (`scheduling.ScheduleStore`)."""
+
+    def __init__(self, store: SqliteStore):
+        self.store = store
+        self._slower: dict[tuple[TuningKey, str], bool] = {}
+
+    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+        """Return the kernel under the best schedule that there is, None for the default order; and its origin."""
+        key, trace = key_of(kernel, scheduler.target, scheduler.tools.rules), scheduler.trace
+        entries = self.store.exact(key)
+        held = self.store.valid(entries, key)
+        refused = ""
+        for entry in held:
+            own, mark = Shaped(), len(trace.events) if trace is not None else 0
+            try:
+                program = replay(scheduler, kernel, entry.tuned.schedule, own)
+                refused = no_launch(program, scheduler.target) or ""
+            except DplcError as error:
+                refused = error.what
+            if not refused:
+                shaped.update(own)
+                return program, _exactly(kernel, entry, key)
+            if trace is not None:
+                del trace.events[mark:]
+            self.store.say_once(f"note: the remembered schedule of kernel `{kernel.name}` is not taken: {refused}")
+            refused = f"default order: {refused}"
+        if entries and not held:
+            refused = f"default order: the rules have changed since `{kernel.name}` was tuned"
+        if entries:
+            return None, Origin(kernel.name, "default", refused)
+        return self._nearest(key, kernel, scheduler, shaped)
+
+    # ---- other sizes
+    def _nearest(
+        self, key: TuningKey, kernel: Kernel, scheduler: Scheduler, shaped: Shaped
+    ) -> tuple[Program | None, Origin]:
+        entry = self._relative(key, scheduler.target)
+        if entry is None:
+            return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
+        trace, own = scheduler.trace, Shaped()
+        mark = len(trace.events) if trace is not None else 0
+        try:
+            adapted = replay_nearest(scheduler, kernel, entry.tuned.schedule, own)
+            slower = self._is_slower(key, entry, adapted.program, kernel, scheduler)
+        except DplcError:
+            slower = True
+        if slower:
+            if trace is not None:
+                del trace.events[mark:]
+            said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
+            return None, Origin(kernel.name, "default", said)
+        shaped.update(own)
+        brief = f"{entry.tuned.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
+        return adapted.program, _origin(kernel, "nearest", entry, brief)
+
+    def _relative(self, key: TuningKey, target: Target) -> Entry | None:
+        """Return the best schedule at the nearest sizes that is worth a try here."""
+        farthest, near = policy(target).farthest_octaves, dict[tuple[int, ...], float]()
+        for entry in (family := self.store.family(key)):
+            near[entry.key.extents] = distance(key.extents, entry.key.extents, farthest)
+        held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
+        return min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
+
+    def _is_slower(self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, scheduler: Scheduler) -> bool:
+        """Return whether the model prefers the default order. Raises DplcError if the schedule cannot be launched."""
+        known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
+        if known not in self._slower:
+            quiet = replace(scheduler, trace=None)
+            self._slower[known] = _seconds(program, quiet) > _seconds(quiet.by_default((kernel,)), quiet)
+        return self._slower[known]
+
+
+def _seconds(program: Program, scheduler: Scheduler) -> float:
+    """Return the predicted seconds of kernels of Tile IR, infinite if one cannot be launched."""
+    if refusal(program, scheduler.target) is not None:
+        return math.inf
+    registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
+    return seconds_of(scheduler.kernel_ir(program), scheduler.target, registers)
+
+
+def _exactly(kernel: Kernel, entry: Entry, key: TuningKey) -> Origin:
+    brief = f"{entry.tuned.basis} for {entry.key.device}"
+    if not entry.current(key):
+        brief += f" with other tools ({entry.key.tools})"
+    if entry.key.rules != key.rules:
+        brief += ", before rules were changed that it does not use"
+    return _origin(kernel, "store", entry, brief)
+
+
+def _origin(kernel: Kernel, source: Literal["store", "nearest"], entry: Entry, brief: str) -> Origin:
+    text = f"from the store, {brief}: {figures(entry)}"
+    return Origin(kernel.name, source, text, entry.tuned.basis, entry.tuned.seconds, brief)
+
+
+def figures(entry: Entry) -> str:
+    """Return the text `12.3 us, default order 15.0 us`, measured or predicted, as `basis` says."""
+    tuned = entry.tuned
+    return f"{tuned.seconds * 1e6:.4g} us, default order {tuned.default_seconds * 1e6:.4g} us, {tuned.basis}"
+
+
+def sizes(entry: Entry) -> str:
+    """Return the extents of an entry, without repetitions, as they come: `512x2048`."""
+    shown: Sequence[int] = tuple(dict.fromkeys(entry.key.extents))
+    return "x".join(map(str, shown))
+
+
+# ---- Find the parts of a size's range for which the store has a schedule.
+
+
+@dataclass(frozen=True)
+class TunedRange:
+    """Range in which a schedule holds: {name of a size: its part, or a number}.
+
+    gain: the seconds of the default order over its seconds.
+    """
+
+    sizes: Mapping[str, Size | int]
+    gain: float
+
+
+def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, target: Target) -> Iterator[TunedRange]:
+    """Yield the parts of a kernel's ranges, and lengths in them, with schedules that are faster than the default order.
+
+    Such an entry is of this very kernel with narrower sizes, and holds under the rules in force.
+    """
+    if not sizes_of(kernel):
+        return
+    for form in (kernel, with_hints(kernel)):  # a family has numbers for numbers, not for sizes
+        key = key_of(form, target, rules)
+        best = dict[str, Entry]()
+        for entry in schedules.store.valid(schedules.store.family(key), key):
+            best.setdefault(entry.key.kernel, entry)
+        for entry in best.values():
+            sizes = _part(kernel, entry)
+            if sizes is None or entry.tuned.seconds >= entry.tuned.default_seconds:
+                continue
+            if key_of_range(with_sizes(kernel, sizes)) == entry.key.kernel:
+                yield TunedRange(sizes, entry.tuned.default_seconds / entry.tuned.seconds)
+
+
+def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
+    """Return the sizes as an entry has them; None if they are not a part of a kernel's."""
+    sizes = sizes_of(kernel)
+    usual = _lengths(kernel, sizes, entry.key.extents)
+    if usual is None or len(entry.key.ranges) not in (0, len(sizes)):
+        return None
+    if not entry.key.ranges:
+        return {**usual} if all(_admits(size, usual[size.name]) for size in sizes) else None
+    found = dict[str, Size | int]()
+    for size, (low, high, multiple) in zip(sizes, entry.key.ranges, strict=True):
+        hint = usual[size.name]
+        if not size.low <= low <= hint <= high <= size.high or multiple % size.multiple or hint % multiple:
+            return None
+        found[size.name] = Size(size.name, low, high, multiple, hint)
+    whole = all(entry.key.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
+    return None if whole else found
+
+
+def _lengths(kernel: Kernel, sizes: Sequence[Size], extents: Sequence[int]) -> dict[str, int] | None:
+    """Return the sizes at which a kernel has such extents, from its dimensions or loops that are sizes."""
+    written = written_extents(kernel)
+    if len(written) != len(extents):
+        return None
+    found = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
+    return found if len(found) == len(sizes) else None
+
+
+def _admits(size: Size, n: int) -> bool:
+    return size.low <= n <= size.high and not n % size.multiple

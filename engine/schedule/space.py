@@ -28,9 +28,8 @@ from ..language.pipeline import PassStep
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import FiringChoice, RuleSite, run_pipeline, spot_at, spots
 from ..ruleset import Toolchain
-from ..store.records import Decision, Schedule
-from .scheduling import Scheduler, cuda_of, estimated_registers
-from .stored import decision, numbers_of, untiled, written
+from ..store.store import Decision, Schedule
+from .scheduling import Scheduler, cuda_of, decision, estimated_registers, numbers_of, untiled, written
 
 REMEMBERED = 4096  # transitions and lists of spots that are kept
 FIRINGS = 4  # of one pass in one kernel that are decided one by one; then the default goes on

@@ -1,36 +1,375 @@
-"""The tuning store: one SQLite file per user, shared by all processes that tune or compile.
+"""The tuning store: records, keys, the digests of rules that entries depend on, and one SQLite file per user.
 
     $DPLC_CACHE_DIR/tuning.sqlite, else in the user's cache directory for dplc; `--db FILE` names another
 
-Every result is one transaction, so that a killed process loses nothing that it stored. If the file cannot be read or
-written (a full disk, a damaged file, another version), one line says so and searches and compiles go on without it.
-dplc never deletes or overwrites a file that it cannot read.
-
-An entry is found by the structural key of its kernel and the device. It is valid as long as the rules that its schedule
-depends on are unchanged, with the policy numbers that they read (`digests.py`), because a replay checks each step
-again. The tools (version of dplc, model of the device, assembler) only order valid entries: those of the present tools
-first. Predicted and measured entries are never compared.
+All processes that tune or compile share the file. Each record is plain JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import hashlib
 import math
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from ...codegen.cache import cache_directory
+from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, InternalError, UsageError
-from ..language.rule import RuleSet
-from .digests import digests_of
-from .records import PROGRAM, Attempt, Entry, Measurement, StoredAttempt, Tuned, TuningKey, scored_key
+from ...ir.loop import For
+from ...ir.node import Expr, memoised, nodes
+from ...ir.program import Kernel
+from ...ir.sizes import at_hint
+from ...version import __version__
+from ..kernels.sharing import key_of_range, sizes_of, spelled
+from ..language import core as s
+from ..language.rule import Rule, RuleSet, built_in_files
+from ..language.typed_slots import walk
+from ..rewrite.terms.rewriter import mentions_mat
+
+Basis = Literal["predicted", "measured"]
+Status = Literal["ok", "refused", "failed", "timeout", "wrong"]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Range = tuple[int, int, int]  # of a symbolic dimension: low, high (inclusive), and what it is a multiple of
+PROGRAM = "program"  # the family of the keys of programs, under which fusion candidates are stored
+MODEL = "model"
+DIGITS = 16
+
+
+def digest(*parts: str) -> str:
+    """Return the digest of texts that the store compares."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
+
+
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule application: a pass of the pipeline by its label, a rule, a site, the values of the rule's parameters.
+
+    site: the path from a module that holds only this kernel, `0/1/2#1` (`#n`: the n-th match there).
+    parameters: numbers, texts, lists. `#n` is the n-th parameter of the kernel, so that a schedule fits every kernel
+    with the same structural key.
+    """
+
+    step: str
+    rule: str
+    site: str
+    parameters: dict[str, Any] = {}
+
+
+Schedule = tuple[Decision, ...]  # in the order of application; a pass that is not named does nothing
+
+
+class TuningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Key of a tuned kernel or program.
+
+    kernel: structural key of the Loop IR, with the ranges of symbolic dimensions; for a program (family PROGRAM), the
+    structural key of its values. rules: digest of all rules in force. tools: versions of dplc and of the device's
+    model; they order entries and exclude none. family, extents: the same kernel with any sizes, and its sizes, where a
+    symbolic dimension has its example value. ranges: of the symbolic dimensions, in the order in which the kernel
+    mentions them.
+    """
+
+    kernel: str
+    device: str
+    arch: str
+    rules: str
+    tools: str
+    family: str = ""
+    extents: tuple[int, ...] = ()
+    ranges: tuple[Range, ...] = ()
+
+
+class Score(msgspec.Struct, frozen=True):
+    """Result of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
+
+    seconds: sum over all kernels, if status is ok. basis: predicted by the model, or measured. details: plain JSON.
+    """
+
+    seconds: float | None
+    basis: Basis
+    status: Status = "ok"
+    detail: str = ""
+    details: dict[str, Any] = {}
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One try of a search. program: structural key of the resulting Tile IR, or "" if there is none."""
+
+    schedule: Schedule
+    program: str
+    score: Score
+    search: str
+    seed: int
+    number: int
+
+
+class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
+
+    schedule: Schedule
+    seconds: Seconds
+    basis: Basis
+    default_seconds: Seconds
+    search: str
+    seed: int
+    tries: int
+    checked: str
+    details: dict[str, Any] = {}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Row of the store and line of an export: the best known schedule of a key on one basis.
+
+    used_rules: digests of the rules that the schedule depends on. own_rules: rules of the user that were offered.
+    """
+
+    key: TuningKey
+    tuned: Tuned
+    used_rules: dict[str, str]
+    own_rules: tuple[str, ...]
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Sort key of an export, unique in a store: entries that use other rules do not replace each other."""
+        key, used = self.key, sorted(self.used_rules.items())
+        where = key.device, key.arch, key.family, key.kernel, self.tuned.basis, key.tools
+        return *where, digest(*(f"{name}={rule}" for name, rule in used))
+
+    def current(self, key: TuningKey) -> bool:
+        """Return whether the tools are those of `key`. Measurements do not depend on the model."""
+        if self.tuned.basis == "predicted":
+            return self.key.tools == key.tools
+        return self.key.tools.split("; ")[0] == key.tools.split("; ")[0]
+
+
+class StoredAttempt(msgspec.Struct, frozen=True):
+    """Row of the attempts."""
+
+    key: TuningKey
+    attempt: Attempt
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured candidate, with the features that the cost model predicts it from.
+
+    launches: the instruction counts of each kernel (`cost.features`). about: the tools that measured it.
+    """
+
+    kernel: str
+    program: str
+    device: str
+    seconds: float
+    launches: list[dict[str, Any]]
+    about: str = ""
+
+
+class Evaluator(Protocol):
+    """Evaluator that scores a candidate (`space.ScheduleCandidate`)."""
+
+    @property
+    def basis(self) -> Basis: ...
+
+    def __call__(self, candidate: Any) -> Score: ...
+
+
+# ---- keys
+
+
+def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
+    """Return the key of a kernel of Loop IR."""
+    where = target.name, target.arch
+    known = key_of_range(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel)
+    return TuningKey(*known, tuple((size.low, size.high, size.multiple) for size in sizes_of(kernel)))
+
+
+@memoised
+def family(kernel: Kernel) -> str:
+    """Return a hash of the structure of a kernel without names and numbers. Dtypes count."""
+    return spelled(kernel, lambda shape: str(len(shape)), _leaf)
+
+
+def _leaf(value: Any) -> str:
+    return "number" if value.__class__ in (int, float) else repr(value)
+
+
+@memoised
+def extents(kernel: Kernel) -> tuple[int, ...]:
+    """Return the sizes of a kernel: dimensions of its buffers, ends of its loops; symbolic ones at their example."""
+    known = map(at_hint, written_extents(kernel))
+    return tuple(size if size.__class__ is int else 1 for size in known)
+
+
+def written_extents(kernel: Kernel) -> tuple[Expr, ...]:
+    """Return the sizes of a kernel as expressions. Every kernel of a family has as many."""
+    sizes = [extent for param in (*kernel.ins, *kernel.outs) for extent in param.shape]
+    return (*sizes, *(loop.stop for loop in nodes(kernel.body, For)))
+
+
+def distance(one: Sequence[int], other: Sequence[int], farthest: float) -> float:
+    """Return the distance of two shapes of a family: octaves, summed over the extents.
+
+    It is infinite if one extent differs by more than `farthest` octaves.
+    """
+    if len(one) != len(other):
+        return math.inf
+    octaves = [abs(math.log2(max(a, 1) / max(b, 1))) for a, b in zip(one, other, strict=True)]
+    return math.inf if any(octave > farthest for octave in octaves) else sum(octaves)
+
+
+@functools.cache
+def tools_of(target: Target) -> str:
+    """Return the versions that a prediction depends on: `dplc 0.1.0; model DIGEST`.
+
+    DIGEST is a digest of the device's constants.
+    """
+    known = dataclasses.asdict(target)
+    constants = repr(sorted((name, value) for name, value in known.items() if name != "policy" or value))
+    return f"dplc {__version__}; {MODEL} {digest(constants)}"
+
+
+def scored_key(key: TuningKey, basis: Basis, details: dict[str, Any]) -> TuningKey:
+    """Return the key with the tools that a figure depends on.
+
+    A measurement depends on the assembler instead of the model.
+    """
+    if basis == "predicted":
+        return key
+    kept = [part for part in key.tools.split("; ") if not part.startswith(f"{MODEL} ")]
+    tools = "; ".join(filter(None, (*kept, str(details.get("assembler", "")))))
+    return msgspec.structs.replace(key, tools=tools)
+
+
+# ---- Digests of the rules that a recorded schedule depends on.
+#
+# An edit of a rule file invalidates the entries whose schedule it can change:
+#
+# - An edit of a rule that fires in the schedule, or of a `local` rule that its template calls, does: in its pattern,
+#   guards, template or parameters, with the policy numbers that it reads.
+# - Every schedule depends on all canonical rules, because they may run after any rule; on the passes that make the
+#   first Tile of a kernel, because their rules fire by default and are not recorded; and on rules and passes of Kernel
+#   IR.
+# - An edit of a rule that was offered and did not fire does not, nor does the order of the passes of Tile IR. The
+#   schedule itself lists its rules in order. It may no longer be the best one, so a search starts again.
+# - Rules of the levels above change the kernel and so its key. A stored fusion candidate names the algebra that proves
+#   it and depends on all rules for stores.
+# - Documentation, examples, reasons, and the position in the file do not matter, nor do facts in Python, the code
+#   generator and the model: a replay checks every guard again.
+# - A user's rule that the search was never offered invalidates an entry, and so does a rule or pass that a user's file
+#   removes. Otherwise a new rule would never fire next to a store.
+
+
+LEVELS = frozenset(("module", "loop", "tile", "kernel"))
+CANONICAL, TILING, LOWERING = "(canonical rules)", "(loop rules)", "(kernel rules)"
+FUSING = "(fusion rules)"
+_UNREAD = frozenset(("span", "reason", "docs"))
+
+
+class RuleDigests:
+    """Digests of the rules in force, each computed from its meaning at the first request."""
+
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self._known: dict[str, str | None] = {}
+        ours = set(map(id, built_in_files()))
+        added = [file for file in rules.files if id(file) not in ours]
+        self.own = frozenset(rule.name for file in added for rule in rules.in_force(file.rules) if rule.level in LEVELS)
+        values = (rule for file in added for rule in rules.in_force(file.rules) if rule.level == "tensor")
+        self.own_values = frozenset(rule.name for rule in values)
+        names = {written.name for file in added for written in file.without}
+        self.taken_out = names.union(*({rule.name for rule in rules.passes.get(name, ())} for name in names))
+
+    def offered(self, program: bool) -> frozenset[str]:
+        """Return the rules of the user that a search was offered.
+
+        Rules on values are among them only if it chose among fusion variants.
+        """
+        return self.own | self.own_values if program else self.own
+
+    def used(self, schedule: Schedule) -> dict[str, str]:
+        """Return {rule: digest} of all rules that a schedule depends on, without removed rules."""
+        names = (CANONICAL, TILING, LOWERING, *sorted({decision.rule for decision in schedule}))
+        return {name: known for name in names if (known := self.digest(name)) is not None}
+
+    def hold(self, used: Mapping[str, str]) -> bool:
+        """Return whether the rules that an entry depends on are unchanged."""
+        return all(self.digest(name) == known for name, known in used.items()) and not self.taken_out & used.keys()
+
+    def digest(self, name: str) -> str | None:
+        """Return the digest of a rule, of CANONICAL, TILING, LOWERING or FUSING, or None for an unknown rule."""
+        if name not in self._known:
+            self._known[name] = self._digest(name)
+        return self._known[name]
+
+    def _digest(self, name: str) -> str | None:
+        if name == CANONICAL:
+            return digest(*map(self._text, self.rules.canonical))
+        if name == LOWERING:
+            order = [p for file in self.rules.files for p in file.pipelines if p.name == "kernel"]
+            on_kernels = self.rules.at("kernel")
+            gone = sorted(self.taken_out & {rule.name for rule in on_kernels})
+            return digest(*map(self._text, on_kernels), spelled_syntax(order), *gone)
+        if name == TILING:
+            return digest(*map(self._text, self._tiling()))
+        if name == FUSING:
+            on_stores = [rule for rule in self.rules.at("tensor") if mentions_mat(rule)]
+            return digest(*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores}))
+        rule = self.rules.rules.get(name)
+        return None if rule is None else digest(self._text(rule))
+
+    def _tiling(self) -> Iterator[Rule]:
+        """Yield the rules of every pass that has a rule on loop nests without a Tile."""
+        for _, members in sorted(self.rules.passes.items()):
+            if any(rule.level in ("module", "loop") and not _mentions("Tile", rule.match) for rule in members):
+                yield from members
+
+    def _text(self, rule: Rule, above: frozenset[str] = frozenset()) -> str:
+        """Return the text of a rule and of the local rules that it calls."""
+        parts = (sorted(rule.attributes), rule.level, rule.parameters, rule.match, rule.clauses, rule.rewrite)
+        called = sorted({node.fn for node in walk(rule.rewrite) if isinstance(node, s.Apply)} - above - {rule.name})
+        local = [found for fn in called if (found := self.rules.rules.get(fn)) and "local" in found.attributes]
+        inner = above | {rule.name}
+        return "\n".join([spelled_syntax(parts), *(self._text(found, inner) for found in local)])
+
+
+@functools.lru_cache(maxsize=8)
+def digests_of(rules: RuleSet) -> RuleDigests:
+    """Return the digests of a rule set. The last few are cached."""
+    return RuleDigests(rules)
+
+
+def spelled_syntax(value: Any) -> str:
+    """Return syntax as text, without locations, documentation and reasons."""
+    if isinstance(value, s.Syntax):
+        fields = (f.name for f in dataclasses.fields(value) if f.name not in _UNREAD)
+        return f"{type(value).__name__}({', '.join(spelled_syntax(getattr(value, name)) for name in fields)})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(spelled_syntax, value))}]"
+    return repr(value)
+
+
+def _mentions(name: str, statements: tuple[s.Syntax, ...]) -> bool:
+    return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
+
+
+# ---- The file.
+#
+# Every result is one transaction, so that a killed process loses nothing that it stored. If the file cannot be read or
+# written (a full disk, a damaged file, another version), one line says so and searches and compiles go on without it.
+# dplc never deletes or overwrites a file that it cannot read.
+#
+# An entry is found by the structural key of its kernel and the device. It is valid as long as the rules that its
+# schedule depends on are unchanged, with the policy numbers that they read (above), because a replay checks each
+# step again. The tools (version of dplc, model of the device, assembler) only order valid entries: those of the present
+# tools first. Predicted and measured entries are never compared.
+
 
 FILE = "tuning.sqlite"
 UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that has not ended

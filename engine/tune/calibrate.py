@@ -35,8 +35,7 @@ from ..compiler import Compiler
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
 from ..ruleset import toolchain
-from .correctness import TuningSubject, subject_of
-from .measure import Build, Measure, Measured, WorkerProcess, cubin, save_arrays
+from .evaluators import Build, Measure, Measured, TuningSubject, WorkerProcess, cubin, save_arrays, subject_of
 
 THREADS = 256
 UNROLLED = 64  # multiply-adds a turn

@@ -38,8 +38,7 @@ from .records import (
 from .server import LivePage, News, Progress, SearchRequest, Switches
 
 if TYPE_CHECKING:
-    from ..tune.runner import SearchProgress
-    from ..tune.search_log import SearchLog
+    from ..tune.search import SearchLog, SearchProgress
 
 MOST = 64  # values of a parameter that the page offers
 

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..schedule.space import ScheduleCandidate
-    from ..tune.runner import SearchProgress
-    from ..tune.search import Tried
-    from ..tune.search_log import CandidateTimes, SearchLog, SharedPrefix
+    from ..tune.search import CandidateTimes, SearchLog, SearchProgress, SharedPrefix, Tried
     from ..tune.tuning import Programmed
 
 # ---- effects of firings
@@ -422,8 +420,7 @@ def search_record(
     report: called after each candidate.
     """
     from ..tune.evaluators import PredictingEvaluator
-    from ..tune.runner import Budget
-    from ..tune.search_log import SearchLog
+    from ..tune.search import Budget, SearchLog
     from ..tune.tuning import SearchOptions, tune_program
 
     log = SearchLog()

@@ -29,7 +29,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import errors, run_reference
+from dplc.engine.run.inputs import errors, run_reference
 
 NORM = "nn.RMSNorm(4096)(torch.randn({rows}, 4096))"
 MATMUL = "torch.randn(2048, {k}) @ torch.randn({k}, 2048)"

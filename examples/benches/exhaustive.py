@@ -12,9 +12,8 @@ from typing import ClassVar
 
 from dplc.engine.rewrite.statements.driver import RuleSite
 from dplc.engine.schedule.space import DecisionPoint, Decisions, ScheduleCandidate, Space, State, Token
-from dplc.engine.store.records import Schedule
-from dplc.engine.tune.runner import SEARCHES
-from dplc.engine.tune.search import Proposal, Search, options
+from dplc.engine.store.store import Schedule
+from dplc.engine.tune.search import SEARCHES, Proposal, Search, options
 
 
 class Exhaustive(Search):

@@ -26,9 +26,9 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space
-from dplc.engine.store.records import Basis, Score
+from dplc.engine.store.store import Basis, Score
 from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.runner import Budget, Runner
+from dplc.engine.tune.search import Budget, Runner
 
 ROWS = "cooperative_reduce register_row rows_per_block"
 SPACES = {

@@ -25,8 +25,7 @@ from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space
 from dplc.engine.tune.evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator
-from dplc.engine.tune.runner import DEFAULT_SEARCH, Budget, Runner, SearchProgress
-from dplc.engine.tune.search import Tried
+from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, Runner, SearchProgress, Tried
 
 TEXT = "torch.randn(128, 256) @ torch.randn(256, 512)"
 MACHINE = target("sm_90a")

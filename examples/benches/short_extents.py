@@ -27,11 +27,10 @@ from dplc.codegen.kernel import CudaKernel, Program
 from dplc.codegen.target import Target
 from dplc.engine.bench.schedules import CaseSpace, Drawn
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
-from dplc.engine.capture.capture import capture
-from dplc.engine.capture.constants import bits
+from dplc.engine.capture.capture import bits, capture
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain
-from dplc.engine.run.judge import accepted, run_eager, run_reference
+from dplc.engine.run.inputs import accepted, run_eager, run_reference
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel

@@ -14,8 +14,7 @@ from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler
 from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator, compile_generation
-from dplc.engine.models.sources import ModelSource, build
-from dplc.engine.models.weights import make
+from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.ruleset import toolchain
 
 config = {

@@ -10,8 +10,7 @@ import torch
 
 import dplc
 from dplc.codegen.target import target
-from dplc.engine.capture.graph_parts import EagerOps
-from dplc.engine.torch_backend import EagerWarning
+from dplc.engine.torch_backend import EagerOps, EagerWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 X = torch.linspace(-1.0, 1.0, 16).reshape(4, 4)  # sin(x) + 1 stays away from 0

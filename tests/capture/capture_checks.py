@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.constants import fold
+from dplc.engine.capture.capture import Capture, fold
 from dplc.ir import schemas
 from dplc.ir.expr import free_names
 from dplc.ir.interp.torch import run

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.constants import fold
+from dplc.engine.capture.capture import Capture, fold
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.torch_rules.lower import lower
 from dplc.ir.diagnostic import Source

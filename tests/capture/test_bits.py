@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from dplc.engine.capture.constants import bits
+from dplc.engine.capture.capture import bits
 
 KINDS = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool, torch.complex64)
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -12,8 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from capture_checks import assert_means, assert_same, assert_well_formed, ops
 
-from dplc.engine.capture.capture import capture
-from dplc.engine.capture.constants import fold
+from dplc.engine.capture.capture import capture, fold
 from dplc.ir.diagnostic import DplcError, Span
 from dplc.ir.interp.torch import run
 from dplc.ir.text.programs import print_unit, read_program

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lowering_checks import arrays, check_lowering
 
-from dplc.engine.capture.capture import capture
-from dplc.engine.capture.constants import fold
+from dplc.engine.capture.capture import capture, fold
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.torch_rules.lower import lower
 from dplc.ir.interp.tensor import run

@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import dplc
-from dplc.engine.capture import graph_parts
+from dplc.engine import torch_backend
 from dplc.ir.diagnostic import DplcError
 
 Tensor = torch.Tensor
@@ -40,7 +40,7 @@ def test_a_part_of_the_memory_of_another_tensor() -> None:
 def test_all_elements_in_order_are_a_view() -> None:
     """Of a graph with gradients: what strides say of them is not computed from places, but is the tensor itself."""
     x = torch.randn(2, 3)
-    seen = [node.target for node in make_fx(lambda x: graph_parts._as_strided(x, (6,), (1,)))(x).graph.nodes]
+    seen = [node.target for node in make_fx(lambda x: torch_backend._as_strided(x, (6,), (1,)))(x).graph.nodes]
     assert torch.ops.aten.view.default in seen and torch.ops.aten.as_strided.default not in seen
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from capture_checks import assert_well_formed
 
-from dplc.engine.capture.capture import capture
-from dplc.engine.capture.constants import fold
+from dplc.engine.capture.capture import capture, fold
 from dplc.ir.diagnostic import Span
 from dplc.ir.interp.torch import run
 

@@ -15,8 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from dplc.engine.models.generating import Generator
-from dplc.engine.models.sources import build, find
-from dplc.engine.models.weights import WeightRequest, make
+from dplc.engine.models.sources import WeightRequest, build, find, make
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,

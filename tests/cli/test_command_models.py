@@ -13,7 +13,7 @@ from command_line import Command
 from safetensors.torch import save_file
 
 from dplc.engine.models import artefact
-from dplc.engine.models.weights import make
+from dplc.engine.models.sources import make
 
 CONFIG: dict[str, Any] = {
     "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,

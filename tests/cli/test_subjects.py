@@ -16,7 +16,7 @@ from command_line import Command
 import dplc.engine.cli as package
 from dplc.engine.cli.app import app
 from dplc.engine.cli.options import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lines_of, name_of
-from dplc.engine.models.artefact_folder import MANIFEST
+from dplc.engine.models.plan_file import MANIFEST
 from dplc.ir.diagnostic import UsageError
 
 DECLARED = ("app", "options", "output", "__init__")  # files that are not behind a command's declaration

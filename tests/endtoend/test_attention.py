@@ -19,7 +19,7 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import resident_blocks
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import GATE, accepted, errors, run_reference
+from dplc.engine.run.inputs import GATE, accepted, errors, run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.program import Kernel
 

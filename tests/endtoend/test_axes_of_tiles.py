@@ -12,7 +12,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, run_reference
+from dplc.engine.run.inputs import accepted, run_reference
 
 SDPA = "F.scaled_dot_product_attention"
 

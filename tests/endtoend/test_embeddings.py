@@ -11,7 +11,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, errors, run_reference
+from dplc.engine.run.inputs import accepted, errors, run_reference
 
 ROWS = "i = torch.randint(0, 10, (5,))\nx = F.embedding(i, torch.randn(10, 8))\n"
 BATCH = "i = torch.randint(0, 10, (2, 5))\nx = F.embedding(i, torch.randn(10, 8))\n"

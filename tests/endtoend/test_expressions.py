@@ -10,7 +10,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, errors, run_reference
+from dplc.engine.run.inputs import accepted, errors, run_reference
 
 CASES = [
     pytest.param(text, id=f"{group}-{place}")

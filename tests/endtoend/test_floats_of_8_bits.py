@@ -19,7 +19,7 @@ from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import beside, instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, run_reference
+from dplc.engine.run.inputs import accepted, run_reference
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = (E4M3, E5M2)

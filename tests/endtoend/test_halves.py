@@ -20,7 +20,7 @@ from dplc.engine.api import Compiled, compile
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, errors, run_reference
+from dplc.engine.run.inputs import accepted, errors, run_reference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
 from torch_programs import torch_programs

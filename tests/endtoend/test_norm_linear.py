@@ -21,8 +21,8 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run import judge
-from dplc.engine.run.judge import GATE, run_reference
+from dplc.engine.run import inputs
+from dplc.engine.run.inputs import GATE, run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Stage
 
@@ -70,7 +70,7 @@ def error(compilation: Compilation, checker: CheckingExecutor | None = None) -> 
         found = checker.run(program, {name: compilation.captured.tensors[name].detach().numpy() for name in names})[
             program.outputs[0].name
         ]
-    return judge.error(torch.from_numpy(found).reshape(want.shape), want)[1]
+    return inputs.error(torch.from_numpy(found).reshape(want.shape), want)[1]
 
 
 SUBJECTS = {

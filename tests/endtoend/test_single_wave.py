@@ -18,7 +18,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, run_reference
+from dplc.engine.run.inputs import accepted, run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.tile import Tile
 

@@ -14,7 +14,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, run_reference
+from dplc.engine.run.inputs import accepted, run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Tile
 

@@ -14,7 +14,7 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted, run_reference
+from dplc.engine.run.inputs import accepted, run_reference
 from dplc.ir.facts.structure import summary
 
 TURNED = (

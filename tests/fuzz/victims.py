@@ -30,19 +30,17 @@ from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
 from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, FURTHER, RuleSet, read_rules
-from dplc.engine.models import artefact, sources, weights
+from dplc.engine.models import artefact, sources
 from dplc.engine.models.artefact import read_kernels
-from dplc.engine.models.artefact_folder import read_file, seal
 from dplc.engine.models.benching import of_artefact
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.plan_file import kernel_record
+from dplc.engine.models.plan_file import kernel_record, read_file, seal
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
+from dplc.engine.schedule.scheduling import StoredSchedules
 from dplc.engine.schedule.space import Space
-from dplc.engine.schedule.stored import StoredSchedules
-from dplc.engine.store.records import Tuned, key_of
-from dplc.engine.store.store import SqliteStore, export_lines, import_lines, open_store
+from dplc.engine.store.store import SqliteStore, Tuned, export_lines, import_lines, key_of, open_store
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.diagnostic import Source as Text
 from dplc.ir.text.parse import parse
@@ -236,7 +234,7 @@ class Artefacts:
             found.ir(stage)
         assert found.sizes or of_artefact(found).units
         found.torch_graph()
-        weights.make(found.weights)
+        sources.make(found.weights)
 
     def _damage(self, dice: random.Random, path: Path) -> None:
         if dice.random() < 0.05:
@@ -413,9 +411,9 @@ class Files:
         self._weights(path.parent)
 
     def _weights(self, folder: Path) -> None:
-        weights.load(
+        sources.load(
             folder,
-            {"x": weights.WeightRequest(("o", "a"), "f32", (2, 3)), "y": weights.WeightRequest(("b",), "f16", (4,))},
+            {"x": sources.WeightRequest(("o", "a"), "f32", (2, 3)), "y": sources.WeightRequest(("b",), "f16", (4,))},
         )
 
 

@@ -13,10 +13,8 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact
 from dplc.engine.models.benching import compare
-from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.runtime import MOST_KEPT, DynamicModelRunner
-from dplc.engine.models.sources import ModelSource
-from dplc.engine.models.weights import make
+from dplc.engine.models.compiling import MOST_KEPT, DynamicModelRunner, ModelShape, compile_model
+from dplc.engine.models.sources import ModelSource, make
 from dplc.engine.ruleset import toolchain
 
 TINY = {

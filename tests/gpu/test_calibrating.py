@@ -20,7 +20,7 @@ from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
 from dplc.engine.cli.machine import calibrate_device
 from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
-from dplc.engine.tune.measure import WorkerProcess, cubin
+from dplc.engine.tune.evaluators import WorkerProcess, cubin
 
 SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_turns=4, fma_turns=2, launches=3, side=64)
 FIXED = 3e-6  # seconds of every launch but the empty ones: it must cancel

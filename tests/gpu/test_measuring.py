@@ -24,7 +24,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space
-from dplc.engine.tune.measure import Measuring, cubin, measuring
+from dplc.engine.tune.evaluators import Measuring, cubin, measuring
 
 H200 = target("h200")
 

@@ -28,7 +28,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.records import comparison, read_results
 from dplc.engine.bench.suites import Suite, read_suite
 from dplc.engine.cli.app import main
-from dplc.engine.models.packing import Image, PackReport, PickedSuite, pack
+from dplc.engine.models.benching import Image, PackReport, PickedSuite, pack
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 def serve_mock(pipe: Connection) -> None:
     """Measure on the mock driver."""
-    from dplc.engine.tune.measure import serve
+    from dplc.engine.tune.evaluators import serve
 
     sys.setdlopenflags(os.RTLD_LAZY)  # only a part of the driver is there
     serve(pipe, "cpu")

@@ -33,7 +33,7 @@ WEIGHING = {
     ),
     "engine/kernels/fusion_pass.py": "Fusion is_renaming",
     "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph plan",
-    "engine/store/records.py": "",
+    "engine/store/store.py": "",
     "engine/explore/explore.py": "Region Cutting is_leaf",
 }
 # Numbers of facts that are no choice, each with the reason.
@@ -42,8 +42,8 @@ UNITS = {
     ("engine/facts/tensor.py", "SUBSETS"): "how many subsets a rule may ask for: a limit of the language",
     ("engine/facts/accesses.py", "THOUSANDTHS"): "a unit: shares as whole numbers",
     ("engine/facts/tensor.py", "EXPONENTS"): "of f32: reciprocals of powers of two in this range are exact",
-    ("engine/store/records.py", "Seconds"): "bounds of a time in a store",
-    ("engine/store/records.py", "DIGITS"): "hexadecimal digits of a digest",
+    ("engine/store/store.py", "Seconds"): "bounds of a time in a store",
+    ("engine/store/store.py", "DIGITS"): "hexadecimal digits of a digest",
     ("engine/facts/tensor.py", "HALF"): "what `frexp` gives for a power of two",
 }
 

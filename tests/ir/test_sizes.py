@@ -16,7 +16,7 @@ from dplc.engine.cli.dumps import VERIFIERS, compile_dump, read_dump, reference_
 from dplc.engine.compiler import Compiler
 from dplc.engine.language.typed_slots import shape_of
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted
+from dplc.engine.run.inputs import accepted
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis, Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
 from dplc.ir.ranges import interval

@@ -7,7 +7,7 @@ import pytest
 from dplc.engine.explore.rules_as_egglog import export
 from dplc.engine.language.check import check
 from dplc.engine.language.rule import RuleSet, read_rules
-from dplc.engine.store.digests import digests_of
+from dplc.engine.store.store import digests_of
 from dplc.ir.diagnostic import DplcError, Source
 
 RULE = """\

@@ -14,8 +14,7 @@ from dplc.engine.language.check import check
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load, policy, read_rules, under
 from dplc.engine.rewrite.statements.site import Site
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.digests import digests_of
-from dplc.engine.store.records import tools_of
+from dplc.engine.store.store import digests_of, tools_of
 from dplc.ir.diagnostic import DplcError, Source
 
 RULE = """\

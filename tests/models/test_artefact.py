@@ -17,8 +17,8 @@ from tiny_models import compiled
 import dplc
 from dplc.codegen.compiler import find_nvrtc
 from dplc.engine.models import artefact
-from dplc.engine.models.artefact_folder import seal
 from dplc.engine.models.compiling import CompiledModel
+from dplc.engine.models.plan_file import seal
 from dplc.ir.diagnostic import DplcError, InternalError
 
 

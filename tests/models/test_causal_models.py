@@ -11,11 +11,10 @@ import torch
 import dplc
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
-from dplc.engine.capture.constants import fold
+from dplc.engine.capture.capture import fold
 from dplc.engine.compiler import Compiler
-from dplc.engine.models import weights
-from dplc.engine.models.compiling import ModelShape, capture_results, compile_model
-from dplc.engine.models.runtime import ModelRunner
+from dplc.engine.models import sources
+from dplc.engine.models.compiling import ModelRunner, ModelShape, capture_results, compile_model
 from dplc.engine.models.sources import ModelSource, build
 from dplc.engine.ruleset import toolchain
 
@@ -75,7 +74,7 @@ def test_a_configuration_is_captured_and_finds_its_weights(name: str, tmp_path: 
     found = capture_results(build(source(name)), 7)
     folded = fold(found.captured)
     assert all(not t.is_meta for n, t in folded.tensors.items() if folded.kinds[n] == "constant")
-    loaded = weights.load(tmp_path, found.weights)
+    loaded = sources.load(tmp_path, found.weights)
     assert loaded.keys() == found.weights.keys()
     for key, want in found.weights.items():
         assert torch.equal(loaded[key], model.state_dict()[want.names[0]])
@@ -87,7 +86,7 @@ def test_a_configuration_with_weights_gives_the_logits(name: str, tmp_path: Path
     model, ids = causal_configs.model(name), causal_configs.tokens(1)
     model.save_pretrained(tmp_path)
     made = compile_model(source(name), ModelShape(length=7), Compiler(toolchain(), target("sm_80")))
-    values = {**made.constants(), **weights.load(tmp_path, made.weights)}
+    values = {**made.constants(), **sources.load(tmp_path, made.weights)}
     (logits,) = ModelRunner(made.program, made.outputs, executor("emulator"), values).run({"input_ids": ids})
     torch.testing.assert_close(logits, model(ids).logits.detach(), rtol=1e-4, atol=1e-5)
 

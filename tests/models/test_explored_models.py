@@ -11,9 +11,8 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.explore.candidates import chosen
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.benching import emulator
-from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.runtime import ModelRunner
-from dplc.engine.models.weights import make
+from dplc.engine.models.compiling import ModelRunner, ModelShape, compile_model
+from dplc.engine.models.sources import make
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import predictions
 

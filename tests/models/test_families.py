@@ -10,7 +10,7 @@ import torch
 from transformer_families import LENGTH, MAXIMUM, base_model, call_of, is_causal, options, saved, text_of
 
 import dplc
-from dplc.engine.models import sources, weights
+from dplc.engine.models import sources
 from dplc.engine.models.compiling import ModelShape, compile_model, extents
 from dplc.engine.models.generating import compile_generation
 from dplc.engine.models.sources import ModelSource, build
@@ -123,11 +123,11 @@ def test_matrices_of_experts_that_are_not_all_there(tmp_path: Path) -> None:
     tensors, gone = load_file(file), "model.layers.1.block_sparse_moe.experts.2.w3.weight"
     save_file({name: tensor for name, tensor in tensors.items() if name != gone}, file)
     with pytest.raises(DplcError, match=r"no tensor `model\.layers\.1\.mlp\.experts\.gate_up_proj`"):
-        weights.check(tmp_path, made.weights)
+        sources.check(tmp_path, made.weights)
     save_file({**tensors, gone: tensors[gone][:-1]}, file)
     with pytest.raises(DplcError, match="have shapes that do not fit each other"):
-        weights.check(tmp_path, made.weights)
+        sources.check(tmp_path, made.weights)
     every = {name: tensor[:-1] if name.endswith("w3.weight") else tensor for name, tensor in tensors.items()}
     save_file(every, file)
     with pytest.raises(DplcError, match=r"make \[4, 87, 32\] in .*; the model needs \[4, 88, 32\]"):
-        weights.check(tmp_path, made.weights)
+        sources.check(tmp_path, made.weights)

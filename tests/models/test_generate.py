@@ -19,11 +19,9 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.benching import emulator
-from dplc.engine.models.compiling import CompiledModel, ModelShape
+from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape
 from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
-from dplc.engine.models.runtime import ModelRunner
-from dplc.engine.models.sources import ModelSource, build
-from dplc.engine.models.weights import make
+from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 

@@ -16,11 +16,10 @@ from dplc.engine.cli.models import extent
 from dplc.engine.compiler import Compiler
 from dplc.engine.models.benching import of_compiled
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.sources import build
-from dplc.engine.models.weights import make
+from dplc.engine.models.sources import build, make
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.dispatch import at_binding
-from dplc.engine.run.judge import accepted
+from dplc.engine.run.inputs import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 
 SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 8, hint=2), layers=1)

@@ -13,7 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.models import benching
 from dplc.engine.models.artefact import Artefact
 from dplc.engine.models.benching import emulator
-from dplc.engine.models.weights import make, silent
+from dplc.engine.models.sources import make, silent
 from dplc.engine.ruleset import toolchain
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dplc.engine import torch_backend
-from dplc.engine.capture.graph_parts import changes
-from dplc.engine.run.judge import accepted
+from dplc.engine.run.inputs import accepted
+from dplc.engine.torch_backend import changes
 
 transformers = pytest.importorskip("transformers")
 LENGTHS = (5, 9, 17, 33, 2, 64, 100, 31, 128, 7)

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from tiny_models import CONFIGS, of_transformers, tokens
 
 import dplc
-from dplc.engine.models.weights import make
-from dplc.engine.run.judge import error
+from dplc.engine.models.sources import make
+from dplc.engine.run.inputs import error
 
 
 def test_compile_save_load_and_call(tmp_path: Path) -> None:

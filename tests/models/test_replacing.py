@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.models import artefact_folder as module
-from dplc.engine.models.artefact_folder import MANIFEST, not_ours, replacing, seal
+from dplc.engine.models import plan_file as module
+from dplc.engine.models.plan_file import MANIFEST, not_ours, replacing, seal
 from dplc.ir.diagnostic import DplcError
 
 

@@ -19,12 +19,11 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact
-from dplc.engine.models.artefact_folder import seal
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
-from dplc.engine.models.plan_file import extent_at
-from dplc.engine.models.weights import make
+from dplc.engine.models.plan_file import extent_at, seal
+from dplc.engine.models.sources import make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted
+from dplc.engine.run.inputs import accepted
 from dplc.ir.diagnostic import DplcError
 
 SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 3, hint=2))

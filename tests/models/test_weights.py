@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dplc.engine.models.weights import WeightRequest, check, load, make
+from dplc.engine.models.sources import WeightRequest, check, load, make
 from dplc.ir.diagnostic import DplcError
 
 WANTED = {

@@ -12,8 +12,7 @@ import torch
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
-from dplc.engine.models.sources import ModelSource, build
-from dplc.engine.models.weights import WeightRequest
+from dplc.engine.models.sources import ModelSource, WeightRequest, build
 from dplc.engine.ruleset import toolchain
 
 SMALL: dict[str, Any] = {

@@ -12,11 +12,10 @@ from torch.utils import _pytree as pytree
 
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler
-from dplc.engine.models import sources, weights
+from dplc.engine.models import sources
 from dplc.engine.models.benching import emulator
-from dplc.engine.models.compiling import CompiledModel, ModelShape, called, compile_model, drawn, plain
+from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, called, compile_model, drawn, plain
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
-from dplc.engine.models.runtime import ModelRunner
 from dplc.engine.ruleset import toolchain
 
 PROMPT, MAXIMUM, NEW, LENGTH = [7, 3, 41, 12, 3], 16, 8, 7
@@ -77,7 +76,7 @@ def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
     captured = made.compilation.captured
     kinds = {p.name: (p.dtype, tuple(map(int, p.shape))) for p in captured.graph.ins if p.name in captured.inputs}
     inputs = drawn(kinds, made.source.config, seed=2)
-    values = {**made.constants(), **weights.load(folder, made.weights)}
+    values = {**made.constants(), **sources.load(folder, made.weights)}
     got = ModelRunner(made.program, made.outputs, emulator(), values).run(inputs)
     part = called(model)
     with torch.no_grad():
@@ -93,7 +92,7 @@ def text_of(model: Any, folder: Path, device: str = "sm_80", chunk: int | None =
     made = compile_generation(
         source, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), options(device), chunk=chunk, step=STEP
     )
-    got = list(Generator(made, emulator(), weights.load(folder, made.weights)).tokens(PROMPT, NEW, stops=()))
+    got = list(Generator(made, emulator(), sources.load(folder, made.weights)).tokens(PROMPT, NEW, stops=()))
     ids = torch.tensor([PROMPT])
     want = model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=None, pad_token_id=0

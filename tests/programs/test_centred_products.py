@@ -19,7 +19,7 @@ from dplc.engine.cli.dumps import Dump, compile_dump, reference_of
 from dplc.engine.cli.dumps import draw as drawn_inputs
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import judge
+from dplc.engine.run.inputs import judge
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.schemas import DTYPES

@@ -22,7 +22,7 @@ from dplc.engine.explore.candidates import chosen
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.judge import GATES, judge, run_reference
+from dplc.engine.run.inputs import GATES, judge, run_reference
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
 from dplc.ir.verify.kernel import problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from dplc.engine.tune.jobs import Job, JobOutcome
+from dplc.engine.tune.tuning import Job, JobOutcome
 from dplc.ir.diagnostic import DplcError
 
 

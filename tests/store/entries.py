@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dplc.engine.store.records import Decision, Schedule, Tuned, TuningKey
+from dplc.engine.store.store import Decision, Schedule, Tuned, TuningKey
 
 SCHEDULE: Schedule = (
     Decision("chunk_matmul_k", "chunk_matmul_k", "0/0/0", {"BK": 32}),

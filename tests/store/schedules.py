@@ -13,10 +13,9 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.statements.driver import choices
 from dplc.engine.ruleset import Toolchain
-from dplc.engine.schedule.scheduling import refusal
+from dplc.engine.schedule.scheduling import decision, numbers_of, refusal, untiled
 from dplc.engine.schedule.space import Space
-from dplc.engine.schedule.stored import decision, numbers_of, untiled
-from dplc.engine.store.records import Decision, Schedule
+from dplc.engine.store.store import Decision, Schedule
 from dplc.ir.program import Kernel
 
 H200 = target("h200")

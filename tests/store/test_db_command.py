@@ -12,8 +12,7 @@ from schedules import H200, loops, written_down
 
 from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.records import Attempt, Decision, Score, key_of
-from dplc.engine.store.store import open_store
+from dplc.engine.store.store import Attempt, Decision, Score, key_of, open_store
 
 Dplc = Callable[..., tuple[int, str, str]]
 TEXT = "torch.relu(torch.randn(64, 96) @ torch.randn(96, 80))"

@@ -14,7 +14,7 @@ from schedules import H200
 
 from dplc.engine.bench.suites import Suite, read_suite
 from dplc.engine.ruleset import toolchain
-from dplc.engine.tune.jobs import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary
+from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary
 from dplc.ir.diagnostic import UsageError
 from dplc.ir.text.programs import read_program
 

@@ -9,17 +9,14 @@ import pytest
 from schedules import H200, loops
 
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.records import key_of
-from dplc.engine.store.store import UNFINISHED, open_store
-from dplc.engine.tune import runner
-from dplc.engine.tune.jobs import evaluator_for
-from dplc.engine.tune.runner import Budget, SearchProgress
-from dplc.engine.tune.search import Tried
-from dplc.engine.tune.tuning import SearchOptions, tune_kernel
+from dplc.engine.store.store import UNFINISHED, key_of, open_store
+from dplc.engine.tune import search
+from dplc.engine.tune.search import Budget, SearchProgress, Tried
+from dplc.engine.tune.tuning import SearchOptions, evaluator_for, tune_kernel
 
 
 def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "SHARE", 1e9)  # every improvement at once: by the clock a test would be chance
+    monkeypatch.setattr(search, "SHARE", 1e9)  # every improvement at once: by the clock a test would be chance
     tools = toolchain()
     (kernel,) = loops(tools, lambda x, w: x @ w, (16, 32), (32, 16))
     key = key_of(kernel, H200, tools.rules)

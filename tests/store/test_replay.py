@@ -20,11 +20,9 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.scheduling import Scheduler
+from dplc.engine.schedule.scheduling import Scheduler, StoredSchedules, replay, stored_schedules
 from dplc.engine.schedule.space import Space
-from dplc.engine.schedule.stored import StoredSchedules, replay, stored_schedules
-from dplc.engine.store.records import distance, extents, family, key_of
-from dplc.engine.store.store import open_store
+from dplc.engine.store.store import distance, extents, family, key_of, open_store
 
 SHAPES = ((64, 96), (96, 80))
 

@@ -9,9 +9,16 @@ import pytest
 from entries import OTHER, SCHEDULE, key, tuned
 
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load
-from dplc.engine.store.digests import RuleDigests
-from dplc.engine.store.records import Attempt, Score
-from dplc.engine.store.store import SqliteStore, default_path, export_lines, import_lines, open_store
+from dplc.engine.store.store import (
+    Attempt,
+    RuleDigests,
+    Score,
+    SqliteStore,
+    default_path,
+    export_lines,
+    import_lines,
+    open_store,
+)
 from dplc.ir.diagnostic import DplcError
 
 

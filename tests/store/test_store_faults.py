@@ -16,8 +16,7 @@ import pytest
 from entries import OTHER, key, tuned
 
 from dplc.engine.store import store
-from dplc.engine.store.records import Attempt, Score
-from dplc.engine.store.store import SqliteStore, open_store
+from dplc.engine.store.store import Attempt, Score, SqliteStore, open_store
 
 HERE = Path(__file__).parent
 WRITER = """

@@ -11,7 +11,7 @@ from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.space import Space
-from dplc.engine.tune.runner import SEARCHES
+from dplc.engine.tune.search import SEARCHES
 from dplc.ir.program import Kernel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "benches"))

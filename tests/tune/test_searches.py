@@ -13,10 +13,9 @@ import pytest
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
-from dplc.engine.store.records import Attempt, Basis, Score
+from dplc.engine.store.store import Attempt, Basis, Score
 from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
-from dplc.engine.tune.runner import SEARCHES, Budget, Runner, SearchProgress
-from dplc.engine.tune.search import Proposal, Tried, random_token, reward
+from dplc.engine.tune.search import SEARCHES, Budget, Proposal, Runner, SearchProgress, Tried, random_token, reward
 from dplc.ir.diagnostic import DplcError
 from tests.tune.subjects import MACHINE, MATMUL, SHIPPED, SUM, kernels, space
 

@@ -12,10 +12,9 @@ from dplc.engine.cost.predict import predict
 from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.scheduling import Scheduler
+from dplc.engine.schedule.scheduling import Scheduler, replay
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
-from dplc.engine.schedule.stored import replay
-from dplc.engine.store.records import Decision
+from dplc.engine.store.store import Decision
 from dplc.engine.tune.search import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var

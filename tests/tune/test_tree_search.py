@@ -12,10 +12,9 @@ import pytest
 from dplc.engine.bench.records import geomean
 from dplc.engine.cost.predict import MeasuredVariant, agreement
 from dplc.engine.schedule.space import DEFAULT
-from dplc.engine.store.records import Score
+from dplc.engine.store.store import Score
 from dplc.engine.tune import search as searches
-from dplc.engine.tune.search import Proposal, TreeNode, TreeSearch, Tried
-from dplc.engine.tune.search_log import DEEPEST, WIDEST, CandidateTimes, SharedPrefix
+from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, Proposal, SharedPrefix, TreeNode, TreeSearch, Tried
 from tests.tune.subjects import SUM, space
 
 

@@ -31,14 +31,12 @@ from dplc.engine.explore.stored_solutions import NotProved, StoredSolution
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.judge import accepted, run_reference
-from dplc.engine.schedule.stored import stored_schedules
-from dplc.engine.store.records import Decision, Score, Tuned
-from dplc.engine.store.store import export_lines, import_lines, open_store
+from dplc.engine.run.inputs import accepted, run_reference
+from dplc.engine.schedule.scheduling import stored_schedules
+from dplc.engine.store.store import Decision, Score, Tuned, export_lines, import_lines, open_store
 from dplc.engine.tune import tuning
 from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.runner import Budget, SearchProgress
-from dplc.engine.tune.search import Tried
+from dplc.engine.tune.search import Budget, SearchProgress, Tried
 from dplc.engine.tune.tuning import CANDIDATE, SearchOptions, tune_program
 from tests.tune.subjects import MACHINE
 

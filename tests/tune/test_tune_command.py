@@ -16,8 +16,8 @@ from wrong_rules import EVERYWHERE, overflowing
 import dplc
 from dplc.engine.cli.app import main
 from dplc.engine.cli.tune import changes
-from dplc.engine.store.records import Decision, Score
-from dplc.engine.tune.runner import Runner
+from dplc.engine.store.store import Decision, Score
+from dplc.engine.tune.search import Runner
 from dplc.engine.tune.tuning import Programmed
 from tests.tune.subjects import SUM
 

@@ -10,11 +10,10 @@ import pytest
 
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import distinct
-from dplc.engine.store.records import Attempt, Tuned, TuningKey
-from dplc.engine.tune import correctness as verify
-from dplc.engine.tune.correctness import verdict
-from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.runner import Budget
+from dplc.engine.store.store import Attempt, Tuned, TuningKey
+from dplc.engine.tune import evaluators as verify
+from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
+from dplc.engine.tune.search import Budget
 from dplc.engine.tune.tuning import SearchOptions, tune_kernel
 from dplc.ir.node import replace
 from dplc.ir.tile import Sync

@@ -15,12 +15,10 @@ import dplc
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.judge import accepted
+from dplc.engine.run.inputs import accepted
 from dplc.engine.schedule.space import ScheduleCandidate, Space
-from dplc.engine.store.records import Tuned, key_of
-from dplc.engine.store.store import open_store
-from dplc.engine.tune.correctness import verdict
-from dplc.engine.tune.evaluators import PredictingEvaluator
+from dplc.engine.store.store import Tuned, key_of, open_store
+from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
 from dplc.engine.tune.search import random_token
 from dplc.ir.program import Kernel
 from dplc.ir.substitute import with_hints
