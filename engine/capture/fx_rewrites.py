@@ -43,15 +43,12 @@ def is_view(node: Any) -> bool:
 
 def storages(node: Any) -> set[int]:
     """Return the identities of the memory of a node's tensors."""
-    tensors = (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor))
-    return {_unwrapped(x).untyped_storage()._cdata for x in tensors}
-
-
-def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor below the wrappers of torch.func inside of `vmap`: they have no memory."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor
+    found = set()
+    for tensor in (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor)):
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # wrappers of torch.func have no memory
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+        found.add(tensor.untyped_storage()._cdata)
+    return found
 
 
 def split_off_views(
@@ -65,13 +62,25 @@ def split_off_views(
     computes a number of the graph from the arguments of a call; None if they do not determine it.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
-    views = _views(graph, results)
+    views: set[Any] = set()  # among the results, and those that they are views of
+    for node in reversed(graph.graph.nodes):
+        if (node in results or not views.isdisjoint(node.users)) and is_view(node):
+            views.add(node)
     read = [*results, *(source for view in views for source in view.all_input_nodes)]
     below = [x for x in dict.fromkeys(read) if x not in views and x.op.startswith("call_") and not _numeric(x)]
-    strides = [_unusual_strides(x) for x in below]
+    strides = [
+        None if not isinstance(known, torch.Tensor) or known.is_contiguous() else tuple(known.stride())
+        for known in map(value, below)
+    ]
     if results == below and not any(strides):
         return compiled(graph)
-    made = compiled(_computing(graph, below)) if below else None
+    made = None
+    if below:
+        inner, copies = torch.fx.Graph(), dict[Any, Any]()
+        inner.graph_copy(graph.graph, copies)
+        inner.output(tuple(copies[node] for node in below))
+        inner.eliminate_dead_code()
+        made = compiled(GraphModule(graph, inner))
     numbers = _numbers(graph, below, views, read)
     after = _viewing(graph, [*below, *numbers], views)
 
@@ -94,32 +103,6 @@ def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
 def _numeric(node: Any) -> bool:
     """Return whether a node computes lengths from lengths, not a tensor."""
     return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
-
-
-def _unusual_strides(node: Any) -> tuple[int, ...] | None:
-    known = value(node)
-    return None if not isinstance(known, torch.Tensor) or known.is_contiguous() else tuple(known.stride())
-
-
-def _views(graph: GraphModule, results: Sequence[Any]) -> set[Any]:
-    """Return the views among the results, and those that they are views of."""
-    found: set[Any] = set()
-    for node in reversed(graph.graph.nodes):
-        if (node in results or not found.isdisjoint(node.users)) and is_view(node):
-            found.add(node)
-    return found
-
-
-def _computing(graph: GraphModule, results: Sequence[Any]) -> GraphModule:
-    """Return the graph with other results, and nothing that only views needed."""
-    inner = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
-    for node in graph.graph.nodes:
-        if node.op != "output":
-            copies[node] = inner.node_copy(node, copies.__getitem__)
-    inner.output(tuple(copies[node] for node in results))
-    inner.eliminate_dead_code()
-    return GraphModule(graph, inner)
 
 
 def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
@@ -163,7 +146,9 @@ def indexed(program: Any) -> Any:
     A number with another reader stays for that.
     """
     graph = program.graph_module.graph
-    for number in [node for node in graph.nodes if node.target is _READ and not _of_a_byte(node)]:
+    for number in graph.find_nodes(op="call_function", target=_READ):
+        if number.args[0].meta["val"].dtype is torch.uint8:  # it may be a mask, as bytes are in eager mode
+            continue
         for node in list(number.users):
             if node.target in (_SELECT, _WRITE):
                 _index(graph, node, number)
@@ -190,11 +175,6 @@ def _index(graph: Any, node: Any, number: Any) -> None:
     made.meta = dict(node.meta)
     node.replace_all_uses_with(made)
     graph.erase_node(node)
-
-
-def _of_a_byte(number: Any) -> bool:
-    """Return whether a tensor may be a mask, as bytes are for `v[i]` in eager mode: a trace shows a number there."""
-    return number.args[0].meta["val"].dtype is torch.uint8
 
 
 # ---- Write elements at such an index: `v[i] = x`.
@@ -233,7 +213,7 @@ def by_elements(graph: GraphModule) -> GraphModule:
     for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.setitem)):
         node.target = write_elements
     for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.getitem)):
-        if not any(map(_changes, _made_of(node))):
+        if not _is_changed(node):
             node.target = read_elements
     graph.recompile()
     return graph
@@ -245,31 +225,25 @@ def _by_places(node: torch.fx.Node) -> bool:
     return isinstance(value(node.args[0]), torch.Tensor) and _of_places(tuple(known))
 
 
-def _made_of(read: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """Yield the nodes that are computed from one, without those of `v[i] += x`."""
+def _is_changed(read: torch.fx.Node) -> bool:
+    """Return whether an op may mutate a value that is computed from a read one, apart from those of `v[i] += x`."""
     seen: set[torch.fx.Node] = set()
     left = list(read.users)
     while left:
         node = left.pop()
-        if node not in seen and not _written_back(node, read):
-            seen.add(node)
-            yield node
-            left.extend(node.users)
-
-
-def _written_back(node: torch.fx.Node, read: torch.fx.Node) -> bool:
-    """Return whether a node changes a read value and all readers of the result write it back."""
-    if node.op != "call_function" or node.args[:1] != (read,) or len(read.users) > 1 or len(node.users) != 1:
-        return False
-    writing = next(iter(node.users))
-    return writing.target is write_elements and writing.args == (*read.args, node)
-
-
-def _changes(node: torch.fx.Node) -> bool:
-    """Return whether an op may mutate a tensor, by its name."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or (getattr(node.target, "__module__", "") == "_operator" and name[:1] == "i" and name != "index")
+        if node in seen:
+            continue
+        single = node.op == "call_function" and node.args[:1] == (read,) and len(read.users) == len(node.users) == 1
+        back = next(iter(node.users)) if single else None
+        if back is not None and back.target is write_elements and back.args == (*read.args, node):
+            continue  # the only reader of the changed value writes it back
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        operator_in_place = getattr(node.target, "__module__", "") == "_operator" and name[:1] == "i"
+        if (name.endswith("_") and not name.endswith("__")) or (operator_in_place and name != "index"):
+            return True
+        seen.add(node)
+        left.extend(node.users)
+    return False
 
 
 def _several(index: Any) -> tuple[Any, ...]:
@@ -309,16 +283,13 @@ def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
     inputs: tensors of the shapes of a call.
     """
-    if not any(map(_is_scan, graph.graph.nodes)) or any(isinstance(x, torch.SymInt) for x in inputs):
+    scans = graph.graph.find_nodes(op="call_function", target=associative_scan_op)
+    if not scans or any(isinstance(x, torch.SymInt) for x in inputs):
         return graph
     mode = detect_fake_mode(inputs) or FakeTensorMode()
     with mode:
         shapes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
         return make_fx(_Loops(graph).run)(*shapes)
-
-
-def _is_scan(node: torch.fx.Node) -> bool:
-    return node.op == "call_function" and node.target is associative_scan_op
 
 
 class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
@@ -523,12 +494,10 @@ def _taking_tensors(user: Any) -> Iterator[Any]:
         taken = {argument.name: argument for argument in overload._schema.arguments}
         if [*taken] != [*given]:
             continue
-        if all(_takes_tensor(taken[n]) for n in floats) and all(taken[n].type == given[n].type for n in rest):
+        if all(str(taken[n].type) in ("Tensor", "Optional[Tensor]") for n in floats) and all(
+            taken[n].type == given[n].type for n in rest
+        ):
             yield overload
-
-
-def _takes_tensor(argument: Any) -> bool:
-    return str(argument.type) in ("Tensor", "Optional[Tensor]")
 
 
 # ---- A graph of dynamo's with lengths that are known at a call: what they are, and the same graph without numbers.
@@ -557,26 +526,27 @@ class Lengths:
         self.narrowed: dict[Any, Size] = {}  # what a compile found to be one program
         for index, node in enumerate(given):
             for place, n in enumerate(getattr(value(node), "shape", ())):
-                if isinstance(n, torch.SymInt) and not n.node.expr.is_Integer:
-                    self._learn(index, place, n)
+                if not isinstance(n, torch.SymInt) or n.node.expr.is_Integer:
+                    continue
+                e = n.node.expr
+                self.dimensions.setdefault(index, {})[place] = e
+                if e.is_Symbol and e not in self.places:
+                    self.places[e] = index, place
+                    known = n.node.shape_env.var_to_range.get(e)
+                    open_ = known is None or not known.upper.is_Integer or known.upper > MOST
+                    low = 1 if known is None or not known.lower.is_Integer else max(1, int(known.lower))
+                    self.ranges[e] = low, None if open_ else int(known.upper)
         told = {symbol for own in self.dimensions.values() for e in own.values() for symbol in e.free_symbols}
         if lost := sorted(map(str, told - self.places.keys())):
             raise DplcError(f"`{lost[0]}` is part of lengths, but is itself no length of an argument")
         others = [e for own in self.dimensions.values() for e in own.values() if e not in self.places]
         if others:
             raise DplcError(f"an argument has the length `{others[0]}`, which is computed from others")
-        if read := sorted(map(str, _symbols(graph) - self.places.keys() - set(self.numbers.values()))):
+        leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
+        extents = (n for leaf in leaves for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
+        symbols = {symbol for n in extents if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
+        if read := sorted(map(str, symbols - self.places.keys() - set(self.numbers.values()))):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
-
-    def _learn(self, index: int, place: int, n: Any) -> None:
-        e = n.node.expr
-        self.dimensions.setdefault(index, {})[place] = e
-        if e.is_Symbol and e not in self.places:
-            self.places[e] = index, place
-            known = n.node.shape_env.var_to_range.get(e)
-            open_ = known is None or not known.upper.is_Integer or known.upper > MOST
-            low = 1 if known is None or not known.lower.is_Integer else max(1, int(known.lower))
-            self.ranges[e] = low, None if open_ else int(known.upper)
 
     def bound(self, args: Sequence[Any]) -> dict[Any, int]:
         """Return the numbers of a call, by symbol."""
@@ -713,13 +683,6 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     return found
 
 
-def _symbols(graph: GraphModule) -> set[Any]:
-    """Return all symbols of torch's in the shapes and numbers of a graph."""
-    known = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
-    found = (n for leaf in known for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
-    return {symbol for n in found if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
-
-
 def is_number(node: Any) -> bool:
     """Return whether a node of a graph is a number that is known at a call."""
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
@@ -767,14 +730,10 @@ def guarded(graph: GraphModule) -> dict[int, Any]:
 def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
     """Return the graph without the arguments that have these values."""
     given = graph.graph.find_nodes(op="placeholder")
-    gone = {given[index] for index in values}
-    copies: dict[Any, Any] = {
-        reader: values[index] for index, readers in numbers(graph).items() if index in values for reader in readers
-    }
+    copies: dict[Any, Any] = {given[index]: None for index in values}
+    copies |= {reader: values[n] for n, readers in numbers(graph).items() if n in values for reader in readers}
     inner = torch.fx.Graph()
-    for node in graph.graph.nodes:
-        if node not in copies and node not in gone:
-            copies[node] = inner.node_copy(node, copies.__getitem__)
+    inner.output(inner.graph_copy(graph.graph, copies))
     return GraphModule(graph, inner)
 
 
@@ -900,15 +859,12 @@ class ByNumbers:
         others = without(args, values)
         key = (*values.values(), self.told(others))
         if key not in self.made:
-            self._compare(values)
+            index = next((i for i, n in values.items() if self.latest.get(i, n) != n), None)
+            if index is not None:
+                reader = next((user for node in self.readers[index] for user in node.users), None)
+                self.changed(reader, self.latest[index], values[index])
+            self.latest = values
             if len(self.made) == MOST_VALUES:
                 del self.made[next(iter(self.made))]
             self.made[key] = self.make(fixed(self.graph, values), others)
         return self.made[key](*others)
-
-    def _compare(self, values: dict[int, Any]) -> None:
-        index = next((i for i, n in values.items() if self.latest.get(i, n) != n), None)
-        if index is not None:
-            reader = next((user for node in self.readers[index] for user in node.users), None)
-            self.changed(reader, self.latest[index], values[index])
-        self.latest = values

@@ -51,12 +51,11 @@ from ..kernels.kernels import Buffers
 from ..run.dispatch import Dispatch
 from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, TorchOutput, compile_call
 from .plan_file import (
+    DAMAGED,
     FURTHEST,
     MANIFEST,
-    BufferRecord,
     ConditionRecord,
     ExampleRecord,
-    KernelFile,
     Manifest,
     PlanFile,
     RowRecord,
@@ -91,7 +90,7 @@ def read_text(path: Path) -> str:
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as error:
-        raise DplcError(f"the artefact is damaged: {path} is no UTF-8: {error.reason} at byte {error.start}") from None
+        raise DplcError(f"{DAMAGED}: {path} is no UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
@@ -105,9 +104,17 @@ def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[
     for record in plan.kernels:
         if record.name in made or record.name not in units:
             what = "is there twice" if record.name in made else f"is not in {KERNEL_IR}"
-            raise DplcError(f"the artefact is damaged: {folder / 'plan.json'}: kernel `{record.name}` {what}")
-        printed = _printed(units[record.name], record, path)
-        _compare(record, kernel_record(printed), folder / "plan.json")
+            raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: kernel `{record.name}` {what}")
+        try:  # the record's comment names the rules that shaped the kernel, which no IR does
+            printed = print_cuda(units[record.name], _rules(record.comment))
+        except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+            what = getattr(error, "what", "") or str(error) or type(error).__name__
+            raise DplcError(f"{DAMAGED}: {path}: kernel `{units[record.name].name}`: {what}") from None
+        written = kernel_record(printed)
+        for field in record.__struct_fields__:
+            if getattr(record, field) != getattr(written, field):
+                what = f"`{field}` of kernel `{record.name}` is not as {KERNEL_IR} says"
+                raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: {what}")
         text = read_text(folder / "cuda" / f"{record.name}.cu")
         if text != printed.text and not trust:
             raise DplcError(
@@ -126,43 +133,21 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
         found: dict[str, Kernel] = {}
         for unit in units:
             if not isinstance(unit, Kernel):
-                raise DplcError(f"the artefact is damaged: {path} holds what is no kernel")
-            wrong = _loose(unit) or sort_problems(unit) or problems(unit)
-            if wrong:
-                raise DplcError(f"the artefact is damaged: {path}: kernel `{unit.name}`: {wrong[0]}")
+                raise DplcError(f"{DAMAGED}: {path} holds what is no kernel")
+            loose = (p.name for p in (*unit.ins, *unit.outs) if not all(map(only_sizes, p.shape)))
+            wrong = [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
+            if wrong := wrong or sort_problems(unit) or problems(unit):
+                raise DplcError(f"{DAMAGED}: {path}: kernel `{unit.name}`: {wrong[0]}")
             found[safe_kernel_name(unit.name)] = unit
     except RecursionError:
-        raise DplcError(f"the artefact is damaged: {path} nests too deep") from None
+        raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
     return found
-
-
-def _loose(kernel: Kernel) -> list[str]:
-    """Return the errors in the extents of a kernel's arrays: each must be a number wherever the kernel is launched."""
-    loose = [p.name for p in (*kernel.ins, *kernel.outs) if not all(map(only_sizes, p.shape))]
-    return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
-
-
-def _printed(kernel: Kernel, record: KernelFile, path: Path) -> CudaKernel:
-    """Return the kernel as dplc prints it; the record's comment names the rules that shaped it, which no IR does."""
-    try:
-        return print_cuda(kernel, _rules(record.comment))
-    except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        what = getattr(error, "what", "") or str(error) or type(error).__name__
-        raise DplcError(f"the artefact is damaged: {path}: kernel `{kernel.name}`: {what}") from None
 
 
 def _rules(comment: str) -> tuple[str, ...]:
     """Return the rules that a comment names. It skips words that are not names of rules; the text will differ."""
     lines = [line for line in comment.splitlines() if not line.startswith("grid ")]
     return tuple(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s|$)", " ".join(lines).removeprefix("rules: ")))
-
-
-def _compare(record: KernelFile, printed: KernelFile, path: Path) -> None:
-    """Raise DplcError if a plan contradicts the Kernel IR of a kernel."""
-    for field in record.__struct_fields__:
-        if getattr(record, field) != getattr(printed, field):
-            what = f"`{field}` of kernel `{record.name}` is not as {KERNEL_IR} says"
-            raise DplcError(f"the artefact is damaged: {path}: {what}")
 
 
 # ---- Compile a `-c` text as a model without configuration and weight files.
@@ -202,21 +187,16 @@ def _coarsest(captured: Capture) -> str:
 
 
 def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
-    """Return the inputs of a text, for a plan."""
-    given = [param for param in captured.graph.ins if captured.kinds[param.name] == "input"]
-    return tuple(_example(result_record(param.name, param), captured.tensors[param.name]) for param in given)
-
-
-def _example(record: BufferRecord, tensor: Any) -> ExampleRecord:
-    low, high = _ends(tensor)
-    return ExampleRecord(record.name, record.dtype, record.shape, low, high)
-
-
-def _ends(tensor: Any) -> tuple[float, float]:
-    """Return the least and the greatest finite element; 0 and 1 if there is none."""
-    found = tensor.detach().double()
-    found = found[found.isfinite()].clamp(-FURTHEST, FURTHEST)
-    return (float(found.min()), float(found.max())) if found.numel() else (0.0, 1.0)
+    """Return the inputs of a text for a plan, with their least and greatest finite elements (0 and 1 without any)."""
+    made = []
+    for param in captured.graph.ins:
+        if captured.kinds[param.name] == "input":
+            elements = captured.tensors[param.name].detach().double()
+            elements = elements[elements.isfinite()].clamp(-FURTHEST, FURTHEST)
+            low, high = (float(elements.min()), float(elements.max())) if elements.numel() else (0.0, 1.0)
+            record = result_record(param.name, param)
+            made.append(ExampleRecord(record.name, record.dtype, record.shape, low, high))
+    return tuple(made)
 
 
 def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> dict[str, Any]:
@@ -301,13 +281,11 @@ class Artefact:
         """Return the model that serves calls of such lengths, which must be within their ranges."""
         place = self.dispatch(sizes)
         part = self if place is None else self.rows[place]
-        return BoundModel(part.program_at(sizes), part.plan.torch_outputs(sizes), part.constants, place)
-
-    def program_at(self, sizes: Binding) -> Program:
-        """Return the launches of this plan: the same kernels, with the grids and buffers of a binding."""
-        if not self.sizes:
-            return self.program
-        return self.plan.program({n: bound(unit, self.kernels[n], sizes) for n, unit in self.units.items()}, sizes)
+        program = part.program
+        if part.sizes:  # the same kernels, with the grids and buffers of the binding
+            kernels = {name: bound(unit, part.kernels[name], sizes) for name, unit in part.units.items()}
+            program = part.plan.program(kernels, sizes)
+        return BoundModel(program, part.plan.torch_outputs(sizes), part.constants, place)
 
     def images(self) -> dict[tuple[str, str], bytes]:
         """Return {(text of a kernel, arch): its cubin}, for the executor."""
@@ -333,9 +311,9 @@ class Artefact:
         try:
             _, units = read_program(read_text(path), str(path), self.plan.hints if sizes is None else sizes)
         except RecursionError:
-            raise DplcError(f"the artefact is damaged: {path} nests too deep") from None
+            raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
         if len(units) != 1 or not isinstance(units[0], TorchGraph):
-            raise DplcError(f"the artefact is damaged: {path} does not hold one graph")
+            raise DplcError(f"{DAMAGED}: {path} does not hold one graph")
         return units[0]
 
 
@@ -376,7 +354,17 @@ def _save_plan(compiled: CompiledModel, folder: Path, cubins: bool, weights: Pat
     for kernel in compiled.compilation.cuda_kernels:
         (folder / "cuda" / f"{kernel.name}.cu").write_text(kernel.text)
     if cubins:
-        _assemble(compiled, folder / "cubin", tell)
+        kernels, arch = compiled.compilation.cuda_kernels, compiled.compilation.target.arch
+        (folder / "cubin").mkdir()
+        tell("assembling", 0, len(kernels))
+        pool = ThreadPoolExecutor(WORKERS)
+        try:
+            images = pool.map(lambda kernel: build_device(device_text([kernel]), arch), kernels)
+            for done, (kernel, image) in enumerate(zip(kernels, images, strict=True), 1):
+                (folder / "cubin" / f"{kernel.name}.cubin").write_bytes(image)
+                tell("assembling", done, len(kernels))
+        finally:
+            pool.shutdown(cancel_futures=True)
     _save_constants(compiled.constants(), folder / CONSTANTS)
     _save_record(folder / PLAN, plan_of(compiled, weights))
 
@@ -458,24 +446,6 @@ def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, 
     return Artefact(place, plan, program, units, kernels, constants, cubins, figures)
 
 
-def _assemble(compiled: CompiledModel, folder: Path, tell: Tell) -> None:
-    kernels, arch, done = compiled.compilation.cuda_kernels, compiled.compilation.target.arch, 0
-
-    def cubin(kernel: CudaKernel) -> bytes:
-        return build_device(device_text([kernel]), arch)
-
-    folder.mkdir()
-    tell("assembling", 0, len(kernels))
-    pool = ThreadPoolExecutor(WORKERS)
-    try:
-        for kernel, image in zip(kernels, pool.map(cubin, kernels), strict=True):
-            (folder / f"{kernel.name}.cubin").write_bytes(image)
-            done += 1
-            tell("assembling", done, len(kernels))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def _save_constants(constants: Mapping[str, Any], path: Path) -> None:
     from safetensors.torch import save_file
 
@@ -490,15 +460,13 @@ def _load_constants(path: Path, plan: PlanFile) -> dict[str, Any]:
     try:
         found = dict(load_file(path))
     except Exception as error:  # its own class, and those of torch
-        raise DplcError(f"the artefact is damaged: cannot read {path}", notes=(str(error),)) from None
+        raise DplcError(f"{DAMAGED}: cannot read {path}", notes=(str(error),)) from None
     for buffer in plan.constants:
         if buffer.name in weights:
             continue
         if buffer.name not in found:
-            raise DplcError(f"the artefact is damaged: {path} has no `{buffer.name}`")
+            raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")
         tensor = found[buffer.name]
         if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), elements(buffer)):
-            raise DplcError(
-                f"the artefact is damaged: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}"
-            )
+            raise DplcError(f"{DAMAGED}: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -23,8 +24,8 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names
 from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ...ir.sizes import Binding, highest, value_of
-from ...ir.torch import TorchGraph, TorchOp
+from ...ir.sizes import AT_HINTS, Binding, highest, value_of
+from ...ir.torch import TorchGraph
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
@@ -86,7 +87,7 @@ class ModelRunner:
             if buffer.name not in inputs:
                 raise DplcError(f"the program needs the input `{buffer.name}`, {buffer.dtype}{list(buffer.shape)}")
             tensor = inputs[buffer.name]
-            if tensor.numel() != buffer.size or tensor.dtype != _torch_dtype(buffer.dtype):
+            if tensor.numel() != buffer.size or tensor.dtype != getattr(torch, TORCH_DTYPES[buffer.dtype]):
                 found = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
                 raise DplcError(f"input `{buffer.name}` must be {buffer.dtype}{list(buffer.shape)}; it is {found}")
             given[buffer.name] = tensor.detach().reshape(buffer.shape)
@@ -98,30 +99,10 @@ class ModelRunner:
         self._session.launch(place)
 
 
-def _torch_dtype(name: str) -> Any:
-    import torch
-
-    return getattr(torch, TORCH_DTYPES[name])
-
-
 # ---- Serve a model: each call at its own lengths, with weights placed once.
 
 
 MOST_KEPT = 4  # lengths whose memory for temporaries, and graphs, stay: as many as an executor keeps graphs
-
-
-class SizedModel(Protocol):
-    """A model, with or without sizes: compiled now (CompiledModel), or read back (Artefact)."""
-
-    @property
-    def sizes(self) -> Mapping[str, Size]: ...
-
-    @property
-    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
-        """The inputs that tell the sizes of a call: (name, dimension, size)."""
-        ...
-
-    def at(self, sizes: Binding) -> BoundModel: ...
 
 
 class DynamicModelRunner:
@@ -130,7 +111,9 @@ class DynamicModelRunner:
     weights: {buffer: tensor}; device: torch's, where the executor finds tensors.
     """
 
-    def __init__(self, model: SizedModel, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"):
+    def __init__(
+        self, model: CompiledModel | Artefact, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"
+    ):
         self.model, self._executor, self._weights, self._device = model, executor, weights, device
         self._constants: dict[int | None, dict[str, Any]] = {}  # of each plan, placed
         self._runners: dict[tuple[int, ...], ModelRunner] = {}  # by lengths, the latest last
@@ -159,6 +142,9 @@ class DynamicModelRunner:
         constants = {**self._constants[made.plan], **self._weights}
         return ModelRunner(made.program, made.outputs, self._executor, constants, beside)
 
+
+if TYPE_CHECKING:
+    from .artefact import Artefact
 
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
 
@@ -327,49 +313,37 @@ def eager_peak(graph: TorchGraph) -> int:
     for place, op in enumerate(graph.body):
         for name in free_names(op.args):
             last[owner.get(name, name)] = place
-        owner[op.dst] = _base(op, owner)
-        if owner[op.dst] == op.dst:
-            size[op.dst] = sum(_bytes(kind.dtype, kind.shape) for kind in op.types)
-            last[op.dst] = place
+        fields: dict[str, Any] = dict(op.args)
+        viewed = next((name for field in _viewed(op.op) for name in free_names((fields.get(field),))), None)
+        if viewed is not None:
+            owner[op.dst] = owner.get(viewed, viewed)
+            continue
+        owner[op.dst], last[op.dst] = op.dst, place
+        widths = (DTYPES[kind.dtype].item_bytes if kind.dtype in DTYPES else 8 for kind in op.types)
+        size[op.dst] = sum(int(highest(math.prod(kind.shape))) * n for kind, n in zip(op.types, widths, strict=True))
     for out in graph.outs:
         size.pop(owner.get(out.name, out.name), None)
-    ends: dict[int, list[str]] = {}
-    for name in size:
-        ends.setdefault(last[name], []).append(name)
+    freed: Counter[int] = Counter()
+    for name, nbytes in size.items():
+        freed[last[name]] += nbytes
     alive = most = 0
     for place, op in enumerate(graph.body):
         alive += size.get(op.dst, 0)
         most = max(most, alive)
-        alive -= sum(size[name] for name in ends.get(place, ()))
+        alive -= freed[place]
     return most
 
 
-def _base(op: TorchOp, owner: dict[str, str]) -> str:
-    """Return the tensor whose memory a result uses: its own, or that of the operand it is a view of."""
-    fields: dict[str, Any] = dict(op.args)
-    for field in _viewed(op.op):
-        for name in free_names((fields.get(field),)):
-            return owner.get(name, name)
-    return op.dst
-
-
-_VIEWED: dict[str, tuple[str, ...]] = {"Getitem": ("self",)}
-
-
+@functools.cache
 def _viewed(op: str) -> tuple[str, ...]:
     """Return the operands that a result may be a view of, as the ATen schemas mark them."""
-    if op not in _VIEWED:
-        packet = getattr(torch.ops.aten, schemas.aten_name(op))
-        schema = getattr(packet, packet.overloads()[0])._schema
-        returned = schema.returns[0].alias_info if schema.returns else None
-        marks = returned.before_set if returned is not None and not returned.is_write else set()
-        _VIEWED[op] = tuple(a.name for a in schema.arguments if a.alias_info and a.alias_info.before_set & marks)
-    return _VIEWED[op]
-
-
-def _bytes(dtype: str, shape: tuple[Any, ...]) -> int:
-    width = DTYPES[dtype].item_bytes if dtype in DTYPES else 8
-    return int(highest(math.prod(shape))) * width
+    if op == "Getitem":
+        return ("self",)
+    packet = getattr(torch.ops.aten, schemas.aten_name(op))
+    schema = getattr(packet, packet.overloads()[0])._schema
+    returned = schema.returns[0].alias_info if schema.returns else None
+    marks = returned.before_set if returned is not None and not returned.is_write else set()
+    return tuple(a.name for a in schema.arguments if a.alias_info and a.alias_info.before_set & marks)
 
 
 @dataclass(frozen=True)
@@ -448,11 +422,6 @@ class CompiledModel:
         """The lengths that are known at a call."""
         return self.compilation.sizes
 
-    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """Return (sequences, tokens of each) where the sizes are these numbers."""
-        length, batch = self.shape.at(sizes).numbers
-        return batch, length
-
     @property
     def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
         """The inputs that tell the sizes of a call: (name, dimension, size)."""
@@ -466,13 +435,10 @@ class CompiledModel:
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
         place = self.rows.place(sizes) if self.rows is not None else None
-        made = self.compilation if place is None else self.rows.compiled(self.rows.rows[place])  # type: ignore[union-attr]
-        program = made.at(sizes) if made.sizes else made.program
-        outputs = tuple(
-            TorchOutput(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))
-            for param, kind in zip(made.plan.outputs, made.plan.results, strict=True)
+        made = self.compilation if self.rows is None else self.rows.at(sizes)
+        return BoundModel(
+            made.at(sizes) if made.sizes else made.program, _outputs(made, sizes), self._constants(made.captured), place
         )
-        return BoundModel(program, outputs, self._constants(made.captured), place)
 
     def of_row(self, place: int) -> CompiledModel:
         """Return a row as a model of its own; it is compiled now unless it has been."""
@@ -490,7 +456,8 @@ class CompiledModel:
         if TOKENS in captured.inputs:
             return self.shape.told
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
-        return ", ".join(f"{p.name} {p.dtype}[{', '.join(map(_extent, p.shape))}]" for p in given)
+        shapes = [", ".join(n.name if isinstance(n, Size) else str(n) for n in param.shape) for param in given]
+        return ", ".join(f"{p.name} {p.dtype}[{shape}]" for p, shape in zip(given, shapes, strict=True))
 
     @property
     def program(self) -> Program:
@@ -502,11 +469,7 @@ class CompiledModel:
 
     @property
     def outputs(self) -> tuple[TorchOutput, ...]:
-        plan = self.compilation.plan
-        return tuple(
-            TorchOutput(param.name, kind.dtype, tuple(map(int, kind.shape)))
-            for param, kind in zip(plan.outputs, plan.results, strict=True)
-        )
+        return _outputs(self.compilation)
 
     def constants(self) -> dict[str, Any]:
         """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR."""
@@ -517,8 +480,11 @@ class CompiledModel:
         return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind in own}
 
 
-def _extent(extent: Any) -> str:
-    return extent.name if isinstance(extent, Size) else str(extent)
+def _outputs(made: Compilation, sizes: Binding = AT_HINTS) -> tuple[TorchOutput, ...]:
+    return tuple(
+        TorchOutput(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))
+        for param, kind in zip(made.plan.outputs, made.plan.results, strict=True)
+    )
 
 
 def compile_model(
@@ -571,14 +537,9 @@ def compile_call(
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
             compilation = options.compile(captured.captured, watch=watch)
     tell_unheard(compilation.unheard)
-    told = figures(captured, compilation, timed)
-    return CompiledModel(source, shape, compilation, _read(captured, compilation), told, options.tools.rules.digest)
-
-
-def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
-    """Return the figures of a compile."""
-    program, weights = compilation.program, _read(captured, compilation)
-    return Figures(
+    kept = {param.name for param in compilation.captured.graph.ins}
+    program, weights = compilation.program, {n: want for n, want in captured.weights.items() if n in kept}
+    figures = Figures(
         launches=len(program.kernels),
         kernels=len(compilation.cuda_kernels),
         per_block=max(launches_of_blocks(program, weights).values(), default=0),
@@ -586,15 +547,10 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
         planned_bytes=planned_peak(compilation.at(compilation.largest_sizes) if compilation.sizes else program),
         eager_bytes=eager_peak(captured.captured.graph),
-        seconds=seconds,
+        seconds=timed,
         rss_bytes=peak_rss(),
     )
-
-
-def _read(captured: CapturedModel, compilation: Compilation) -> dict[str, WeightRequest]:
-    """Return the weights that the program reads once it is folded."""
-    kept = {param.name for param in compilation.captured.graph.ins}
-    return {name: want for name, want in captured.weights.items() if name in kept}
+    return CompiledModel(source, shape, compilation, weights, figures, options.tools.rules.digest)
 
 
 _BLOCK = re.compile(r"\.(\d+)\.")

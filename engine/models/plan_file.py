@@ -40,6 +40,7 @@ from .sources import WeightRequest
 MANIFEST = "dplc-artefact.json"
 FORMAT = 2
 CHUNK = 1 << 20
+DAMAGED = "the artefact is damaged"
 TOO_LARGE = "too large"  # in the place of a digest
 LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is no text of ours
 OURS = re.compile(
@@ -85,10 +86,10 @@ def read_manifest(folder: Path) -> Manifest:
             raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
         found = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
+        raise DplcError(f"{DAMAGED}: {path} does not fit its schema: {error}") from None
     foreign = next((name for name in found.files if not OURS.fullmatch(name)), None)
     if foreign is not None:
-        raise DplcError(f"the artefact is damaged: {path} lists `{foreign}`, which is no file of an artefact")
+        raise DplcError(f"{DAMAGED}: {path} lists `{foreign}`, which is no file of an artefact")
     return found
 
 
@@ -141,16 +142,9 @@ def remove(folder: Path) -> None:
         for name in names:
             if not name.endswith("/"):
                 (folder / name).unlink(missing_ok=True)
-    for name in names:
-        if name.endswith("/"):
-            _remove_empty(folder / name)
-    _remove_empty(folder)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove a folder unless something is in it."""
-    if not any(os.scandir(folder)):
-        folder.rmdir()
+    for name in (*(name for name in names if name.endswith("/")), ""):
+        if not any(os.scandir(folder / name)):
+            (folder / name).rmdir()
 
 
 def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
@@ -162,13 +156,13 @@ def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
         file = _plain(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise DplcError(f"the artefact is damaged: cannot read {path}: {why}") from None
+        raise DplcError(f"{DAMAGED}: cannot read {path}: {why}") from None
     if file is None:
-        raise DplcError(f"the artefact is damaged: {path} is no plain file")
+        raise DplcError(f"{DAMAGED}: {path} is no plain file")
     with file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise DplcError(f"the artefact is damaged: {path} has {size} bytes; {limit} are possible")
+            raise DplcError(f"{DAMAGED}: {path} has {size} bytes; {limit} are possible")
         return file.read(limit + 1)
 
 
@@ -185,14 +179,14 @@ def check_file(folder: Path, name: str, manifest: Manifest) -> None:
     """Raise DplcError unless a file is there as dplc wrote it."""
     path = folder / name
     if name not in manifest.files:
-        raise DplcError(f"the artefact is damaged: {folder / MANIFEST} does not list {name}")
+        raise DplcError(f"{DAMAGED}: {folder / MANIFEST} does not list {name}")
     found, written = _record(path), manifest.files[name]
     if found is None:
-        raise DplcError(f"the artefact is damaged: cannot read {path}: no such plain file")
+        raise DplcError(f"{DAMAGED}: cannot read {path}: no such plain file")
     if found.size != written.size:
-        raise DplcError(f"the artefact is damaged: {path} has {found.size} bytes; dplc wrote {written.size}")
+        raise DplcError(f"{DAMAGED}: {path} has {found.size} bytes; dplc wrote {written.size}")
     if found != written or found.sha256 == TOO_LARGE:
-        raise DplcError(f"the artefact is damaged: {path} is not what dplc wrote (sha256)")
+        raise DplcError(f"{DAMAGED}: {path} is not what dplc wrote (sha256)")
 
 
 def _record(path: Path) -> FileRecord | None:
@@ -310,11 +304,6 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }  # fmt: skip
-
-
-def extent_record(extent: Any) -> int | str:
-    """Return an extent as a plan holds it."""
-    return print_expr(extent) if isinstance(extent, Node) else int(extent)
 
 
 def extent_at(extent: int | str, sizes: Binding) -> int:
@@ -543,7 +532,7 @@ def buffer_record(buffer: Any) -> BufferRecord:
 
 def result_record(name: str, kind: Any) -> BufferRecord:
     """Return the record of a value with a dtype and a shape, under a name."""
-    return BufferRecord(name, kind.dtype, tuple(map(extent_record, kind.shape)))
+    return BufferRecord(name, kind.dtype, tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in kind.shape))
 
 
 def kernel_record(kernel: CudaKernel) -> KernelFile:
@@ -568,7 +557,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     try:
         return msgspec.json.decode(read_file(path), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise DplcError(f"the artefact is damaged: {path} does not fit its schema: {error}") from None
+        raise DplcError(f"{DAMAGED}: {path} does not fit its schema: {error}") from None
 
 
 def _buffers(records: Sequence[BufferRecord], sizes: Binding) -> tuple[Buffer, ...]:
@@ -586,9 +575,13 @@ def check_plan(
     program: at the hints; units, kernels: of `kernels_of`; path: of the plan.
     """
     problems = itertools.chain(
-        _arch(plan), _sizes(plan, units), _results(plan, program, plan.hints), _weights(plan), _tokens(plan),
+        _sizes(plan, units), _results(plan, program, plan.hints), _weights(plan), _tokens(plan),
         _arena(program), _ends(plan, units, kernels),
     )  # fmt: skip
+    try:
+        target(plan.arch)
+    except DplcError as error:
+        raise DplcError(f"{DAMAGED}: {path}: `arch`: {error.what}") from None
     _raise_first(problems, path)
 
 
@@ -606,7 +599,7 @@ def _raise_first(problems: Iterator[str], path: Path) -> None:
     except DplcError as error:
         problem = error.what
     if problem is not None:
-        raise DplcError(f"the artefact is damaged: {path}: {problem}")
+        raise DplcError(f"{DAMAGED}: {path}: {problem}")
 
 
 def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
@@ -676,13 +669,6 @@ def _at(records: Sequence[BufferRecord], sizes: Binding) -> list[tuple[str, int]
     The shapes may differ: a row of one length drops a dimension of one element.
     """
     return [(b.dtype, math.prod(extent_at(n, sizes) for n in b.shape)) for b in records]
-
-
-def _arch(plan: PlanFile) -> Iterator[str]:
-    try:
-        target(plan.arch)
-    except DplcError as error:
-        yield f"`arch`: {error.what}"
 
 
 def _results(plan: PlanFile, program: Program, sizes: Binding) -> Iterator[str]:

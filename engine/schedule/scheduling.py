@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -225,8 +226,16 @@ def refusal(program: Program, target: Target, granted: int = 0) -> str | None:
     granted: the estimate for a schedule that is known to fit, the default one: if that estimate is too high, so are
     others.
     """
-    found = (_refusal(program, number, target, granted) for number in range(len(program)))
-    return next((why for why in found if why is not None), None)
+    for number, kernel in enumerate(program):
+        why, tile = _no_launch(program, number, target), next(iter(nodes(kernel, Tile)), None)
+        if why is None and tile is not None:
+            site = Site(program, (number,), target)
+            wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
+            if wanted > max(budget + policy(target).register_slack, granted):
+                why = f"about {wanted} registers per thread; {budget} are possible"
+        if why is not None:
+            return why
+    return None
 
 
 def no_launch(program: Program, target: Target) -> str | None:
@@ -248,18 +257,6 @@ def _no_launch(program: Program, number: int, target: Target) -> str | None:
     left = smem_left(site)
     if left < 0:
         return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
-    return None
-
-
-def _refusal(program: Program, number: int, target: Target, granted: int) -> str | None:
-    why = _no_launch(program, number, target)
-    tile = next(iter(nodes(program[number], Tile)), None)
-    if why is not None or tile is None:
-        return why
-    site = Site(program, (number,), target)
-    wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
-    if wanted > max(budget + policy(target).register_slack, granted):
-        return f"about {wanted} registers per thread; {budget} are possible"
     return None
 
 
@@ -291,7 +288,8 @@ def written(value: Any, numbers: Numbers) -> Any:
     A record is written as the first name among its fields.
     """
     if isinstance(value, Var):
-        return _plain_name(value.name, numbers)
+        base, _, suffix = value.name.rpartition("_")  # `#0_smem`: a name derived from the first parameter
+        return numbers.get(value.name) or (f"{numbers[base]}_{suffix}" if base in numbers else value.name)
     if isinstance(value, Node):
         return print_value(value)
     if hasattr(value, "_fields"):
@@ -300,12 +298,6 @@ def written(value: Any, numbers: Numbers) -> Any:
     if isinstance(value, set | frozenset):
         return sorted((written(item, numbers) for item in value), key=str)
     return [written(item, numbers) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _plain_name(name: str, numbers: Numbers) -> str:
-    """Return `#0` for the first parameter, `#0_smem` for a name derived from it."""
-    base, _, suffix = name.rpartition("_")
-    return numbers.get(name) or (f"{numbers[base]}_{suffix}" if base in numbers else name)
 
 
 def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision:
@@ -350,19 +342,11 @@ def replay(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Sha
     return program
 
 
-@dataclass
-class Adapted:
-    """A program, and how many of the recorded firings were carried out, of how many."""
-
-    program: Program
-    kept: int
-    of: int
-
-
-def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> Adapted:
+def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> tuple[Program, int]:
     """Replay a schedule that was found for other sizes: each firing where it is legal, else the default of its pass.
 
-    A pass without a firing there has none here.
+    Return the kernels of Tile IR, and how many of the recorded firings were carried out. A pass without a firing there
+    has none here.
     """
     numbers = numbers_of((kernel,))
     kept = 0
@@ -372,7 +356,14 @@ def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, sha
         nonlocal kept
         wanted = [decision for decision in schedule if decision.step == step.label]
         for place, decision in enumerate(wanted):
-            made = _elsewhere(scheduler, step, program, decision, numbers)
+            made = None
+            with contextlib.suppress(DplcError):
+                made = carried_out(scheduler, step, program, decision, numbers)
+            sites = spots(scheduler.tools.engine, step, program, scheduler.target) if made is None else ()
+            for spot in (spot for spot in sites if spot.rule == decision.rule):  # the first legal one
+                if (found := chosen(spot, decision.parameters, numbers)) is not None:
+                    made = fired(step, found.choice, scheduler.trace)
+                    break
             if made is None:
                 if place and not any("repeat" in rule.attributes for rule in step.rules):
                     return program
@@ -380,7 +371,7 @@ def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, sha
             program, kept = made, kept + 1
         return program
 
-    return Adapted(_walked(scheduler, kernel, where_legal, shaped), kept, len(schedule))
+    return _walked(scheduler, kernel, where_legal, shaped), kept
 
 
 def _walked(
@@ -391,21 +382,6 @@ def _walked(
     return scheduler.passes(
         "tile", program, shaped, lambda step, program: None if untiled(program) else decide(step, program)
     )
-
-
-def _elsewhere(
-    scheduler: Scheduler, step: PassStep, program: Program, decision: Decision, numbers: Numbers
-) -> Program | None:
-    """Carry out a rule with the same values, at its old site or else at the first legal one; None if there is none."""
-    try:
-        return carried_out(scheduler, step, program, decision, numbers)
-    except DplcError:
-        pass
-    for spot in spots(scheduler.tools.engine, step, program, scheduler.target):
-        found = chosen(spot, decision.parameters, numbers) if spot.rule == decision.rule else None
-        if found is not None:
-            return fired(step, found.choice, scheduler.trace)
-    return None
 
 
 def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: Decision, numbers: Numbers) -> Program:
@@ -499,8 +475,12 @@ class StoredSchedules:
         trace, own = scheduler.trace, Shaped()
         mark = len(trace.events) if trace is not None else 0
         try:
-            adapted = replay_nearest(scheduler, kernel, entry.tuned.schedule, own)
-            slower = self._is_slower(key, entry, adapted.program, kernel, scheduler)
+            program, kept = replay_nearest(scheduler, kernel, entry.tuned.schedule, own)
+            known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
+            if known not in self._slower:
+                quiet = replace(scheduler, trace=None)
+                self._slower[known] = _seconds(program, quiet) > _seconds(quiet.by_default((kernel,)), quiet)
+            slower = self._slower[known]  # by the model, than the default order
         except DplcError:
             slower = True
         if slower:
@@ -509,8 +489,10 @@ class StoredSchedules:
             said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
             return None, Origin(kernel.name, "default", said)
         shaped.update(own)
-        brief = f"{entry.tuned.basis} at the nearest sizes ({sizes(entry)}), {adapted.kept} of {adapted.of} choices"
-        return adapted.program, _origin(kernel, "nearest", entry, brief)
+        brief = (
+            f"{entry.tuned.basis} at the nearest sizes ({sizes(entry)}), {kept} of {len(entry.tuned.schedule)} choices"
+        )
+        return program, _origin(kernel, "nearest", entry, brief)
 
     def _relative(self, key: TuningKey, target: Target) -> Entry | None:
         """Return the best schedule at the nearest sizes that is worth a try here."""
@@ -519,14 +501,6 @@ class StoredSchedules:
             near[entry.key.extents] = distance(key.extents, entry.key.extents, farthest)
         held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
         return min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
-
-    def _is_slower(self, key: TuningKey, entry: Entry, program: Program, kernel: Kernel, scheduler: Scheduler) -> bool:
-        """Return whether the model prefers the default order. Raises DplcError if the schedule cannot be launched."""
-        known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
-        if known not in self._slower:
-            quiet = replace(scheduler, trace=None)
-            self._slower[known] = _seconds(program, quiet) > _seconds(quiet.by_default((kernel,)), quiet)
-        return self._slower[known]
 
 
 def _seconds(program: Program, scheduler: Scheduler) -> float:
@@ -604,7 +578,8 @@ def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
     if usual is None or len(entry.key.ranges) not in (0, len(sizes)):
         return None
     if not entry.key.ranges:
-        return {**usual} if all(_admits(size, usual[size.name]) for size in sizes) else None
+        held = (s.low <= usual[s.name] <= s.high and not usual[s.name] % s.multiple for s in sizes)
+        return {**usual} if all(held) else None
     found = dict[str, Size | int]()
     for size, (low, high, multiple) in zip(sizes, entry.key.ranges, strict=True):
         hint = usual[size.name]
@@ -622,7 +597,3 @@ def _lengths(kernel: Kernel, sizes: Sequence[Size], extents: Sequence[int]) -> d
         return None
     found = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
     return found if len(found) == len(sizes) else None
-
-
-def _admits(size: Size, n: int) -> bool:
-    return size.low <= n <= size.high and not n % size.multiple

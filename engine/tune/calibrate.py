@@ -16,6 +16,7 @@ All other values of a device file are published ones and do not change.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +30,7 @@ from ...codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from ...codegen.launch import DeviceError
 from ...codegen.target import DEVICE_FIELDS, Target
 from ...ir.diagnostic import DplcError
-from ..bench.records import PackedResult, PackResults
+from ..bench.records import PackResults
 from ..capture.text import capture_text
 from ..compiler import Compiler
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
@@ -133,9 +134,9 @@ def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro
     if name == "clock":
         return _pair(lambda n: _fma(f"multiply_adds_{n}", sizes.fma_turns * n, blocks, target))
     if name == "launch_seconds":
-        return _pair(lambda n: _launches(sizes.launches * n))
-    one = _product(sizes.side, target)
-    return one, dataclasses.replace(one, program=_repeated(one.program, 2), work=2 * one.work)
+        one = Micro(_program("empty", EMPTY.format(name="empty"), 1, THREADS), 1.0)
+        return _pair(lambda n: _times(one, sizes.launches * n))
+    return _pair(functools.partial(_times, _product(sizes.side, target)))
 
 
 def _pair(make: Callable[[int], Micro]) -> tuple[Micro, Micro]:
@@ -165,11 +166,6 @@ def _fma(name: str, turns: int, blocks: int, target: Target) -> Micro:
     return Micro(_program(name, text, blocks, blocks * THREADS), turns * UNROLLED * blocks * THREADS / lanes)
 
 
-def _launches(count: int) -> Micro:
-    one = _program("empty", EMPTY.format(name="empty"), 1, THREADS)
-    return Micro(_repeated(one, count), float(count))
-
-
 def _product(side: int, target: Target) -> Micro:
     """Return a matrix product. Its work is in seconds in which every scheduler issues an instruction at every clock."""
     text = f"torch.randn({side}, {side}) @ torch.randn({side}, {side})"
@@ -179,8 +175,11 @@ def _product(side: int, target: Target) -> Micro:
     return Micro(made.program, sum(n.issued * n.blocks for n in counts) / slots, subject_of(made.plan.kernels))
 
 
-def _repeated(program: Program, count: int) -> Program:
-    return dataclasses.replace(program, kernels=program.kernels * count, bindings=program.bindings * count)
+def _times(micro: Micro, count: int) -> Micro:
+    """Return a program that runs several times."""
+    one = micro.program
+    program = dataclasses.replace(one, kernels=one.kernels * count, bindings=one.bindings * count)
+    return dataclasses.replace(micro, program=program, work=micro.work * count)
 
 
 def _program(name: str, text: str, blocks: int, done: int, between: tuple[Buffer, ...] = ()) -> Program:
@@ -238,13 +237,9 @@ def device_file(
     ]
     for field in DEVICE_FIELDS:
         value = getattr(target, field.name)
-        shown = f'"{value}"' if isinstance(value, str) else f"{value:.4g}" if field.name in fitted else repr(value)
-        lines.append(f"{field.name} = {_float(shown) if field.name in fitted else shown}")
+        shown = f'"{value}"' if isinstance(value, str) else repr(value)
+        lines.append(f"{field.name} = {float(f'{value:.4g}') if field.name in fitted else shown}")
     return "\n".join(lines) + "\n"
-
-
-def _float(text: str) -> str:
-    return str(float(text))
 
 
 # ---- Fitting all constants to measured kernels: `dplc model fit`.
@@ -284,17 +279,15 @@ class Fit:
 
 def fit_points(results: PackResults) -> list[FitPoint]:
     """Return the right measurements, each program once. Raises DplcError if they are too few for a fit."""
-    found = [_point(one) for one in results.cases if one.status == "ok" and one.dplc is not None and not one.same]
+    found = [
+        FitPoint(f"{one.suite} {one.name}", one.dplc.median_us * 1e-6, tuple(map(counts_of, one.launches)))
+        for one in results.cases
+        if one.status == "ok" and one.dplc is not None and not one.same
+    ]
     if len(found) < LEAST:
         what = f"{len(found)} programs were measured; a fit needs {LEAST}"
         raise DplcError(what, hint="dplc bench --unpack FILE.dplc --minutes 8 -o results.json")
     return found
-
-
-def _point(one: PackedResult) -> FitPoint:
-    assert one.dplc is not None
-    launches = tuple(counts_of(launch) for launch in one.launches)
-    return FitPoint(f"{one.suite} {one.name}", one.dplc.median_us * 1e-6, launches)
 
 
 def fit(points: Sequence[FitPoint], base: Target) -> Fit:

@@ -96,10 +96,12 @@ def draw(param: Param, seed: int = 0) -> Any:
     return torch.randn(param.shape, generator=generator).to(torch_dtype(param.dtype))
 
 
+@functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
 def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
     """Return a program with inputs and reference values. Raises ScheduleError for one without a meaning."""
     tensors = {param.name: draw(param, seed) for param in supplied(program)}
-    known = {name: _exact(tensor) for name, tensor in tensors.items()}
+    wide = {name: tensor.double() if tensor.dtype.is_floating_point else tensor for name, tensor in tensors.items()}
+    known = {name: np.asarray(tensor.numpy()) for name, tensor in wide.items()}
     only = _sample(program[0], seed) if len(program) == 1 else {}
     stores: dict[str, Array] = {}
     memory = run(program, known, stores, only)
@@ -118,16 +120,12 @@ def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tupl
     return Program(bare, given, made, (), beside, bindings)
 
 
-def _exact(tensor: Any) -> Array:
-    return np.asarray((tensor.double() if tensor.dtype.is_floating_point else tensor).numpy())
-
-
 def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
     """Return the iterations of free loops to compute. The longest loops are sampled until the computation is fast."""
     extents = {loop.var: int(loop.stop) for loop in nodes(kernel.body, For) if loop.role == "free"}
     kept = dict(extents)
     dice = np.random.default_rng(seed)
-    while _iterations(kernel, kept) > WHOLE_ITERATIONS and any(n > FEWEST for n in kept.values()):
+    while _iterations(kernel.body, kept) > WHOLE_ITERATIONS and any(n > FEWEST for n in kept.values()):
         longest = max(kept, key=lambda var: kept[var])
         kept[longest] = max(kept[longest] // 4, FEWEST)
     chosen = {}
@@ -138,21 +136,16 @@ def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
     return chosen
 
 
-def _iterations(kernel: Kernel, kept: dict[str, int]) -> float:
+def _iterations(block: Any, kept: dict[str, int]) -> float:
     """Return the number of innermost iterations of the deepest nest."""
-
-    def below(block: Any) -> float:
-        found = [below(s.body) * _turns(s, kept) for s in block if hasattr(s, "body")]
-        return max([1.0, *found])
-
-    return below(kernel.body)
-
-
-def _turns(statement: Any, kept: dict[str, int]) -> float:
-    if not isinstance(statement, For):
-        return 1.0
-    length = statement.stop - statement.start if isinstance(statement.stop, int) else math.inf
-    return min(length, kept.get(statement.var, length)) if statement.role == "free" else length
+    most = 1.0
+    for statement in (statement for statement in block if hasattr(statement, "body")):
+        turns = 1.0
+        if isinstance(statement, For):
+            turns = statement.stop - statement.start if isinstance(statement.stop, int) else math.inf
+            turns = min(turns, kept.get(statement.var, turns)) if statement.role == "free" else turns
+        most = max(most, _iterations(statement.body, kept) * turns)
+    return most
 
 
 ORDERS = (0, 2)  # of the threads in the blocks that are looked at closely
@@ -169,11 +162,6 @@ class Verdict:
     @property
     def right(self) -> bool:
         return not self.finding
-
-
-@functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
-def _subject(loops: tuple[Kernel, ...]) -> TuningSubject:
-    return subject_of(loops)
 
 
 def verdict(candidate: ScheduleCandidate) -> Verdict:
@@ -206,7 +194,7 @@ def _verdict(made: Launched) -> Verdict:
 
     Only some blocks of a single kernel run if all would need minutes.
     """
-    texts, subject = made.cuda, _subject(made.loops)
+    texts, subject = made.cuda, subject_of(made.loops)
     program = dataclasses.replace(launches(made.loops, made.kernels, texts), kernels=texts)
     how, some = f"emulator, {subject.checked}", None
     if sum(map(work_of, made.kernels)) > WHOLE and len(texts) == 1:
@@ -220,13 +208,8 @@ def _verdict(made: Launched) -> Verdict:
         return Verdict(how, problem.what)
     if executor.findings:
         return Verdict(how, executor.findings[0].message)
-    return _compared({name: torch.as_tensor(values) for name, values in results.items()}, subject, how)
-
-
-def _compared(made: dict[str, torch.Tensor], subject: TuningSubject, how: str) -> Verdict:
-    """Compare the elements that the reference computed and that the executed blocks stored."""
-    for name, (values, where) in subject.expected.items():
-        got = made[name].reshape(values.shape)
+    for name, (values, where) in subject.expected.items():  # elements that both computed
+        got = torch.as_tensor(results[name]).reshape(values.shape)
         here = torch.from_numpy(where) & is_written(got) if "blocks" in how else torch.from_numpy(where)
         found = judge([got[here]], [torch.from_numpy(values)[here]])
         if not found.ok:
@@ -514,12 +497,12 @@ class WorkerProcess:
         """Return the answer, or the score of a candidate without one. Raises DeviceError if no process can start."""
         self.start()
         try:
-            self._pipe.send_bytes(msgspec.msgpack.encode(request))
+            self._pipe.send(request)
             if not self._pipe.poll(limit):
                 self.kill()
                 return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-            answer = msgspec.msgpack.decode(self._pipe.recv_bytes(), type=Measured)
-        except (OSError, EOFError, msgspec.MsgspecError):
+            answer: Measured = self._pipe.recv()
+        except (OSError, EOFError):
             return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
         if answer.over:
             self._end()
@@ -540,7 +523,7 @@ class WorkerProcess:
             other.close()
             try:
                 ready = self._pipe.poll(START_LIMIT)
-                problem = self._pipe.recv_bytes().decode() if ready else f"the process for it {self._end()}"
+                problem = self._pipe.recv() if ready else f"the process for it {self._end()}"
             except (OSError, EOFError):
                 problem = f"the process for it {self._end()}"
             else:
@@ -587,7 +570,7 @@ class Worker:
         self.folder = ""
         self.inputs: dict[str, Any] = {}
         self.expected: dict[str, tuple[Any, Any]] = {}
-        self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})
+        self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})  # when they were read; MHz and degrees
 
     def measure(self, request: Measure) -> Measured:
         """Return the answer to a request. Raises only for defects of dplc."""
@@ -643,8 +626,10 @@ class Worker:
                 seconds += self.timer.cold(run, 1)
             warm = self.timer.warm(run, WARM_RUNS)
         l2 = f"cold: {self.timer.bytes} bytes of other data written before every run"
+        if time.monotonic() - self.clocks[0] >= CLOCK_SECONDS:
+            self.clocks = time.monotonic(), gpu_speeds() if self.memory == "cuda" else {}
         return Measured(
-            status="ok", seconds=seconds, warm=warm, launched=launched, l2=l2, clocks=self._clocks(), **known
+            status="ok", seconds=seconds, warm=warm, launched=launched, l2=l2, clocks=self.clocks[1], **known
         )
 
     def _compare(self, outputs: tuple[Buffer, ...], bound: BoundProgram) -> tuple[float, str]:
@@ -663,14 +648,6 @@ class Worker:
                 wrong = wrong or f"`{output.name}` is off by {found.relative:.1e} of the largest value"
         return worst, wrong
 
-    def _clocks(self) -> dict[str, float]:
-        """Return megahertz and degrees by the driver's tool, read every few seconds; empty without the tool."""
-        when, known = self.clocks
-        if time.monotonic() - when >= CLOCK_SECONDS:
-            known = gpu_speeds() if self.memory == "cuda" else {}
-            self.clocks = time.monotonic(), known
-        return known
-
 
 @contextlib.contextmanager
 def gpu_alone() -> Iterator[None]:
@@ -687,12 +664,12 @@ def serve(pipe: Connection, memory: str) -> None:
     try:
         worker = Worker(memory)
     except (DplcError, RuntimeError) as error:
-        pipe.send_bytes((error.what if isinstance(error, DplcError) else str(error)).encode())
+        pipe.send(error.what if isinstance(error, DplcError) else str(error))
         return
-    pipe.send_bytes(b"")
+    pipe.send("")
     while True:
-        answer = worker.measure(msgspec.msgpack.decode(pipe.recv_bytes(), type=Measure))
-        pipe.send_bytes(msgspec.msgpack.encode(answer))
+        answer = worker.measure(pipe.recv())
+        pipe.send(answer)
         if answer.over:
             os._exit(1)  # no destructor may touch the broken context
 

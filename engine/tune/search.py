@@ -6,7 +6,7 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from ..schedule.space import (
     Token,
     Whole,
 )
-from ..store.store import UNFINISHED, Attempt, Evaluator, Score, Tuned, TuningStore, key_of
+from ..store.store import UNFINISHED, Attempt, Evaluator, Schedule, Score, Tuned, TuningStore, key_of
 from .evaluators import Verdict, verdict
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
@@ -38,28 +38,16 @@ NEAR = 0.2  # largest difference in reward of a fusion variant that may still wi
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """Candidate to evaluate. memo: data that the search gets back with the score."""
-
-    candidate: Whole
-    memo: Any = None
-
-
-@dataclass(frozen=True)
 class Tried:
-    """Evaluated proposal. reward: 0 (cannot be launched, or much slower than the default) to 1.
+    """Evaluated candidate. reward: 0 (cannot be launched, or much slower than the default) to 1.
 
     parts: the schedules of the kernels, the number of launches and the score of each.
     """
 
-    proposal: Proposal
+    candidate: Whole
     score: Score
     reward: float
     parts: tuple[tuple[ScheduleCandidate, int, Score], ...] = ()
-
-    @property
-    def candidate(self) -> Whole:
-        return self.proposal.candidate
 
 
 def reward(score: Score, default: float | None) -> float:
@@ -82,8 +70,8 @@ class Search(ABC):
         self.best_of: dict[int, tuple[float, Whole]] = {}  # by fusion variant
 
     @abstractmethod
-    def propose(self) -> Proposal | None:
-        """Return the next candidate, or None if none is left. spent: used share of the budget."""
+    def propose(self) -> Whole | None:
+        """Return the next candidate, or None if none is left. Candidates are observed in this order."""
 
     def observe(self, tried: Tried) -> None:
         """Record a score. A candidate of equal reward replaces the best one, so that the search crosses plateaus."""
@@ -164,12 +152,14 @@ def random_token(space: Space, state: State, dice: random.Random) -> Token:
 
 def neighbour(space: Space, state: State, token: Token, dice: random.Random) -> Token:
     """Return a different decision at a state: mostly another value of one parameter, else another option."""
-    fire = token if isinstance(token, Fire) else _first_fire(space, state, token)
+    fire = token if isinstance(token, Fire) else None
+    if fire is None and token != SKIP and (own := space.by_default(state)[1]):
+        fire = space.fire_of(own[0])  # the first firing of the default
     if fire is not None and dice.random() < ONE_PARAMETER:
         changed = _changed(space, state, fire, dice)
         if changed is not None:
             return changed
-    others = [option for option in options(space, state) if option != token and not _same(option, fire)]
+    others = [o for o in options(space, state) if o != token and not (fire is not None and _is(o, fire))]
     if not others:
         return token
     option = dice.choice(others)
@@ -177,18 +167,6 @@ def neighbour(space: Space, state: State, token: Token, dice: random.Random) -> 
         fill = default_fill(space, option) if dice.random() < 0.5 else random_fill(space, option, dice)
         return DEFAULT if fill is None else fill
     return option
-
-
-def _same(option: Token | RuleSite, fire: Fire | None) -> bool:
-    return fire is not None and _is(option, fire)
-
-
-def _first_fire(space: Space, state: State, token: Token) -> Fire | None:
-    """Return the first firing of the default in a pass."""
-    if token == SKIP:
-        return None
-    _, own = space.by_default(state)
-    return space.fire_of(own[0]) if own else None
 
 
 def _changed(space: Space, state: State, fire: Fire, dice: random.Random) -> Fire | None:
@@ -200,14 +178,10 @@ def _changed(space: Space, state: State, fire: Fire, dice: random.Random) -> Fir
     count = 2 if len(open_) > 1 and dice.random() < TWO_PARAMETERS else 1
     values = dict(fire.values)
     for name in dice.sample(open_, count):
-        values[name] = _near(space, domains[name], values.get(name), dice)
+        far = {other: space.distance(other, values.get(name)) for other in domains[name] if other != values.get(name)}
+        others = sorted(far, key=far.__getitem__)
+        values[name] = others[min(int(dice.expovariate(0.7)), len(others) - 1)]
     return Fire(fire.rule, fire.where, tuple(values.items()))
-
-
-def _near(space: Space, domain: tuple[Any, ...], value: Any, dice: random.Random) -> Any:
-    """Return another value of a domain, near values more often."""
-    others = sorted((other for other in domain if other != value), key=lambda other: space.distance(other, value))
-    return others[min(int(dice.expovariate(0.7)), len(others) - 1)]
 
 
 def mutated(whole: Whole, dice: random.Random) -> Genome:
@@ -237,9 +211,9 @@ class Random(Search):
 
     name: ClassVar[str] = "random"
 
-    def propose(self) -> Proposal | None:
+    def propose(self) -> Whole | None:
         way = self.dice.randrange(len(self.space.ways))
-        return Proposal(self.space.walk(lambda space, state, slot: random_token(space, state, self.dice), way))
+        return self.space.walk(lambda space, state, slot: random_token(space, state, self.dice), way)
 
 
 class Hill(Search):
@@ -247,11 +221,11 @@ class Hill(Search):
 
     name: ClassVar[str] = "hill"
 
-    def propose(self) -> Proposal | None:
+    def propose(self) -> Whole | None:
         way = self.way()
         if way not in self.best_of:
-            return Proposal(decided(self.space, self.incumbent, way))
-        return Proposal(decided(self.space, mutated(self.best_of[way][1], self.dice), way))
+            return decided(self.space, self.incumbent, way)
+        return decided(self.space, mutated(self.best_of[way][1], self.dice), way)
 
 
 def decided(space: Decisions, genome: Genome, way: int) -> Whole:
@@ -292,11 +266,12 @@ class TreeSearch(Search):
         super().__init__(space, dice)
         self.root = TreeNode()
         self._path: list[TreeNode] = []
+        self.paths: deque[Sequence[TreeNode]] = deque()  # of candidates that are not observed yet
         self._guide: Genome = {}
         self._inside = True
 
     # ---- propose
-    def propose(self) -> Proposal | None:
+    def propose(self) -> Whole | None:
         if self.root.closed:
             return None
         self._path, self._guide, self._inside = [self.root], self.incumbent, True
@@ -307,11 +282,13 @@ class TreeSearch(Search):
             self._close()
         for node in self._path:  # counted before the score is known, so that parallel proposals differ
             node.visits += 1
-        return Proposal(candidate, tuple(self._path))
+        self.paths.append(self._path)
+        return candidate
 
     def _decide(self, space: Space, state: State, slot: DecisionPoint) -> Token:
         if not self._inside:
-            return self._rollout(space, state, slot)
+            leaves = self.dice.random() < self.chance
+            return random_token(space, state, self.dice) if leaves else self._guide.get(slot, DEFAULT)
         found = self._level(options(space, state), self._name)
         if isinstance(found, RuleSite):
             return self._values(space, slot, found)
@@ -319,36 +296,24 @@ class TreeSearch(Search):
 
     def _values(self, space: Space, slot: DecisionPoint, spot: RuleSite) -> Token:
         """Choose one value after the other, first in the tree, then by rollout."""
-        wanted = self._wanted(slot, spot)
+        token = self._guide.get(slot)  # of the best schedule
+        same = isinstance(token, Fire) and (token.rule, token.where) == (spot.rule, spot.where)
+        wanted = dict(token.values) if same else {}  # type: ignore[union-attr]
         found: RuleSite | None = spot
         while found is not None and found.open is not None:
             values = ordered(space, found, wanted.get(found.open.name))
             if self._inside:
                 value = self._level(values, space.plain)
-                found = self._legal(found.choose(value))
+                found = found.choose(value)
+                if found is None:  # a condition rejects the value: the search does not visit it again
+                    self._path[-1].closed = True
+                    self._close()
+                    self._inside = False
             elif self.dice.random() < self.chance:
                 return random_fill(space, found, self.dice) or DEFAULT
             else:
                 found = found.first(values)
         return DEFAULT if found is None else space.token(found)
-
-    def _wanted(self, slot: DecisionPoint, spot: RuleSite) -> dict[str, Any]:
-        """Return the values of the best schedule for this rule at this site."""
-        token = self._guide.get(slot)
-        same = isinstance(token, Fire) and (token.rule, token.where) == (spot.rule, spot.where)
-        return dict(token.values) if same else {}  # type: ignore[union-attr]
-
-    def _legal(self, found: RuleSite | None) -> RuleSite | None:
-        if found is None:  # a condition rejects the value: the search does not visit it again
-            self._path[-1].closed = True
-            self._close()
-            self._inside = False
-        return found
-
-    def _rollout(self, space: Space, state: State, slot: DecisionPoint) -> Token:
-        if self.dice.random() < self.chance:
-            return random_token(space, state, self.dice)
-        return self._guide.get(slot, DEFAULT)
 
     # ---- the tree
     @staticmethod
@@ -405,7 +370,7 @@ class TreeSearch(Search):
     # ---- observe
     def observe(self, tried: Tried) -> None:
         super().observe(tried)
-        for node in tried.proposal.memo or ():
+        for node in self.paths.popleft() if self.paths else ():
             node.total += tried.reward
             node.squares += tried.reward**2
             node.best = max(node.best, tried.reward)
@@ -420,6 +385,8 @@ SCORES_KEPT = 50_000  # programs whose score is remembered
 REPEATS = 20  # tries per program after which a space counts as used up
 LEADERS = 8  # programs that are kept, should the best be wrong
 REPORTED = 50  # attempts that are handed on at once
+SHARE = 0.1  # of the time of a search, for checks before its end
+FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
 
 
 @dataclass(frozen=True)
@@ -455,20 +422,24 @@ class SearchProgress:
     fastest: dict[Program, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0  # programs since the last improvement
+    seed: int = 0
 
     @property
     def best(self) -> tuple[float, Whole] | None:
         return self.leaders[0] if self.leaders else None
 
     @property
-    def yardstick(self) -> float | None:
-        """Reference time of rewards: the default, or the first candidate that can be launched if the default cannot."""
-        return self.default.seconds or (self.curve[0][2] if self.curve else None)
-
-    @property
     def gain(self) -> float:
         """Time of the default divided by the best time, 1 if one of them is unknown."""
         return gain(self.default.seconds, self.best and self.best[0])
+
+    def attempt(self, candidate: ScheduleCandidate, score: Score) -> Attempt:
+        return Attempt(candidate.schedule, candidate.key, score, self.search.name, self.seed, self.tries)
+
+    def tuned(self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, Any]) -> Tuned:
+        """Return a result for the store."""
+        basis, name = self.default.basis, self.search.name
+        return Tuned(schedule, seconds, basis, default, name, self.seed, self.tries, checked, details)
 
 
 def gain(default: float | None, seconds: float | None) -> float:
@@ -485,7 +456,9 @@ T = TypeVar("T")
 class Runner:
     """Runner of one search. ahead: number of proposals that the pool evaluates at the same time.
 
-    record: called with the attempts on a kernel. avoid: programs that are known to be wrong.
+    record: called with the attempts on a kernel. store: receives the fastest right schedules during the search, so that
+    an interrupted search keeps them. Checks run at improvements and take at most a tenth of the search; the details of
+    an entry say if its search has not ended. before: the entry of the store for each kernel before the search.
     """
 
     space: Decisions
@@ -497,21 +470,25 @@ class Runner:
     record: Callable[[Program, list[Attempt]], None] = lambda start, attempts: None
     pool: Executor | None = None
     ahead: int = 1
-    avoid: frozenset[str] = frozenset()
-    keeper: Any = None  # keeping.Keeper, where there is a store
+    store: TuningStore | None = None
+    before: dict[Program, Tuned | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._scores: OrderedDict[str, Score] = OrderedDict()  # of kernels
         self._known: OrderedDict[str, None] = OrderedDict()  # programs
         self._attempts: dict[Program, list[Attempt]] = {}
         self._began = time.monotonic()
+        self._checking, self._expected = 0.0, FIRST  # seconds of all checks, and of the next one
+        self._improved: dict[Program, float] = {}  # kernels whose best schedule is not stored yet
+        self._best: dict[Program, float] = {}
+        self._verdicts: dict[str, Verdict] = {}
 
     def run(self) -> SearchProgress:
         """Search until the budget ends. Ctrl-C ends the search too, and the results are kept."""
         search = SEARCHES[self.search](self.space, random.Random(self.seed))
-        first = Proposal(self.space.default())
-        score, parts = self._scored(first.candidate)
-        run = SearchProgress(search, score, self.budget.tries)
+        first = self.space.default()
+        score, parts = self._scored(first)
+        run = SearchProgress(search, score, self.budget.tries, seed=self.seed)
         try:
             self._hear(run, first, score, parts)
             while not self._spent(run) >= 1.0 and self._round(run):
@@ -524,20 +501,14 @@ class Runner:
 
     def _round(self, run: SearchProgress) -> bool:
         """Evaluate some proposals together. Return False if the search has no more."""
-        proposals = list(self._proposals(run))
-        each = map if self.pool is None else self.pool.map
-        scores = each(self._scored, [proposal.candidate for proposal in proposals])
-        for proposal, (score, parts) in zip(proposals, scores, strict=True):
-            self._hear(run, proposal, score, parts)
-        return bool(proposals)
-
-    def _proposals(self, run: SearchProgress) -> Iterator[Proposal]:
         left = self.ahead if self.budget.tries is None else self.budget.tries - run.tries
-        for _ in range(min(self.ahead, left)):
-            proposal = run.search.propose()
-            if proposal is None:
-                return
-            yield proposal
+        proposals: list[Whole] = []
+        while len(proposals) < min(self.ahead, left) and (proposal := run.search.propose()) is not None:
+            proposals.append(proposal)
+        each = map if self.pool is None else self.pool.map
+        for candidate, (score, parts) in zip(proposals, each(self._scored, proposals), strict=True):
+            self._hear(run, candidate, score, parts)
+        return bool(proposals)
 
     # ---- scores
     def score(self, candidate: ScheduleCandidate) -> Score:
@@ -545,8 +516,6 @@ class Runner:
         known = self._scores.get(candidate.key)
         if known is not None:
             return known
-        if candidate.key in self.avoid:
-            return Score(None, self.evaluator.basis, "wrong", "known to be wrong")
         why = refusal(candidate.tile, candidate.target, candidate.space.granted)
         return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
 
@@ -557,11 +526,17 @@ class Runner:
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
         return together([(score, count) for _, count, score in parts]), parts
 
-    def _hear(self, run: SearchProgress, proposal: Proposal, score: Score, parts: Scored) -> None:
+    def _hear(self, run: SearchProgress, candidate: Whole, score: Score, parts: Scored) -> None:
         run.tries += 1
-        for candidate, _, own in parts:
-            self._hear_kernel(run, candidate, own)
-        key = proposal.candidate.key
+        for part, _, own in parts:
+            if part.key in self._scores:
+                self._scores.move_to_end(part.key)
+                continue
+            _keep(self._scores, part.key, own)
+            self._attempts.setdefault(part.loops, []).append(run.attempt(part, own))
+            if own.seconds is not None:
+                _insert(run.fastest.setdefault(part.loops, []), own.seconds, part)
+        key = candidate.key
         if key in self._known:
             run.again += 1
             self._known.move_to_end(key)
@@ -572,28 +547,55 @@ class Runner:
             run.pruned += score.status == "refused"
             run.failed += score.status not in ("ok", "refused")
             if score.seconds is not None:
-                self._lead(run, score.seconds, proposal.candidate)
-        tried = Tried(proposal, score, reward(score, run.yardstick), parts)
+                if run.best is None or score.seconds < run.best[0]:
+                    run.since = 0
+                    run.curve.append((run.tries, run.programs, score.seconds))
+                _insert(run.leaders, score.seconds, candidate)
+        # rewards refer to the default, or to the first candidate that can be launched if the default cannot
+        reference = run.default.seconds or (run.curve[0][2] if run.curve else None)
+        tried = Tried(candidate, score, reward(score, reference), parts)
         run.search.observe(tried)
         self._hand_on(REPORTED)
+        if self.store is not None:
+            self._keep_improvements(run, self.store, parts)
         self.heard(run, tried)
 
-    def _hear_kernel(self, run: SearchProgress, candidate: ScheduleCandidate, score: Score) -> None:
-        if candidate.key in self._scores:
-            self._scores.move_to_end(candidate.key)
-            return
-        _keep(self._scores, candidate.key, score)
-        made = Attempt(candidate.schedule, candidate.key, score, run.search.name, self.seed, run.tries)
-        self._attempts.setdefault(candidate.loops, []).append(made)
-        if score.seconds is not None:
-            _insert(run.fastest.setdefault(candidate.loops, []), score.seconds, candidate)
+    # ---- the store
+    def verdict(self, candidate: ScheduleCandidate) -> Verdict:
+        """Return the result of the correctness check of a candidate. Each runs once."""
+        if candidate.key not in self._verdicts:
+            self._verdicts[candidate.key] = verdict(candidate)
+        return self._verdicts[candidate.key]
 
-    def _lead(self, run: SearchProgress, seconds: float, whole: Whole) -> None:
-        """Insert a new program into the list of the fastest."""
-        if run.best is None or seconds < run.best[0]:
-            run.since = 0
-            run.curve.append((run.tries, run.programs, seconds))
-        _insert(run.leaders, seconds, whole)
+    def _keep_improvements(self, run: SearchProgress, store: TuningStore, parts: Scored) -> None:
+        """Check and store improvements if the share of time for checks allows it."""
+        for candidate, _, score in parts:
+            if score.seconds is not None and score.seconds < self._best.get(candidate.loops, float("inf")):
+                self._improved[candidate.loops] = self._best[candidate.loops] = score.seconds
+        began = time.monotonic()
+        if self._improved and self._checking + self._expected <= SHARE * (began - self._began):
+            for start in self._improved:
+                self._put_fastest(run, store, start)
+            self._improved = {}
+            self._expected = time.monotonic() - began
+            self._checking += self._expected
+
+    def _put_fastest(self, run: SearchProgress, store: TuningStore, start: Program) -> None:
+        """Store the fastest right schedule of a kernel."""
+        try:
+            leaders = ((seconds, one, self.verdict(one)) for seconds, one in run.fastest.get(start, []))
+            best = next(((seconds, one, found.how) for seconds, one, found in leaders if found.right), None)
+        except DplcError:  # the host cannot run it: the end of the search says so
+            return
+        if best is None:
+            return
+        seconds, candidate, checked = best
+        key, default = key_of(start[0], candidate.target, candidate.tools.rules), candidate.space.default()
+        if start not in self.before:
+            self.before[start] = store.get(key)
+        if (usual := self.score(default).seconds) is not None:
+            details: dict[str, Any] = {**self.score(candidate).details, UNFINISHED: run.tries}
+            store.put(key, run.tuned(candidate.schedule, seconds, usual, checked, details))
 
     def _hand_on(self, least: int) -> None:
         if sum(map(len, self._attempts.values())) > least:
@@ -637,82 +639,6 @@ def _keep(known: OrderedDict[str, T], key: str, value: T) -> None:
     known[key] = value
     if len(known) > SCORES_KEPT:
         known.popitem(last=False)
-
-
-# ---- Storing the best schedules during a search, so that an interrupted search keeps them.
-#
-# Only checked schedules are stored. Checks run at improvements and take at most a tenth of the search. The details of
-# an entry say if its search has not ended.
-
-
-SHARE = 0.1  # of the time of a search
-FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
-
-
-@dataclass
-class Keeper:
-    """Listener of a search that stores the fastest right schedules.
-
-    before: the entry of the store for each kernel before the search.
-    """
-
-    runner: Runner
-    store: TuningStore
-    heard: Heard
-    before: dict[Program, Tuned | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._began, self._spent, self._expected = time.monotonic(), 0.0, FIRST
-        self._waiting: dict[Program, None] = {}
-        self._best: dict[Program, float] = {}
-        self._verdicts: dict[str, Verdict] = {}
-
-    def __call__(self, run: SearchProgress, tried: Tried) -> None:
-        """Record a try, and check and store improvements if the share of time for checks allows it."""
-        for candidate, _, score in tried.parts:
-            start = candidate.loops
-            if score.seconds is not None and score.seconds < self._best.get(start, float("inf")):
-                self._best[start] = score.seconds
-                self._waiting[start] = None
-        if self._waiting and self._spent + self._expected <= SHARE * (time.monotonic() - self._began):
-            began = time.monotonic()
-            for start in list(self._waiting):
-                self._write(run, start)
-            self._waiting = {}
-            self._expected = time.monotonic() - began
-            self._spent += self._expected
-        self.heard(run, tried)
-
-    def verdict(self, candidate: ScheduleCandidate) -> Verdict:
-        """Return the result of the correctness check of a candidate. Each runs once."""
-        if candidate.key not in self._verdicts:
-            self._verdicts[candidate.key] = verdict(candidate)
-        return self._verdicts[candidate.key]
-
-    def _write(self, run: SearchProgress, start: Program) -> None:
-        """Store the fastest right schedule of a kernel."""
-        for seconds, candidate in run.fastest.get(start, []):
-            try:
-                found = self.verdict(candidate)
-            except DplcError:  # the host cannot run it: the end of the search says so
-                return
-            if found.right:
-                self._put(run, candidate, seconds, found.how)
-                return
-
-    def _put(self, run: SearchProgress, candidate: ScheduleCandidate, seconds: float, checked: str) -> None:
-        start, default = candidate.loops, self.runner.score(candidate.space.default()).seconds
-        key = key_of(start[0], candidate.target, candidate.tools.rules)
-        if start not in self.before:
-            self.before[start] = self.store.get(key)
-        if default is None:
-            return
-        details: dict[str, Any] = {**self.runner.score(candidate).details, UNFINISHED: run.tries}
-        tuned = Tuned(
-            candidate.schedule, seconds, self.runner.evaluator.basis, default, run.search.name, self.runner.seed,
-            run.tries, checked, details,
-        )  # fmt: skip
-        self.store.put(key, tuned)
 
 
 # ---- Log of a search: times by parameter value, and the tree of decisions, for every kind of search.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -53,8 +53,8 @@ from ..store.store import (
     key_of,
     open_store,
 )
-from .evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator, evidence, measuring, verdict
-from .search import DEFAULT_SEARCH, Budget, Heard, Keeper, Runner, SearchProgress, Tried, gain, together
+from .evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator, evidence, measuring
+from .search import DEFAULT_SEARCH, Budget, Heard, Runner, SearchProgress, Tried, gain, together
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,7 @@ def searched(
     runner = Runner(space, evaluator, options.search, options.seed, options.budget, heard, ahead=options.ahead)
     if store is not None:
         runner.record = lambda start, attempts: store.record(_key(start, space), attempts)
-    if store is not None and options.check:
-        runner.heard = runner.keeper = Keeper(runner, store, heard)
+        runner.store = store if options.check else None
     with ThreadPoolExecutor(options.ahead) if options.ahead > 1 else nullcontext() as runner.pool:
         return runner, runner.run()
 
@@ -172,57 +171,29 @@ def choose_schedule(
     default = space.default()
     score = runner.score(default)
     outcome = TuningOutcome(space.loops[0].name, run, default, score, default, score.seconds)
-    _decide(outcome, run.fastest.get(space.loops, []), options, runner.keeper)
+    for seconds, candidate in run.fastest.get(space.loops, []):
+        if candidate.key == default.key and not options.check:
+            break
+        found = runner.verdict(candidate) if options.check else None
+        if found is None or found.right:
+            outcome.winner, outcome.seconds, outcome.checked = candidate, seconds, found.how if found else ""
+            break
+        outcome.wrong.append((candidate, found.finding))
     outcome.details = dict(runner.score(outcome.winner).details)
     if store is not None:
         wanted = _key(space.loops, space)
-        earlier = runner.keeper.before if runner.keeper is not None else {}
-        outcome.before = earlier[space.loops] if space.loops in earlier else store.get(wanted)
-        _remember(outcome, store, wanted, options)
+        outcome.before = runner.before[space.loops] if space.loops in runner.before else store.get(wanted)
+        if outcome.wrong:
+            scores = [(one, Score(None, score.basis, "wrong", why)) for one, why in outcome.wrong]
+            store.record(wanted, [run.attempt(*scored) for scored in scores])
+        if outcome.seconds is not None and outcome.checked and outcome.default_seconds is not None:
+            with suppress(DplcError):  # the figures that the available tools report about the winner
+                outcome.details |= evidence(outcome.winner, options.check)
+            found = run.tuned(
+                outcome.winner.schedule, outcome.seconds, outcome.default_seconds, outcome.checked, outcome.details
+            )
+            outcome.kept = store.put(wanted, found)
     return outcome
-
-
-def _decide(
-    outcome: TuningOutcome,
-    leaders: Sequence[tuple[float, ScheduleCandidate]],
-    options: SearchOptions,
-    keeper: Keeper | None,
-) -> None:
-    """Set the winner: the fastest right leader. Wrong ones are kept for the report."""
-    for seconds, candidate in leaders:
-        if candidate.key == outcome.default.key and not options.check:
-            return
-        judge = verdict if keeper is None else keeper.verdict
-        found = judge(candidate) if options.check else None
-        if found is not None and not found.right:
-            outcome.wrong.append((candidate, found.finding))
-            continue
-        outcome.winner, outcome.seconds = candidate, seconds
-        outcome.checked = "" if found is None else found.how
-        return
-
-
-def _remember(outcome: TuningOutcome, store: TuningStore, wanted: TuningKey, options: SearchOptions) -> None:
-    run, basis = outcome.run, outcome.default_score.basis
-    scored = [(candidate, Score(None, basis, "wrong", why)) for candidate, why in outcome.wrong]
-    if scored:
-        name, seed = run.search.name, options.seed
-        store.record(wanted, [Attempt(c.schedule, c.key, score, name, seed, run.tries) for c, score in scored])
-    if outcome.seconds is None or not outcome.checked or outcome.default_seconds is None:
-        return
-    found = Tuned(
-        outcome.winner.schedule, outcome.seconds, basis, outcome.default_seconds, run.search.name, options.seed,
-        run.tries, outcome.checked, {**outcome.details, **_evidence(outcome.winner, options)},
-    )  # fmt: skip
-    outcome.kept = store.put(wanted, found)
-
-
-def _evidence(candidate: ScheduleCandidate, options: SearchOptions) -> dict[str, Any]:
-    """Return the figures that the available tools report about the winner."""
-    try:
-        return evidence(candidate, options.check)
-    except DplcError:
-        return {}
 
 
 # ---- Tuning a program: its fusion variant and the schedules of its kernels, in one search.
@@ -316,11 +287,20 @@ def tune_program(
     default = together([(outcome.default_score, outcome.count) for outcome in kernels])
     found = Programmed(run, fusing, space, 0, kernels, default, _score(kernels, default))
     for way in sorted(run.search.best_of, key=lambda way: (fastest(space, way, run) or float("inf"), way)):
-        if way and not _better(found, way, run):
+        seconds, best = fastest(space, way, run), found.score.seconds
+        if way and (seconds is None or (best is not None and seconds >= best)):
             break
-        _consider(found, way, outcomes(way), options)
+        decided = outcomes(way)
+        score = _score(decided, default)
+        if way != found.way and best is not None and (score.seconds is None or score.seconds >= best):
+            continue
+        checked, why = checked_whole(fusing, way, winning(decided)) if options.check else ("", "")
+        if why:
+            found.wrong[way] = why
+        else:
+            found.way, found.kernels, found.score, found.checked = way, decided, score, checked
     if store is not None and len(space.ways) > 1:
-        _remember_program(found, store, options)
+        _remember_program(found, store)
     return found
 
 
@@ -345,27 +325,8 @@ def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
     return total or None
 
 
-def _better(found: Programmed, way: int, run: SearchProgress) -> bool:
-    """Return whether a fusion variant may be faster than the present result."""
-    seconds = fastest(found.space, way, run)
-    return seconds is not None and (found.score.seconds is None or seconds < found.score.seconds)
-
-
 def _score(kernels: list[TuningOutcome], default: Score) -> Score:
     return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
-
-
-def _consider(found: Programmed, way: int, kernels: list[TuningOutcome], options: SearchOptions) -> None:
-    """Choose a fusion variant if its right schedules are faster, and if the whole program gives the right result."""
-    score = _score(kernels, found.default)
-    slower = found.score.seconds is not None and (score.seconds is None or score.seconds >= found.score.seconds)
-    if way != found.way and slower:
-        return
-    checked, why = checked_whole(found.fusing, way, winning(kernels)) if options.check else ("", "")
-    if why:
-        found.wrong[way] = why
-        return
-    found.way, found.kernels, found.score, found.checked = way, kernels, score, checked
 
 
 class Winners:
@@ -410,17 +371,15 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
     return "emulator, the program whole", ""
 
 
-def _remember_program(found: Programmed, store: TuningStore, options: SearchOptions) -> None:
+def _remember_program(found: Programmed, store: TuningStore) -> None:
     """Store the chosen fusion variant under the key of the program."""
-    fusing, seconds, default, run = found.fusing, found.score.seconds, found.default.seconds, found.run
+    fusing, seconds, default = found.fusing, found.score.seconds, found.default.seconds
     found.before = store.get(key_of_program(fusing.values, fusing.tools, fusing.target))
-    if seconds is None or default is None or not found.checked:
-        return
-    rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
-    details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
-    basis, name, seed = found.default.basis, run.search.name, options.seed
-    tuned = Tuned((), seconds, basis, default, name, seed, run.tries, found.checked, details)
-    found.kept = store_variant(fusing, found.way, rules, tuned, store)
+    if seconds is not None and default is not None and found.checked:
+        rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
+        details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
+        tuned = found.run.tuned((), seconds, default, found.checked, details)
+        found.kept = store_variant(fusing, found.way, rules, tuned, store)
 
 
 def store_variant(fusing: Fusing, way: int, rules: set[str], tuned: Tuned, store: TuningStore) -> bool:

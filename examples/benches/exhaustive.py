@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from dplc.engine.rewrite.statements.driver import RuleSite
-from dplc.engine.schedule.space import DecisionPoint, Decisions, ScheduleCandidate, Space, State, Token
+from dplc.engine.schedule.space import DecisionPoint, Decisions, ScheduleCandidate, Space, State, Token, Whole
 from dplc.engine.store.store import Schedule
-from dplc.engine.tune.search import SEARCHES, Proposal, Search, options
+from dplc.engine.tune.search import SEARCHES, Search, options
 
 
 class Exhaustive(Search):
@@ -28,20 +28,20 @@ class Exhaustive(Search):
         super().__init__(space, dice)
         self._left = self._all()
 
-    def propose(self) -> Proposal | None:
+    def propose(self) -> Whole | None:
         return next(self._left, None)
 
-    def _all(self) -> Iterator[Proposal]:
+    def _all(self) -> Iterator[Whole]:
         for way in range(len(self.space.ways)):
             default = self.space.default(way)
             for number, (space, count) in enumerate(self.space.spaces(way)):
                 state, _, schedule = space.root
                 for candidate in every(space, state, schedule, (), set()):
                     if isinstance(default, ScheduleCandidate):
-                        yield Proposal(candidate)
+                        yield candidate
                     else:
                         parts = (*default.parts[:number], (candidate, count), *default.parts[number + 1 :])
-                        yield Proposal(replace(default, parts=parts))
+                        yield replace(default, parts=parts)
 
 
 def every(

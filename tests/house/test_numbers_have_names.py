@@ -33,7 +33,10 @@ WEIGHING = {
     ),
     "engine/kernels/fusion_pass.py": "Fusion is_renaming",
     "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph plan",
-    "engine/store/store.py": "",
+    "engine/store/store.py": (
+        "digest Decision TuningKey Score Attempt Tuned Entry StoredAttempt Measurement Evaluator key_of family _leaf "
+        "extents written_extents distance tools_of scored_key"
+    ),
     "engine/explore/explore.py": "Region Cutting is_leaf",
 }
 # Numbers of facts that are no choice, each with the reason.
@@ -42,8 +45,6 @@ UNITS = {
     ("engine/facts/tensor.py", "SUBSETS"): "how many subsets a rule may ask for: a limit of the language",
     ("engine/facts/accesses.py", "THOUSANDTHS"): "a unit: shares as whole numbers",
     ("engine/facts/tensor.py", "EXPONENTS"): "of f32: reciprocals of powers of two in this range are exact",
-    ("engine/store/store.py", "Seconds"): "bounds of a time in a store",
-    ("engine/store/store.py", "DIGITS"): "hexadecimal digits of a digest",
     ("engine/facts/tensor.py", "HALF"): "what `frexp` gives for a power of two",
 }
 

@@ -15,7 +15,7 @@ from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from dplc.engine.store.store import Attempt, Basis, Score
 from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
-from dplc.engine.tune.search import SEARCHES, Budget, Proposal, Runner, SearchProgress, Tried, random_token, reward
+from dplc.engine.tune.search import SEARCHES, Budget, Runner, SearchProgress, Tried, random_token, reward
 from dplc.ir.diagnostic import DplcError
 from tests.tune.subjects import MACHINE, MATMUL, SHIPPED, SUM, kernels, space
 
@@ -241,8 +241,8 @@ def test_what_is_found_for_a_kernel_is_known_in_every_way() -> None:
     first = random.Random(0)
     tuned = found.walk(lambda inner, state, slot: random_token(inner, state, first), 0)
     search = SEARCHES["hill"](found, random.Random(0))
-    search.observe(Tried(Proposal(tuned), Score(1e-6, "predicted"), 0.9))
+    search.observe(Tried(tuned, Score(1e-6, "predicted"), 0.9))
     proposal = search.propose()
-    assert proposal is not None and proposal.candidate.way == 1
-    (_, (again, _)) = proposal.candidate.parts
+    assert proposal is not None and proposal.way == 1
+    (_, (again, _)) = proposal.parts
     assert again.key == tuned.parts[0][0].key

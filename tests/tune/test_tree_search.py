@@ -14,7 +14,7 @@ from dplc.engine.cost.predict import MeasuredVariant, agreement
 from dplc.engine.schedule.space import DEFAULT
 from dplc.engine.store.store import Score
 from dplc.engine.tune import search as searches
-from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, Proposal, SharedPrefix, TreeNode, TreeSearch, Tried
+from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, SharedPrefix, TreeNode, TreeSearch, Tried
 from tests.tune.subjects import SUM, space
 
 
@@ -35,7 +35,8 @@ def test_a_reward_passes_up_its_whole_path_and_nowhere_else() -> None:
     path, other = (TreeNode(), TreeNode(), TreeNode()), TreeNode()
     candidate = search.space.default()
     for reward in (0.5, 0.2, 0.4):
-        search.observe(Tried(Proposal(candidate, path), Score(1e-6, "predicted"), reward))
+        search.paths.append(path)
+        search.observe(Tried(candidate, Score(1e-6, "predicted"), reward))
     for node in path:
         assert node.best == 0.5 and node.total == pytest.approx(1.1) and node.squares == pytest.approx(0.45)
     assert (other.best, other.total, other.squares) == (0.0, 0.0, 0.0)
@@ -53,8 +54,8 @@ def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.Mo
 
 def test_a_visit_is_counted_when_it_is_proposed() -> None:
     search = tree()
-    proposal = search.propose()
-    assert proposal is not None and proposal.memo[0] is search.root and all(n.visits == 1 for n in proposal.memo)
+    assert search.propose() is not None
+    assert search.paths[0][0] is search.root and all(n.visits == 1 for n in search.paths[0])
 
 
 def test_worth_is_the_best_reward_the_unknown_and_the_spread() -> None:

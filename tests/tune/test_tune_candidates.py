@@ -104,8 +104,6 @@ def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
 class _Scored:
     """A runner that has run."""
 
-    keeper = None
-
     def __init__(self, run: SearchProgress):
         self.run = run
 
